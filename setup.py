@@ -1,0 +1,15 @@
+"""Everything about this package stands in settings.ini; this file only reads it."""
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+parser = ConfigParser(delimiters=["="])
+parser.read("settings.ini", encoding="utf8")
+cfg = parser["DEFAULT"]
+setup(
+    name=cfg["lib_name"], version=cfg["version"], description=cfg["description"], keywords=cfg["keywords"], author=cfg["author"], author_email=cfg["author_email"],
+    license="Apache-2.0", python_requires=">=" + cfg["min_python"], packages=find_packages(include=["teran_nb", "teran_nb.*"]),
+    install_requires=cfg["requirements"].split(), extras_require={"dev": cfg["dev_requirements"].split()},
+    long_description=Path("README.md").read_text(encoding="utf8"), long_description_content_type="text/markdown", zip_safe=False,
+)
