@@ -219,7 +219,7 @@ def escape(
     text, # Anything; its string is shown
 ) -> str: # One line that neither HTML nor markdown takes for markup
     "Other people's text, safe inside markdown and HTML."
-    return re.sub(r"[|`*_~\[\]\\$#]", lambda m: f"&#{ord(m[0])};", html.escape(" ".join(str(text).split())))
+    return re.sub(r"[|`*~\[\]\\$#]|(?<!\w)_|_(?!\w)", lambda m: f"&#{ord(m[0])};", html.escape(" ".join(str(text).split())))
 
 def markdown_table(
     header, # Names of the columns

@@ -112,8 +112,9 @@ def gather_packed(
     every = lengths(p.lengths.to(p.values.device))
     sizes = [int(l.sum()) for l in every]
     values = gather(pad_across_processes(p.values.detach(), dim=0)).split(max(sizes))
-    mine = torch.distributed.get_rank()
-    parts = [p.values if i == mine else v[:n] for i,(v,n) in enumerate(zip(values, sizes))]
+    mine,world = torch.distributed.get_rank(),len(sizes)
+    live = p.values*world - (p.values*(world-1)).detach() # training divides the gradients' sum by the number of processes
+    parts = [live if i == mine else v[:n] for i,(v,n) in enumerate(zip(values, sizes))]
     return Packed(torch.cat(parts), torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(every).cpu().cumsum(0)]))
 
 def _gather_side(side):
@@ -137,13 +138,13 @@ class Objective(nn.Module):
         self.weigh = Uncertainty(len(model.config.heads)) if len(model.config.heads) > 1 else None
     def forward(self, batch):
         images,captions = self.model(batch.images, batch.captions)
-        image_of,world = batch.image_of,1
+        image_of = batch.image_of
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            image_of,world = _gather_owners(image_of, len(images[0])),torch.distributed.get_world_size()
+            image_of = _gather_owners(image_of, len(images[0]))
             images,captions = _gather_side(images),_gather_side(captions)
         c = self.config
         losses = [triplet(self.model.similarity(images, captions, h), image_of, c.margin, c.negatives, c.reduction) for h in self.model.config.heads]
-        return (self.weigh(torch.stack(losses)) if self.weigh else losses[0])*world
+        return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
 
 # %% ../nbs/15_learner.ipynb #72eb64dc
 @dataclass(frozen=True, repr=False)
@@ -247,7 +248,7 @@ def _epoch(run, collection, tokens, stopped):
             with acc.autocast(): loss = run.objective(batch.to(acc.device))
             acc.backward(loss)
         if full: _update(run)
-        run.losses.append(loss.item()/acc.num_processes)
+        run.losses.append(loss.item())
         run.step += 1
         bar.set_postfix_str(f"loss {np.mean(run.losses[-50:]):.2f}", refresh=False)
         bar.update()

@@ -1,0 +1,54 @@
+"""Two processes compute the loss and the gradients that one process computes on the whole batch, with gloo on the CPU."""
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from teran_nb.core import seed_everything
+from teran_nb.learner import Batches, Objective, TrainConfig, deal
+from teran_nb.models import matcher
+from teran_nb.presets import load_data, plan
+
+
+def step(model, rank=0, world=1):
+    "Loss and gradients of one batch, or of this process's share of it."
+    data = load_data(preset="tiny")
+    p = plan(data, model, "tiny", device="cpu")
+    seed_everything(0)
+    m = matcher(p.model, data.train.captions.texts)
+    batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
+    accelerator = Accelerator(cpu=True)
+    objective = accelerator.prepare(Objective(m, TrainConfig()))
+    loss = objective(batch)
+    accelerator.backward(loss)
+    bare = accelerator.unwrap_model(objective)
+    return loss.item(), {k: v.grad for k, v in bare.named_parameters() if v.grad is not None}
+
+
+@pytest.mark.parametrize("model", ["teran-symm", "tern-align"])
+def test_two_processes_are_one(model, tmp_path):
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", __file__, model, str(tmp_path)]
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    loss, grads = step(model)
+    for rank in (0, 1):
+        got = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert got["loss"] == pytest.approx(loss, rel=1e-4)
+        assert got["grads"].keys() == grads.keys()
+        for k, v in grads.items():
+            assert (got["grads"][k] - v).norm() <= 1e-4 * v.norm() + 1e-5, k
+    assert json.loads((tmp_path / "world.json").read_text()) == 2
+
+
+if __name__ == "__main__":
+    from accelerate import PartialState
+
+    state = PartialState(cpu=True)
+    loss, grads = step(sys.argv[1], state.process_index, state.num_processes)
+    torch.save({"loss": loss, "grads": grads}, f"{sys.argv[2]}/{state.process_index}.pt")
+    if state.is_main_process:
+        with open(f"{sys.argv[2]}/world.json", "w") as f:
+            json.dump(state.num_processes, f)

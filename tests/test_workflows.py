@@ -1,0 +1,70 @@
+"""Every workflow runs by papermill, from the repository and from elsewhere, and leaves what it promises."""
+import json
+
+import nbformat
+import pytest
+from conftest import ROOT, command, papermill
+from nbconvert.preprocessors import ExecutePreprocessor
+from PIL import Image
+import subprocess
+
+FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
+
+
+def numbers(run):
+    return json.loads((run / "metrics.json").read_text())
+
+
+def test_train_leaves_model_metrics_and_figures(trained):
+    found = numbers(trained)
+    assert found["about"]["protocol"].endswith("test") and found["about"]["seed"] == 0
+    assert 0 <= found["metrics"]["t2i_r1"] <= found["metrics"]["t2i_r10"] <= 1
+    for name in FIGURES:
+        with Image.open(trained / "figures" / f"{name}.png") as im:
+            assert min(im.size) > 150
+    assert (trained / "model" / "model.safetensors").is_file() and (trained / "environment.json").is_file()
+
+
+def test_relative_paths_are_meant_from_the_project(tmp_path):
+    "papermill in nbs/ and papermill in the root write to the same place; outside a project it is the working directory."
+    papermill("train", tmp_path / "out.ipynb", cwd=tmp_path, model="tern", pooling="mwsr", seed=5, name="a", epochs=1)
+    assert numbers(tmp_path / "runs" / "a")["about"]["seed"] == 5
+    (tmp_path / "settings.ini").touch()
+    (tmp_path / "nbs").mkdir()
+    papermill("train", tmp_path / "out.ipynb", cwd=tmp_path / "nbs", name="b", epochs=1)
+    assert (tmp_path / "runs" / "b" / "metrics.json").is_file()
+
+
+def test_same_command_same_metrics(trained, tmp_path):
+    papermill("train", tmp_path / "out.ipynb", output=str(tmp_path), name="again")
+    assert numbers(tmp_path / "again")["metrics"] == numbers(trained)["metrics"]
+
+
+def test_evaluate_repeats_the_numbers(trained, tmp_path):
+    papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"))
+    assert numbers(tmp_path / "ev")["metrics"] == pytest.approx(numbers(trained)["metrics"])
+
+
+def test_compare_fills_its_table(tmp_path):
+    papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
+    rows = json.loads((tmp_path / "c" / "table.json").read_text())["rows"]
+    assert {k: len(v) for k, v in rows.items()} == {"teran-mrsw": 2, "tern": 2}
+
+
+@pytest.mark.parametrize("parameters, says", [
+    ({"model": "clip"}, "unknown model 'clip'; known are teran-mrsw"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
+    ({"data": "nowhere"}, "is no collection"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
+    ({"device": "tpu"}, "known are auto, cpu, cuda")])
+def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters, says):
+    done = subprocess.run(command("train", tmp_path / "out.ipynb", **({"output": str(tmp_path)} | parameters)), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and says in done.stderr
+    assert not list(tmp_path.rglob("last.pt"))
+
+
+def test_by_hand(tmp_path, monkeypatch):
+    "Run all cells in the notebook's own folder, as JupyterLab does."
+    nb = nbformat.read(ROOT / "nbs" / "train.ipynb", as_version=4)
+    cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))
+    cell.source += f'\npreset = "tiny"\noutput = {str(tmp_path)!r}\nname = "hand"'
+    ExecutePreprocessor(timeout=200, kernel_name="python3").preprocess(nb, {"metadata": {"path": str(ROOT / "nbs")}})
+    assert (tmp_path / "hand" / "metrics.json").is_file()
