@@ -43,7 +43,7 @@ def naive(regions, region_mask, words, word_mask):
     "Every pair written out: expand, multiply, mask, maximum over regions, sum over words."
     i,c = len(regions),len(words)
     a = regions[:,None].expand(-1,c,-1,-1) @ words[None].expand(i,-1,-1,-1).transpose(2,3)
-    best = a.masked_fill(~region_mask[:,None,:,None], -torch.inf).amax(2)
+    best = a.masked_fill(~region_mask[:,None,:,None], -torch.inf).max(2)[0]
     return best.masked_fill(~word_mask, 0).sum(-1)
 
 
@@ -60,7 +60,7 @@ def gemm_rate(dtype, dim, span):
         x,y,out = torch.randn(n, dim).to(dtype),torch.randn(m, dim).to(dtype),torch.empty(n, m, dtype=dtype)
         once = lambda: torch.mm(x, y.T, out=out)
         return 2 * n * m * dim / seconds(once, max(1, int(span / seconds(once))))
-    return max(rate(4096, 4096), rate(576, 1024))
+    return max(rate(4096, 4096), rate(1152, 1024))
 
 def rss(key):
     "Megabytes of one line of /proc/self/status."

@@ -199,8 +199,9 @@ class _KernelBar(tqdm):
         if getattr(self, "_handle", None) is None: self._handle = display(text, raw=True, display_id=True)
         else: self._handle.update(text, raw=True)
     def close(self):
-        if not self.disable: self.display()
-        self.leave,self.disable = True,True
+        if self.disable: return
+        self.display()
+        self.disable = True
         self._decr_instances(self)
 
 # %% ../nbs/00_core.ipynb #7dc76fcc
