@@ -204,6 +204,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
+# %% ../nbs/02_features.ipynb #38ffff8b
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -214,7 +215,7 @@ def open_picture(
         with Image.open(path) as im: return im.convert("RGB")
     except OSError as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #38ffff8b
+# %% ../nbs/02_features.ipynb #11b8b2b6
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
     return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))

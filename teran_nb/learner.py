@@ -117,6 +117,7 @@ def gather_packed(
     parts = [live if i == mine else v[:n] for i,(v,n) in enumerate(zip(values, sizes))]
     return Packed(torch.cat(parts), torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(every).cpu().cumsum(0)]))
 
+# %% ../nbs/15_learner.ipynb #2c222cb0
 def _gather_side(side):
     whole,parts = side
     one = Packed(whole, torch.arange(len(whole)+1))
@@ -129,7 +130,7 @@ def _gather_owners(image_of, images):
     owners = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
     return owners[owners >= 0]
 
-# %% ../nbs/15_learner.ipynb #2c222cb0
+# %% ../nbs/15_learner.ipynb #5e888a7c
 class Objective(nn.Module):
     "A matcher and its loss: batch in, loss out; TERN, TERAN, or both weighted by uncertainty."
     def __init__(self, model:Matcher, config:TrainConfig):
@@ -146,7 +147,7 @@ class Objective(nn.Module):
         losses = [triplet(self.model.similarity(images, captions, h), image_of, c.margin, c.negatives, c.reduction) for h in self.model.config.heads]
         return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
 
-# %% ../nbs/15_learner.ipynb #72eb64dc
+# %% ../nbs/15_learner.ipynb #bd5df0be
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
     "What a model does on a collection; shows itself as tables."
@@ -162,6 +163,7 @@ class Evaluation(Shown):
         kinds = {} if self.grounding is None else {k: dict(zip(("right","random","possible","words"), v)) for k,v in self.grounding.kinds.items()}
         write_json(path, {"about": self.retrieval.about, "metrics": self.metrics, "grounding": kinds})
 
+# %% ../nbs/15_learner.ipynb #918b193f
 def evaluate(
     model:Matcher, # What to evaluate
     collection:Collection, # Images and captions, all ranked against each other
@@ -175,7 +177,7 @@ def evaluate(
     found = retrieval(sim, collection.captions.image_of, **about)
     return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if links else None, images, captions, sim)
 
-# %% ../nbs/15_learner.ipynb #bf4b12d5
+# %% ../nbs/15_learner.ipynb #10bed4ba
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed."
@@ -198,7 +200,7 @@ class History(Shown):
         rows = [[e[c] if c == "epoch" else f"{e[c]:.1f}" if c == "seconds" else f"{e[c]:.3f}" for c in cols] for e in self.epochs]
         return markdown_table(cols, rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
 
-# %% ../nbs/15_learner.ipynb #5d1e0293
+# %% ../nbs/15_learner.ipynb #2133d0e1
 class _Run:
     "Everything that changes during training, and where it is kept."
     def __init__(self, objective, optimizer, accelerator, folder, config):
@@ -222,6 +224,7 @@ class _Run:
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
+# %% ../nbs/15_learner.ipynb #bde44a8a
 def _same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are welcome."
     def flat(d, at=""): return {k2: v2 for k,v in d.items() for k2,v2 in (flat(v, f"{at}{k}.") if isinstance(v, dict) else {f"{at}{k}": v}).items()}
@@ -229,7 +232,7 @@ def _same(saved, asked, path):
     other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in ("train.epochs","train.workers","train.patience")]
     if other: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(other)}")
 
-# %% ../nbs/15_learner.ipynb #638d405a
+# %% ../nbs/15_learner.ipynb #1a5d4648
 def _epoch(run, collection, tokens, stopped):
     "The rest of one epoch, from the step the run stands at; False when it was interrupted."
     c,acc = run.config,run.accelerator
@@ -256,12 +259,13 @@ def _epoch(run, collection, tokens, stopped):
     bar.close()
     return True
 
+# %% ../nbs/15_learner.ipynb #bbe4d447
 def _update(run):
     run.accelerator.clip_grad_norm_(run.objective.parameters(), run.config.clip)
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
 
-# %% ../nbs/15_learner.ipynb #2133d0e1
+# %% ../nbs/15_learner.ipynb #7b1a7887
 def _one(run, train, valid, tokens, stopped, logger):
     "One epoch with its validation, kept when it is done; False when it was interrupted, kept where it stands."
     start = time.perf_counter()
@@ -287,7 +291,7 @@ def _patient(history, config):
     "Whether patience is at its end."
     return bool(config.patience and history.epochs) and history.epochs[-1]["epoch"] - history.best()["epoch"] >= config.patience
 
-# %% ../nbs/15_learner.ipynb #bde44a8a
+# %% ../nbs/15_learner.ipynb #4b27ebd3
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."
     path = folder/"log.jsonl"
@@ -303,7 +307,7 @@ def _logger(folder, rows, tensorboard):
             writer.flush()
     return log
 
-# %% ../nbs/15_learner.ipynb #1a5d4648
+# %% ../nbs/15_learner.ipynb #7958b0ea
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from

@@ -145,6 +145,7 @@ def _encode_images(self:Matcher,
     lengths = np.diff(store.offsets)[[index[k] for k in names]] if index else [len(r) for r in images]
     return Encoded(*_run(self, len(names), lengths, forward, "encode images", batch, show), list(names))
 
+# %% ../nbs/10_models.ipynb #1e56dcb6
 def check_features(
     config:MatcherConfig, # Of a model
     extractor:str, # What made the features
@@ -155,7 +156,7 @@ def check_features(
     if config.extractor and extractor and extractor != config.extractor:
         raise ValueError(f"the model was trained on features by {config.extractor!r}, these are by {extractor!r}; extract them the same way, or train on these")
 
-# %% ../nbs/10_models.ipynb #1e56dcb6
+# %% ../nbs/10_models.ipynb #e26984b1
 def _encode_captions(self:Matcher,
     captions, # `Captions`, a `Collection`, or a list of sentences
     batch:int=512, # Captions at a time
@@ -172,7 +173,7 @@ def _encode_captions(self:Matcher,
 
 Matcher.encode_images,Matcher.encode_captions = _encode_images,_encode_captions
 
-# %% ../nbs/10_models.ipynb #bcfe45af
+# %% ../nbs/10_models.ipynb #08c1d988
 def _align(self:Matcher,
     image, # An image of a collection, or its `Regions`
     caption:str, # A sentence
@@ -190,7 +191,7 @@ def _explain(self:Matcher, regions, words, about, caption, picture=None):
 
 Matcher.align,Matcher.explain = _align,_explain
 
-# %% ../nbs/10_models.ipynb #08c1d988
+# %% ../nbs/10_models.ipynb #52f01a27
 def _alignments(self:Matcher,
     collection:Collection, # Images with their captions
     images:Encoded=None, # The collection's images, if they are encoded already
@@ -203,7 +204,7 @@ def _alignments(self:Matcher,
 
 Matcher.alignments = _alignments
 
-# %% ../nbs/10_models.ipynb #785ea99c
+# %% ../nbs/10_models.ipynb #1ac79cd6
 def _save(self:Matcher, folder):
     "Write the model's folder; in a folder with a model of the same configuration only the weights are replaced, atomically."
     folder,about = Path(folder),{"format": 1, "model": dataclasses.asdict(self.config)}
@@ -219,7 +220,7 @@ def _save(self:Matcher, folder):
         save_text(self.text, tmp/"text")
         save_file(weights, tmp/"model.safetensors")
 
-# %% ../nbs/10_models.ipynb #1ac79cd6
+# %% ../nbs/10_models.ipynb #c02eaeeb
 def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor

@@ -57,6 +57,7 @@ class Data(Shown):
         rows = [[k, f"{len(c):,}", f"{len(c.captions):,}", "yes" if c.captions.links else "no"] for k,c in (("train",self.train),("val",self.val),("test",self.test))]
         return markdown_table(["split","images","captions","known links"], rows) + f"\n\n{self.test.features!r}"
 
+# %% ../nbs/16_presets.ipynb #ec3ba4dd
 def load_data(
     data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
     captions:str="", # A captions file, for a feature store
@@ -73,7 +74,7 @@ def load_data(
     whole.features.verify()
     return Data(*(whole.split(s) for s in ("train","val","test")), {"data": data, "captions": captions, "preset": preset, "missing": missing})
 
-# %% ../nbs/16_presets.ipynb #4cc1cc58
+# %% ../nbs/16_presets.ipynb #ff69b718
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
     "Everything an experiment was asked to do; shows itself as a table."
@@ -88,6 +89,7 @@ class Plan(Shown):
             for k,v in d.items(): yield from rows(v, f"{at}{k}.") if isinstance(v, dict) else [(at+k, v)]
         return markdown_table(["field","value"], list(rows(self.about | {"train": dataclasses.asdict(self.train), "model": dataclasses.asdict(self.model)})))
 
+# %% ../nbs/16_presets.ipynb #158f6716
 def plan(
     data:Data, # What it will learn from
     model:str="teran-mrsw", # One of `MODELS`
@@ -114,7 +116,7 @@ def _text(text):
     if not text: return {}
     return {"text.kind": text, "text.pretrained": ""} if text in ("bert","bigru","bilstm") else {"text.pretrained": text}
 
-# %% ../nbs/16_presets.ipynb #439e423e
+# %% ../nbs/16_presets.ipynb #e028d8b5
 def start(
     p:Plan, # What to do
     output:str="runs", # Folder of all runs
@@ -129,6 +131,7 @@ def start(
     require_space(project_path(output))
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
+# %% ../nbs/16_presets.ipynb #987c4e05
 def train(
     p:Plan, # What to do
     data:Data, # What to learn from
@@ -145,7 +148,7 @@ def train(
     if done.returncode: raise RuntimeError(f"training on {processes} processes failed: {done.stderr[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], p.train.select)
 
-# %% ../nbs/16_presets.ipynb #e028d8b5
+# %% ../nbs/16_presets.ipynb #593b8529
 def read_plan(
     folder, # A run's folder
 ) -> Plan: # What it was asked to do
@@ -159,7 +162,7 @@ def _main(folder):
 
 if __name__ == "__main__" and "ipykernel" not in sys.modules: _main(sys.argv[1])
 
-# %% ../nbs/16_presets.ipynb #593b8529
+# %% ../nbs/16_presets.ipynb #c6cebc9f
 def report(
     folder, # A run's folder, or a model's
     collection:Collection, # What to evaluate on
@@ -175,7 +178,7 @@ def report(
     name,env = (read_json(run/"config.json")["about"]["model"],read_json(run/"environment.json")) if known else (folder.name,{"seed": "unknown", "commit": commit()})
     return model,evaluate(model, collection, protocol=collection.name, model=f"single {name}", pooling=pooling, seed=env["seed"], commit=env["commit"])
 
-# %% ../nbs/16_presets.ipynb #c6cebc9f
+# %% ../nbs/16_presets.ipynb #9f0ac7af
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
     "Test metrics of several models over several seeds: mean and standard deviation."
@@ -192,6 +195,7 @@ class Comparison(Shown):
         rows = [[name, *(cell(ms, k) for k in shown), len(ms)] for name,ms in self.rows.items()]
         return markdown_table(["model", *shown.values(), "seeds"], rows) + "\n\n%, mean ± standard deviation over seeds; " + ", ".join(f"{k} {v}" for k,v in self.about.items())
 
+# %% ../nbs/16_presets.ipynb #a9482fbf
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
@@ -202,17 +206,20 @@ def compare(
     "Train and test several models with several seeds; finished runs are read, not repeated."
     plans = {(m,s): plan(data, m, seed=s, **kwargs) for m in models for s in seeds}
     runs = {m: [project_path(output)/f"{plans[m,s].name}-seed{s}" for s in seeds] for m in models}
-    rows = {m: [_outcome(plans[m,s], data, run) for s,run in zip(seeds, runs[m])] for m in models}
+    found = {m: [_outcome(plans[m,s], data, run) for s,run in zip(seeds, runs[m])] for m in models}
+    commits = sorted({f["about"]["commit"] for fs in found.values() for f in fs})
+    rows = {m: [f["metrics"] for f in fs] for m,fs in found.items()}
     p = next(iter(plans.values()))
-    return Comparison(rows, {"protocol": data.test.name, "preset": p.about["preset"], "epochs": p.train.epochs, "seeds": " ".join(map(str, seeds)), "commit": commit()}, runs)
+    return Comparison(rows, {"protocol": data.test.name, "preset": p.about["preset"], "epochs": p.train.epochs, "seeds": " ".join(map(str, seeds)), "commit": " ".join(commits)}, runs)
 
+# %% ../nbs/16_presets.ipynb #72100a23
 def _outcome(p, data, folder):
-    "Test metrics of one run, trained or resumed where needed."
+    "What one run measured on the test split; trained or resumed where needed."
     if not (folder/"config.json").is_file(): new_run(folder.name, p.config(), environment(p.train.seed, pick_device(p.device)), folder.parent)
     if read_json(folder/"config.json") != _plain(p.config()): raise ValueError(f"{folder} holds a run of another configuration; choose another output folder")
     if not (folder/"metrics.json").is_file():
         train(p, data, folder)
         report(folder, data.test, p.device)[1].save(folder/"metrics.json")
-    return read_json(folder/"metrics.json")["metrics"]
+    return read_json(folder/"metrics.json")
 
 def _plain(v): return {k: _plain(x) for k,x in v.items()} if isinstance(v, dict) else list(v) if isinstance(v, tuple) else v

@@ -27,26 +27,33 @@ def grid(
     n:int, # Panels
     columns:int=4, # In a row, at most
     size:tuple=(2.4,2.2), # Of a panel, in inches
+    titles=(), # A line over each row
 ): # The axes, one a panel
     "Axes for `n` panels; those that are left over are empty."
     columns = min(n, columns)
     rows = math.ceil(n/columns)
-    _,axes = plt.subplots(rows, columns, figsize=(size[0]*columns, size[1]*rows), squeeze=False, layout="constrained")
-    for ax in axes.flat[n:]: ax.axis("off")
-    return list(axes.flat[:n])
+    figure = plt.figure(figsize=(size[0]*columns, size[1]*rows), layout="constrained")
+    parts = figure.subfigures(rows, 1, squeeze=False)[:,0]
+    for part,title in zip(parts, titles): part.suptitle(title, x=.01, ha="left", fontsize=9)
+    axes = [ax for part in parts for ax in part.subplots(1, columns, squeeze=False)[0]]
+    for ax in axes[n:]: ax.axis("off")
+    return axes[:n]
 
+# %% ../nbs/18_show.ipynb #997554d4
 def save(
     ax, # Any axis of the figure
     path, # `.png`, `.svg` or `.pdf`
 ): # The path
     "Save the figure that an axis belongs to, atomically."
     path = Path(path)
-    with atomic(path) as p: ax.figure.savefig(p, format=path.suffix[1:], dpi=110)
+    with atomic(path) as p: _whole(ax).savefig(p, format=path.suffix[1:], dpi=110)
     return path
+
+def _whole(ax): return ax.figure.get_figure(root=True)
 
 def _axis(ax, size): return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
 
-# %% ../nbs/18_show.ipynb #9e7bc275
+# %% ../nbs/18_show.ipynb #a5023b9a
 def show_curves(
     history, # A `History`, or anything with a list `epochs` of dicts
     metrics=("t2i_r1","i2t_r1","words"), # Which numbers in [0,1]; those that were not measured are left out
@@ -64,7 +71,7 @@ def show_curves(
     ax.legend(frameon=False, fontsize=8)
     return ax
 
-# %% ../nbs/18_show.ipynb #45ca33e9
+# %% ../nbs/18_show.ipynb #296ecea7
 def show_heatmap(
     a, # An `Alignment`
     limit:float=None, # Cosine at the ends of the colours; the largest there is, by default
@@ -87,13 +94,15 @@ def _plain(text):
     "Other people's text, without matplotlib's mathematics."
     return str(text).replace("$", r"\$")
 
-# %% ../nbs/18_show.ipynb #50ffa00e
-def _found(a, skip):
-    "Region -> indices of the words that found it, in reading order."
-    found = {}
+# %% ../nbs/18_show.ipynb #ab3c0d81
+def _found(a, skip, floor):
+    "Region -> indices of the words that found it, in reading order; and the words that found none."
+    found,lost = {},[]
     for j,(w,r) in enumerate(zip(a.words, a.best_regions)):
-        if w.casefold() not in skip and any(c.isalnum() for c in w): found.setdefault(int(r), []).append(j)
-    return found
+        if w.casefold() in skip or not any(c.isalnum() for c in w): continue
+        if a.cosines[r,j] >= floor: found.setdefault(int(r), []).append(j)
+        else: lost.append(j)
+    return found,lost
 
 def _overlap(a, b):
     return max(0, min(a[2],b[2]) - max(a[0],b[0]))*max(0, min(a[3],b[3]) - max(a[1],b[1]))
@@ -105,10 +114,11 @@ def _place(box, w, h, size, taken):
     spots = [(min(max(x,0),size[0]-w), min(max(y,0),size[1]-h)) for x,y in spots]
     return min(spots, key=lambda s: sum(_overlap((*s,s[0]+w,s[1]+h), t) for t in taken))
 
-# %% ../nbs/18_show.ipynb #ab3c0d81
+# %% ../nbs/18_show.ipynb #e0211892
 def show_grounding(
     a, # An `Alignment` with boxes and a picture
     skip=STOP_WORDS, # Words that are not drawn
+    floor:float=.05, # Cosine below which a word has found nothing
     ax=None, # Where to draw
 ): # The axis
     "The picture with the best box of each word, the word and its cosine beside it (TERAN Fig. 7)."
@@ -119,14 +129,16 @@ def show_grounding(
     ax.imshow(picture, extent=(0,a.size[0],a.size[1],0))
     ax.set(xlim=(0,a.size[0]), ylim=(a.size[1],0), xticks=[], yticks=[])
     ax.set_title("\n".join(textwrap.wrap(_plain(a.caption), 52)), fontsize=10)
-    taken = []
-    for (r,js),colour,style in zip(_found(a, skip).items(), cycle(COLOURS), cycle(STYLES)):
+    taken,(found,lost) = [],_found(a, skip, floor)
+    if lost: ax.set_xlabel("no region: " + ", ".join(f"{_plain(a.words[j])} {a.cosines[:,j].max():.2f}" for j in lost), fontsize=8)
+    for (r,js),colour,style in zip(found.items(), cycle(COLOURS), cycle(STYLES)):
         x1,y1,x2,y2 = box = a.boxes[r]
         for line,width in (("white",4),(colour,2)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=line, lw=width, ls=style if line == colour else "-", alpha=.95))
         label = " ".join(f"{_plain(a.words[j])} {a.cosines[r,j]:.2f}" for j in js)
         _label(ax, label, box, a.size, colour, taken)
     return ax
 
+# %% ../nbs/18_show.ipynb #af355184
 def _label(ax, text, box, size, colour, taken):
     "Write a label near its box and remember where it is."
     t = ax.text(0, 0, text, color="white", fontsize=8, va="top", ha="left", bbox={"facecolor": colour, "pad": 1.5, "edgecolor": "white", "lw": .5})
@@ -136,7 +148,7 @@ def _label(ax, text, box, size, colour, taken):
     t.set_position((x+w*.03, y+h*.12))
     taken.append((x,y,x+w,y+h))
 
-# %% ../nbs/18_show.ipynb #fb3fd674
+# %% ../nbs/18_show.ipynb #b0d4d9a2
 def spread(
     rank, # Rank of the true match of every query, from 0
     n:int=4, # How many queries
@@ -145,7 +157,7 @@ def spread(
     order = np.argsort(rank, kind="stable")
     return order[np.linspace(0, len(order)-1, n).round().astype(int)].tolist()
 
-# %% ../nbs/18_show.ipynb #fe1c32df
+# %% ../nbs/18_show.ipynb #84abda21
 def _outline(ax, true):
     "Mark the true match: a thick line all around, and a tick in the title's words."
     for s in ax.spines.values(): s.set(visible=True, edgecolor=COLOURS[2] if true else "lightgrey", linewidth=4 if true else .8)
@@ -158,19 +170,17 @@ def show_gallery(
     k:int=5, # Results of each
 ): # The axes, a row a query
     "Image retrieval: each caption's best pictures (TERAN Fig. 4 and 5)."
-    axes = grid(len(queries)*k, k, (1.9,1.75))
-    best = ranking(sim.T[queries], k)
-    for row,(q,found) in enumerate(zip(queries, best.tolist())):
-        own = int(collection.captions.image_of[q])
-        rank = int((ranking(sim.T[[q]])[0] == own).nonzero())
-        for ax,i in zip(axes[row*k:], found):
-            ax.imshow(collection[i].picture())
-            _outline(ax, i == own)
-            ax.set_xlabel(f"{'true  ' if i == own else ''}{sim[i,q]:.2f}", fontsize=8)
-        axes[row*k].set_title("\n".join(textwrap.wrap(_plain(collection.captions.texts[q]), 24*k)) + f"   (true rank {rank+1})", fontsize=9, loc="left")
+    order,own = ranking(sim.T[queries]),[int(collection.captions.image_of[q]) for q in queries]
+    ranks = [o.tolist().index(i) for o,i in zip(order, own)]
+    titles = ["\n".join(textwrap.wrap(f"{_plain(collection.captions.texts[q])}   (true rank {r+1})", 22*k)) for q,r in zip(queries, ranks)]
+    axes = grid(len(queries)*k, k, (1.9,1.9), titles)
+    for ax,(row,i) in zip(axes, ((row,i) for row,o in enumerate(order[:,:k].tolist()) for i in o)):
+        ax.imshow(collection[i].picture())
+        _outline(ax, i == own[row])
+        ax.set_xlabel(f"{'true  ' if i == own[row] else ''}{sim[i,queries[row]]:.2f}", fontsize=8)
     return axes
 
-# %% ../nbs/18_show.ipynb #b0d4d9a2
+# %% ../nbs/18_show.ipynb #bc30cc32
 def show_sentences(
     collection, # Images with captions and pictures
     sim, # Similarities, `(images, captions)`

@@ -88,6 +88,7 @@ def tokenize(
     rows = [_words(got.word_ids(i), got["offset_mapping"][i]) for i in range(len(texts))]
     return Tokens(texts, got["input_ids"], [w for w,_ in rows], [s for _,s in rows])
 
+# %% ../nbs/06_text.ipynb #936a3ca4
 def _words(word_ids, offsets):
     "Word of each piece, counted from 0 without gaps, and the characters of each word."
     word_of,spans,last = [],[],None
@@ -99,12 +100,12 @@ def _words(word_ids, offsets):
         last = w
     return word_of,spans
 
-# %% ../nbs/06_text.ipynb #ab21ee8c
+# %% ../nbs/06_text.ipynb #6eb306fa
 STOP_WORDS = frozenset("""a an the this that these those some any of in on at by to from with without for as into onto over under above below near beside between behind
     and or but while is are was were be been being am has have had do does did it its he she they them his her their there here you we i who which what
     not no than then also very""".split())
 
-# %% ../nbs/06_text.ipynb #c70d9d14
+# %% ../nbs/06_text.ipynb #74d9fadd
 @dataclass(frozen=True)
 class TextConfig:
     "Which text encoder, and how large."
@@ -121,7 +122,7 @@ class TextConfig:
     vocabulary:int=8000 # Pieces of a vocabulary of our own, at most
     max_tokens:int=128 # Longest caption, special tokens included
 
-# %% ../nbs/06_text.ipynb #74d9fadd
+# %% ../nbs/06_text.ipynb #a4405be7
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
     def __init__(self, bert, fine_tune):
@@ -145,7 +146,7 @@ class _Recurrent(nn.Module):
         packed = pack_padded_sequence(self.drop(self.embed(batch.ids)), batch.mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
 
-# %% ../nbs/06_text.ipynb #a4405be7
+# %% ../nbs/06_text.ipynb #99275609
 def _keep_layers(model, n, name):
     "Drop all but the first `n` layers of a transformer; its longest module list holds them."
     layers = max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
@@ -165,7 +166,7 @@ def _new_bert(config, vocabulary):
     return BertConfig(vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads, intermediate_size=config.feed_forward,
                       hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128), pad_token_id=0)
 
-# %% ../nbs/06_text.ipynb #ed34c6c8
+# %% ../nbs/06_text.ipynb #cf603f09
 class TextEncoder(nn.Module):
     "Captions to token vectors: `(vectors, mask)` of captions or of a `TokenBatch`."
     def __init__(self,
@@ -180,7 +181,7 @@ class TextEncoder(nn.Module):
         if not isinstance(captions, TokenBatch): captions = self.tokenize(captions).padded().to(next(self.parameters()).device)
         return self.network(captions),captions.mask
 
-# %% ../nbs/06_text.ipynb #99275609
+# %% ../nbs/06_text.ipynb #73ff0bcb
 def text_encoder(
     config:TextConfig, # Which encoder
     texts=(), # Training captions, from which an encoder from scratch learns its vocabulary
@@ -202,7 +203,7 @@ def _fresh(config, vocabulary):
     if config.kind == "bert": return _Bert(AutoModel.from_config(_new_bert(config, vocabulary)), True)
     return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
 
-# %% ../nbs/06_text.ipynb #28e019d2
+# %% ../nbs/06_text.ipynb #79f7f246
 def save_text(
     encoder:TextEncoder, # Whose tokenizer and architecture
     folder, # Where to

@@ -1,6 +1,5 @@
-"""What the tests share: a cache folder and a way to run workflows as a user does."""
+"""What the tests share: a way to run workflows as a user does."""
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +23,6 @@ def papermill(notebook, out, cwd=ROOT, **parameters):
     done = subprocess.run(command(notebook, out, **parameters), cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(Path(out).read_text(encoding="utf8"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory):
-    "Worlds are drawn into a folder of the test session."
-    os.environ["TERAN_NB_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
