@@ -195,12 +195,13 @@ class Collection:
     def image_ids(self): return self.captions.image_ids
 
 # %% ../nbs/02_features.ipynb #a5ff2956
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
     regions:Regions # Vectors and boxes
     captions:list # Its captions
     path:Path=None # Where its picture is
+    def __repr__(self): return f"CollectionImage({self.regions.image_id}, {len(self.regions)} regions, {len(self.captions)} captions)"
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 

@@ -12,12 +12,13 @@ from collections import Counter
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import permutations, product
+from pathlib import Path
 from random import Random
 
 import numpy as np
 
 from .captions import Captions, Link
-from .core import atomic, home, one_of, progress
+from .core import atomic, home, one_of, progress, require_space
 from .descriptors import DIM, describe
 from .drawing import BACKDROPS, COLOURS, KINDS, Scene, compose
 from .features import Collection, FeatureWriter
@@ -458,6 +459,7 @@ def draw_world(
     first, n = seed*_APART, sum(counts)
     if len(counts) != 3 or min(counts) < 1 or n > _APART or seed < 0: raise ValueError(f"a world has three counts from 1, up to a million scenes, and a seed from 0; got {counts} and {seed}")
     if workers is None: workers = min(os.cpu_count() or 1, 8) if n > 100 else 1
+    require_space(Path(folder).parent, 50_000*n)
     ids, told, sizes = [f"scene-{i:06}" for i in range(n)], [], []
     with atomic(folder) as tmp:
         (tmp/"pictures").mkdir(parents=True)

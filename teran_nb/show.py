@@ -134,7 +134,7 @@ def show_grounding(
     for (r,js),colour,style in zip(found.items(), cycle(COLOURS), cycle(STYLES)):
         x1,y1,x2,y2 = box = a.boxes[r]
         for line,width in (("white",4),(colour,2)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=line, lw=width, ls=style if line == colour else "-", alpha=.95))
-        label = " ".join(f"{_plain(a.words[j])} {a.cosines[r,j]:.2f}" for j in js)
+        label = "  ·  ".join(f"{_plain(a.words[j])} {a.cosines[r,j]:.2f}" for j in js)
         _label(ax, label, box, a.size, colour, taken)
     return ax
 

@@ -193,6 +193,8 @@ def text_encoder(
         if config.kind == "bert":
             bert = _pretrained(AutoModel.from_pretrained, config.pretrained)
             _keep_layers(bert, config.layers, config.pretrained)
+            room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
+            if config.max_tokens > room: raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
             return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune))
     else:
         if not len(texts): raise ValueError("an encoder from scratch learns its vocabulary from training captions; give some, or name a pretrained one")
