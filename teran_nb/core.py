@@ -8,7 +8,7 @@ __all__ = ['atomic', 'read_json', 'write_json', 'require_space', 'project_path',
            'Shown', 'length_mask', 'Packed']
 
 # %% ../nbs/00_core.ipynb #4f023413
-import dataclasses, html, json, os, platform, random, re, shutil, subprocess, sys, tempfile
+import dataclasses, json, os, platform, random, re, shutil, subprocess, sys, tempfile
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -220,7 +220,7 @@ def escape(
     text, # Anything; its string is shown
 ) -> str: # One line that neither HTML nor markdown takes for markup
     "Other people's text, safe inside markdown and HTML."
-    return re.sub(r"[|`*~\[\]\\$#]|(?<!\w)_|_(?!\w)", lambda m: f"&#{ord(m[0])};", html.escape(" ".join(str(text).split())))
+    return re.sub(r"[&<>|`*~\[\]\\$]|(?<!\w)_|_(?!\w)", lambda m: f"&#{ord(m[0])};", " ".join(str(text).split()))
 
 def markdown_table(
     header, # Names of the columns

@@ -85,9 +85,14 @@ class Plan(Shown):
     device:str="auto" # `auto`, `cpu` or `cuda`
     def config(self): return {"about": self.about, "model": dataclasses.asdict(self.model), "train": dataclasses.asdict(self.train), "device": self.device}
     def _repr_markdown_(self):
-        def rows(d, at=""):
-            for k,v in d.items(): yield from rows(v, f"{at}{k}.") if isinstance(v, dict) else [(at+k, v)]
-        return markdown_table(["field","value"], list(rows(self.about | {"train": dataclasses.asdict(self.train), "model": dataclasses.asdict(self.model)})))
+        parts = self.about | {"training": dataclasses.asdict(self.train)} | _parts("network", dataclasses.asdict(self.model))
+        def text(v): return ", ".join(f"{k} {x}" for k,x in v.items() if x not in ("",())) if isinstance(v, dict) else v
+        return markdown_table(["part","what it will be"], [[k, text(v)] for k,v in parts.items()])
+
+def _parts(name, d):
+    "A nested configuration as one flat one for each part."
+    flat = {k: " + ".join(v) if isinstance(v, tuple) else v for k,v in d.items() if not isinstance(v, dict)}
+    return {name: flat} | {k2: v2 for k,v in d.items() if isinstance(v, dict) for k2,v2 in _parts(f"{name}.{k}".removeprefix("network."), v).items()}
 
 # %% ../nbs/16_presets.ipynb #158f6716
 def plan(

@@ -43,11 +43,9 @@ def grid(
 def save(
     ax, # Any axis of the figure
     path, # `.png`, `.svg` or `.pdf`
-): # The path
+):
     "Save the figure that an axis belongs to, atomically."
-    path = Path(path)
-    with atomic(path) as p: _whole(ax).savefig(p, format=path.suffix[1:], dpi=110)
-    return path
+    with atomic(path) as p: _whole(ax).savefig(p, format=Path(path).suffix[1:], dpi=110)
 
 def _whole(ax): return ax.figure.get_figure(root=True)
 
