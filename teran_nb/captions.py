@@ -203,7 +203,7 @@ def read_captions(
     if kind == ".txt": return read_lines(path, skip=skip, **kwargs)
     return (read_coco if "annotations" in _json(path) else read_karpathy)(path, skip=skip, **kwargs)
 
-# %% ../nbs/01_captions.ipynb #f34553cd
+# %% ../nbs/01_captions.ipynb #b85b2869
 def _save(self:Captions, path):
     "Write Karpathy's layout (`.json`, `.json.gz`) or a CSV (`.csv`), atomically."
     path = Path(path)
