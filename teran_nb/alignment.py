@@ -267,6 +267,7 @@ class Alignment:
     spans:list[tuple[int,int]] # Where each word stands in it: characters `[start,end)`
     image_id:str = "" # The image's name
     picture:Path|str|Image.Image|Callable|None = None # The picture, its path, or a function that gives it; opened only by `image`
+    pooling:str = "mrsw" # How the model that made it pools it
     pieces:Tensor|None = None # Cosines before the pieces were merged into words, `(regions, pieces)`; what the model compared
     def __post_init__(self):
         r,w = self.cosines.shape
@@ -287,10 +288,10 @@ def _best_of(self:Alignment, word):
     k = int(self.best_regions[j])
     return Found(self.words[j], k, None if self.boxes is None else tuple(float(o) for o in self.boxes[k]), float(self.cosines[k,j]))
 
-def _score(self:Alignment, pooling="mrsw"):
-    "The pair's similarity by one of `POOLINGS`, from what the model compared."
+def _score(self:Alignment, pooling=""):
+    "The pair's similarity by one of `POOLINGS`, by default the model's own, from what the model compared."
     x = (self.cosines if self.pieces is None else self.pieces)[None,None]
-    return float(POOLINGS[one_of(pooling, POOLINGS, "pooling")](x, *(torch.ones(1,n).bool() for n in x.shape[2:])))
+    return float(POOLINGS[one_of(pooling or self.pooling, POOLINGS, "pooling")](x, *(torch.ones(1,n).bool() for n in x.shape[2:])))
 
 Alignment.best,Alignment.score = _best_of,_score
 
@@ -323,6 +324,7 @@ def explain(
     caption:str="", # The sentence
     image_id:str="", # The image's name
     picture=None, # The picture, its path, or a function that gives it
+    pooling:str="mrsw", # How the model pools an alignment
 ) -> Alignment: # Words without a piece, as after a tokenizer's cut, are left out
     "Align one image with one caption."
     of = torch.as_tensor(range(len(texts)) if piece_of is None else piece_of, dtype=torch.int64)
@@ -332,4 +334,4 @@ def explain(
     kept = member.any(0).nonzero().ravel().tolist()
     cosines = pieces @ (member / member.sum(0).clamp(min=1)).float()
     return Alignment([texts[j] for j in kept], cosines[:,kept], None if boxes is None else np.asarray(boxes), size, caption,
-                     [tuple(spans[j]) for j in kept], image_id, picture, pieces)
+                     [tuple(spans[j]) for j in kept], image_id, picture, pooling, pieces)

@@ -117,6 +117,7 @@ class Encoded(NamedTuple):
 
 def _run(self, n, lengths, forward, desc, batch, show):
     "Encode `n` items in batches of like length; back in their own order."
+    if not n: return torch.zeros(0, self.config.dim),Packed(torch.zeros(0, self.config.dim), [0])
     order = np.argsort(lengths, kind="stable")
     chunks = [order[i:i+batch] for i in range(0, n, batch)]
     training = self.training
@@ -187,7 +188,7 @@ def _align(self:Matcher,
 def _explain(self:Matcher, regions, words, about, caption, picture=None):
     "The `Alignment` of encoded regions and words with what they stand for."
     t = self.text.tokenize([caption])
-    return explain(regions, words, t.words(0), t.spans[0], t.pieces(0), caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture)
+    return explain(regions, words, t.words(0), t.spans[0], t.pieces(0), caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling)
 
 Matcher.align,Matcher.explain = _align,_explain
 
