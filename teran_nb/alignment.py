@@ -142,27 +142,30 @@ def _sizes(
     more = lambda size,have: max(1, min(4, size // max(1, have)))
     return min(rows * more(cols, len(words)), keep), min(cols * more(rows, len(regions)), keep), keep
 
-# %% ../nbs/08_alignment.ipynb #337743cb
+# %% ../nbs/08_alignment.ipynb #6d7b1cac
+_WAYS = {"mrsw": ("words",), "mravgw": ("words",), "mwsr": ("regions",), "symm": ("words","regions")}
+
+# %% ../nbs/08_alignment.ipynb #9fb2f226
 class _Pass:
     "One walk over all pairs of a region block and a word block."
     def __init__(self, regions, words, region_offsets, word_offsets, ways, dtype, memory):
         self.values,self.ways,self.dtype = (regions,words),ways,dtype
         rows,cols,keep = _sizes(regions, words, dtype, memory * 2**20)
         self.images,self.captions = _blocks(region_offsets, rows),_blocks(word_offsets, cols, by_position=True)
-        self.together = max(1, keep // cols) if len(self.images) > 1 else 1
+        self.held = max(1, keep // cols) if len(self.images) > 1 else 1
         self.out = regions.new_empty(max(map(len, self.images), default=0) * max(map(len, self.captions), default=0), dtype=dtype)
         self.total = torch.float64 if dtype == torch.float64 else torch.float32
         self.sim = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.total)
-    def __len__(self): return -(-len(self.captions) // self.together) * len(self.images)
+    def __len__(self): return -(-len(self.captions) // self.held) * len(self.images)
     def __iter__(self):
-        for i in range(0, len(self.captions), self.together):
-            words = [(b, b.load(self.values[1], self.dtype)) for b in self.captions[i:i+self.together]]
+        for i in range(0, len(self.captions), self.held):
+            words = [(b, b.load(self.values[1], self.dtype)) for b in self.captions[i:i+self.held]]
             for images in self.images:
                 x = images.load(self.values[0], self.dtype)
                 for captions,y in words: self.pool(images, captions, torch.mm(x, y.T, out=self.out[:len(x)*len(y)].view(len(x), len(y))))
                 yield
 
-# %% ../nbs/08_alignment.ipynb #6d7b1cac
+# %% ../nbs/08_alignment.ipynb #dc3008fd
 def _pool(self:_Pass, images, captions, x):
     "Add what a block of cosines says to the similarities of its pairs."
     sim,(i,c) = 0,(b.sets.to(x.device) for b in (images,captions))
@@ -172,7 +175,7 @@ def _pool(self:_Pass, images, captions, x):
 
 _Pass.pool = _pool
 
-# %% ../nbs/08_alignment.ipynb #dc3008fd
+# %% ../nbs/08_alignment.ipynb #62ae9cc8
 def _padded(values, offsets, sets):
     "Vectors of some sets `(sets, longest, dim)`, their rows in the packed values, and their mask."
     mask = length_mask(offsets.diff()[sets])
@@ -187,7 +190,7 @@ def _alive(grad, offsets, dim, memory):
     r,w = int(images.max()),int(captions.max())
     yield from pairs.split(max(1, int(memory / 4 / grad.dtype.itemsize / ((r+w)*dim + 3*r*w))), 1)
 
-# %% ../nbs/08_alignment.ipynb #7addeef8
+# %% ../nbs/08_alignment.ipynb #7ae8bfd5
 def _winners(
     sides:list, # Vectors, rows and mask of the images of the pairs, then of the captions
     ways:tuple, # Who chooses: `words` their region, `regions` their word
@@ -202,7 +205,7 @@ def _winners(
         best,(pair,slot) = cosines.masked_fill(~said[:,None], -torch.inf).argmax(2),real.nonzero().T
         yield r[pair,slot], w[pair,best[pair,slot]], pair
 
-# %% ../nbs/08_alignment.ipynb #62ae9cc8
+# %% ../nbs/08_alignment.ipynb #a6d92da5
 class _Similarity(torch.autograd.Function):
     "The similarity matrix; on the way back only pairs with a gradient are looked at again."
     @staticmethod
@@ -227,7 +230,7 @@ class _Similarity(torch.autograd.Function):
                 if d_words is not None: torch.addmm(d_words, link.t(), regions, out=d_words)
         return *(d if d is None else d.to(t) for d,t in zip((d_regions,d_words), types)), *[None]*6
 
-# %% ../nbs/08_alignment.ipynb #a6d92da5
+# %% ../nbs/08_alignment.ipynb #9156a667
 def similarity(
     regions:Packed, # Region vectors of every image, of unit length
     words:Packed, # Word vectors of every caption, of unit length
@@ -244,9 +247,7 @@ def similarity(
     sim = _Similarity.apply(r, w, regions.offsets, words.offsets, _WAYS[pooling], dtype, memory, progress)
     return sim / words.lengths.clamp(min=1).to(sim.device) if pooling == "mravgw" else sim
 
-_WAYS = {"mrsw": ("words",), "mravgw": ("words",), "mwsr": ("regions",), "symm": ("words","regions")}
-
-# %% ../nbs/08_alignment.ipynb #d05d88b6
+# %% ../nbs/08_alignment.ipynb #0e68c005
 @dataclass(frozen=True)
 class Found:
     "Where a word was found."
@@ -255,7 +256,7 @@ class Found:
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # How well it fits, in [-1,1]
 
-# %% ../nbs/08_alignment.ipynb #0e68c005
+# %% ../nbs/08_alignment.ipynb #b3b0af3b
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
     "One image against one caption, word by word."
@@ -277,7 +278,7 @@ class Alignment:
     @property
     def best_regions(self): return self.cosines.argmax(0).numpy()
 
-# %% ../nbs/08_alignment.ipynb #0dd1308b
+# %% ../nbs/08_alignment.ipynb #7e3660bd
 def _best_of(self:Alignment, word):
     "`Found` of a word, given by its text (any case) or its index."
     if isinstance(word, str):
@@ -289,13 +290,13 @@ def _best_of(self:Alignment, word):
     return Found(self.words[j], k, None if self.boxes is None else tuple(float(o) for o in self.boxes[k]), float(self.cosines[k,j]))
 
 def _score(self:Alignment, pooling=""):
-    "The pair's similarity by one of `POOLINGS`, by default the model's own, from what the model compared."
+    "This alignment pooled, by default as the model does; a model that ranks by its global head ranks by `Matcher.similarity`."
     x = (self.cosines if self.pieces is None else self.pieces)[None,None]
     return float(POOLINGS[one_of(pooling or self.pooling, POOLINGS, "pooling")](x, *(torch.ones(1,n).bool() for n in x.shape[2:])))
 
 Alignment.best,Alignment.score = _best_of,_score
 
-# %% ../nbs/08_alignment.ipynb #7e3660bd
+# %% ../nbs/08_alignment.ipynb #c8c0e3a3
 def _table(self:Alignment):
     "One row a word: its best region, the cosine, the box."
     found = [_best_of(self, j) for j in range(len(self.words))]
@@ -311,7 +312,7 @@ def _image(self:Alignment):
 
 Alignment._repr_markdown_,Alignment.image = _table,_image
 
-# %% ../nbs/08_alignment.ipynb #ccee8fe3
+# %% ../nbs/08_alignment.ipynb #18f383ea
 @torch.no_grad()
 def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`

@@ -6,14 +6,14 @@
 __all__ = ['Link', 'Captions', 'read_karpathy', 'read_coco', 'read_lines', 'read_csv', 'read_captions']
 
 # %% ../nbs/01_captions.ipynb #e11b1f2c
-import csv, gzip, io, json, warnings
+import csv, gzip, io, json, warnings, zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from .core import atomic, markdown_table, one_of
+from .core import Shown, atomic, escape, markdown_table, one_of
 
 # %% ../nbs/01_captions.ipynb #e69da59c
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Link:
     boxes:tuple # `((x1,y1,x2,y2), ...)` in pixels
 
 # %% ../nbs/01_captions.ipynb #c1adadaf
-@dataclass(frozen=True)
-class Captions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Captions(Shown):
     "Captions of images: `texts[i]` describes image `image_ids[image_of[i]]`."
     texts:list # Captions, as they were written
     image_of:np.ndarray # Index of each caption's image, `(captions,)` int64
@@ -80,7 +80,7 @@ def _split(self:Captions, name):
 
 def _markdown(self:Captions):
     n = np.bincount(self.image_of, minlength=len(self.image_ids))
-    splits = ", ".join(f"{v:,} {k}" for k,v in Counter(self.splits or []).items())
+    splits = ", ".join(f"{v:,} {escape(k)}" for k,v in Counter(self.splits or []).items())
     head = f"{len(self):,} captions of {len(self.image_ids):,} images" + (f" ({splits})" if splits else "") + f", {n.min()} to {n.max()} an image\n\n"
     return head + markdown_table(["image","caption"], [[self.image_ids[self.image_of[i]], self.texts[i]] for i in range(min(3, len(self)))])
 
@@ -117,12 +117,14 @@ def _text(path):
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"captions file {path} is not there")
     data = path.read_bytes()
-    try: return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf8")
-    except (OSError, EOFError, UnicodeDecodeError) as e: raise ValueError(f"{path} is cut off or not UTF-8 text: {e}") from None
+    try: return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as e: raise ValueError(f"{path} is cut off or not UTF-8 text: {e}") from None
 
 def _json(path):
-    try: return json.loads(_text(path))
+    try: found = json.loads(_text(path))
     except json.JSONDecodeError as e: raise ValueError(f"{path} is not whole JSON: {e}") from None
+    if not isinstance(found, dict): raise ValueError(f"{path} holds a {type(found).__name__}, not an object with images; is it another layout?")
+    return found
 
 # %% ../nbs/01_captions.ipynb #2c7bf563
 def read_karpathy(
@@ -168,7 +170,7 @@ def read_lines(
     lines = _text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if len(lines) % per_image: raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; say per_image")
     n = len(lines)//per_image
-    ids = list(map(str, range(n))) if image_ids is None else _text(image_ids).split() if isinstance(image_ids, (str,Path)) else list(map(str, image_ids))
+    ids = list(map(str, range(n))) if image_ids is None else _text(image_ids).splitlines() if isinstance(image_ids, (str,Path)) else list(map(str, image_ids))
     if len(ids) != n: raise ValueError(f"{path} has captions of {n} images, but {len(ids)} image ids were given")
     _unique(path, ids)
     return _build(path, {k: (split or None, None) for k in ids}, [(ids[i//per_image], t, ()) for i,t in enumerate(lines)], skip)

@@ -117,13 +117,16 @@ def override(
         name,_,rest = key.partition(".")
         one_of(name, [f.name for f in dataclasses.fields(config)], f"field of {type(config).__name__}")
         old = getattr(config, name)
+        if rest and not dataclasses.is_dataclass(old): raise ValueError(f"{name} has no fields of its own; say {name}, not {key}")
         config = dataclasses.replace(config, **{name: override(old, {rest: v}) if rest else _cast(v, old, key)})
     return config
 
 # %% ../nbs/00_core.ipynb #62ef82f8
 def _cast(v, old, key):
     "`v` with the type of the value it replaces, where it has a clear one."
+    if dataclasses.is_dataclass(old): raise ValueError(f"{key} has fields of its own; change one of them, such as {key}.{dataclasses.fields(old)[0].name}")
     if isinstance(v, list): v = tuple(v)
+    if isinstance(old, float) and isinstance(v, str) and re.fullmatch(r"[-+.\deE]+", v): v = float(v) # YAML reads 1e-4 as text
     if isinstance(old, float) and isinstance(v, int) and not isinstance(v, bool): v = float(v)
     if isinstance(old, (bool,int,float,str,tuple)) and type(v) is not type(old):
         raise ValueError(f"{key} takes {type(old).__name__}, such as {old!r}, not {v!r}")

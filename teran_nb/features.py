@@ -6,7 +6,7 @@
 __all__ = ['FORMAT', 'Regions', 'check_regions', 'FeatureWriter', 'Features', 'Collection', 'CollectionImage', 'open_picture']
 
 # %% ../nbs/02_features.ipynb #c21699f9
-import hashlib, os, warnings
+import hashlib, json, os, warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from .captions import Captions, read_captions
 from .core import atomic, read_json, require_space, write_json
 
 # %% ../nbs/02_features.ipynb #3f74ee86
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Regions:
     "The regions of one image: vectors, and where in the picture they come from."
     image_id:str # Name of the image
@@ -28,6 +28,7 @@ class Regions:
     size:tuple # Width and height of the picture in pixels
     classes:np.ndarray=None # Detector's class of each region, an index into the store's `class_names`
     confidences:np.ndarray=None # Detector's confidence in [0,1]
+    extractor:str="" # What made the features, where that is known
     def __len__(self): return len(self.features)
 
 # %% ../nbs/02_features.ipynb #bfdf38eb
@@ -48,6 +49,8 @@ def check_regions(
     for name in ("classes","confidences"):
         v = getattr(r, name)
         if v is not None and len(v) != len(f): fail(f"{len(v)} {name} for {len(f)} regions")
+    if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer): fail("classes are not whole numbers; give indices into class_names")
+    if r.confidences is not None and not np.isfinite(np.asarray(r.confidences, dtype=float)).all(): fail("NaN or infinite confidences")
 
 # %% ../nbs/02_features.ipynb #2ecd17dc
 FORMAT = 1
@@ -72,8 +75,7 @@ class FeatureWriter:
 # %% ../nbs/02_features.ipynb #aa322e0c
 def _put(self:FeatureWriter, part, array):
     "Append an array to a part's file and to its checksum."
-    kind = _PARTS[part][0] or self.dtype
-    data = np.ascontiguousarray(array, dtype=kind).tobytes()
+    data = array.tobytes()
     if part not in self.files: self.files[part],self.sums[part] = open(self.tmp/f"{part}.bin", "wb"),hashlib.sha256()
     self.files[part].write(data)
     self.sums[part].update(data)
@@ -87,20 +89,22 @@ def _add(self:FeatureWriter, image_id, features, boxes, size, classes=None, conf
     have = {"classes": classes is not None, "confidences": confidences is not None}
     if self.ids and have != self.have: raise ValueError(f"image {r.image_id}: classes and confidences are for all images or for none")
     self.have = have
-    for part in ("boxes", *(k for k,v in have.items() if v)): self._put(part, getattr(r, part))
-    self._put("values", r.features); self._put("sizes", [r.size])
+    parts = {"values": r.features, "boxes": r.boxes, "sizes": [r.size], "offsets": [self.total + len(r)]} | {k: getattr(r, k) for k,v in have.items() if v}
+    parts = {k: np.ascontiguousarray(v, dtype=_PARTS[k][0] or self.dtype) for k,v in parts.items()} # all of it fits, or none is written
+    for k,v in parts.items(): self._put(k, v)
     self.total += len(r)
-    self._put("offsets", [self.total])
     self.ids[r.image_id] = len(r)
 
 FeatureWriter._put,FeatureWriter.add = _put,_add
 
 # %% ../nbs/02_features.ipynb #c18507c8
+def _digest(manifest): return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode("utf8")).hexdigest()
+
 def _enter(self:FeatureWriter):
     self._atomic = ExitStack()
     self.tmp = self._atomic.enter_context(atomic(self.path))
     self.tmp.mkdir()
-    self._put("offsets", [0])
+    self._put("offsets", np.zeros(1, "<i8"))
     return self
 
 def _exit(self:FeatureWriter, kind, error, trace):
@@ -110,7 +114,8 @@ def _exit(self:FeatureWriter, kind, error, trace):
         if error is not None: raise error
         if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
         sums = {k: v.hexdigest() for k,v in self.sums.items()}
-        write_json(self.tmp/"manifest.json", self.about | {"count": len(self.ids), "regions": self.total, "image_ids": list(self.ids), "sha256": sums})
+        manifest = self.about | {"count": len(self.ids), "regions": self.total, "image_ids": list(self.ids), "sha256": sums}
+        write_json(self.tmp/"manifest.json", manifest | {"self": _digest(manifest)})
 
 FeatureWriter.__enter__,FeatureWriter.__exit__ = _enter,_exit
 
@@ -124,6 +129,7 @@ class Features:
         if not self.path.is_dir(): raise FileNotFoundError(f"feature store {self.path} is not there")
         self.manifest = m = read_json(self.path/"manifest.json")
         if m.get("format") != FORMAT: raise ValueError(f"{self.path} has format {m.get('format')}; this version reads {FORMAT}")
+        if m.pop("self", None) != _digest(m): raise ValueError(f"{self.path/'manifest.json'} does not match its checksum; the store is damaged, copy it again")
         self.dim,self.extractor,self.image_ids,self.class_names = m["dim"],m["extractor"],m["image_ids"],m["class_names"]
         self._map()
     def __len__(self): return len(self.image_ids)
@@ -156,7 +162,7 @@ def _getitem(self:Features, i):
     i = range(len(self))[i]
     a,b = self.offsets[i:i+2]
     more = [None if v is None else np.array(v[a:b]) for v in (self.classes,self.confidences)]
-    return Regions(self.image_ids[i], self.values[a:b], np.array(self.boxes[a:b]), tuple(self.sizes[i].tolist()), *more)
+    return Regions(self.image_ids[i], self.values[a:b], np.array(self.boxes[a:b]), tuple(self.sizes[i].tolist()), *more, self.extractor)
 
 Features._map,Features.__getitem__ = _map,_getitem
 
@@ -172,7 +178,7 @@ def _verify(self:Features):
 
 Features.verify = _verify
 
-# %% ../nbs/02_features.ipynb #831185ad
+# %% ../nbs/02_features.ipynb #a5ff2956
 class Collection:
     "Images with their regions, captions and, where they are at hand, pictures: `collection[i]` is one image."
     def __init__(self,
@@ -194,7 +200,7 @@ class Collection:
     @property
     def image_ids(self): return self.captions.image_ids
 
-# %% ../nbs/02_features.ipynb #a5ff2956
+# %% ../nbs/02_features.ipynb #38ffff8b
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
@@ -205,7 +211,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../nbs/02_features.ipynb #38ffff8b
+# %% ../nbs/02_features.ipynb #e6ea0b08
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -216,7 +222,7 @@ def open_picture(
         with Image.open(path) as im: return im.convert("RGB")
     except OSError as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #11b8b2b6
+# %% ../nbs/02_features.ipynb #7d999851
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
     return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))

@@ -7,23 +7,24 @@ __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', '
            'evaluate', 'History', 'fit']
 
 # %% ../nbs/15_learner.ipynb #0c34f6a3
-import json, math, signal, threading, time
+import hashlib, json, math, signal, threading, time
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import gather, pad_across_processes
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, gather, pad_across_processes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .core import Packed, Shown, atomic, markdown_table, one_of, progress, require_space, seed_everything, write_json
+from .core import Packed, Shown, atomic, markdown_table, one_of, pick_device, progress, require_space, seed_everything, write_json
 from .features import Collection
 from .losses import Uncertainty, triplet
-from .metrics import Grounding, Retrieval, grounding, retrieval
+from .metrics import RECALLS, Grounding, Retrieval, grounding, retrieval
 from .models import Encoded, Matcher, load_weights, region_batch
 
 # %% ../nbs/15_learner.ipynb #4aeaed57
@@ -50,6 +51,11 @@ class TrainConfig:
     def __post_init__(self):
         one_of(self.schedule, ("step","constant","cosine"), "schedule")
         one_of(self.precision, PRECISIONS, "precision")
+        one_of(self.negatives, ("hardest","all"), "choice of negatives")
+        one_of(self.reduction, ("sum","mean"), "reduction")
+        one_of(self.select, (*RECALLS,"rsum","words"), "validation metric to select by")
+        for k,least in {"epochs": 1, "images": 2, "captions": 1, "accumulate": 1}.items():
+            if getattr(self, k) < least: raise ValueError(f"{k} must be at least {least}, not {getattr(self, k)}")
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -173,21 +179,22 @@ def evaluate(
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, and grounding where the collection has links."
     images,captions = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
-    sim,links = model.similarity(images, captions, progress=show),collection.captions.links
+    sim,links = model.similarity(images.to(model.device), captions.to(model.device), progress=show).cpu(),collection.captions.links
     found = retrieval(sim, collection.captions.image_of, **about)
-    return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if links else None, images, captions, sim)
+    return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) else None, images, captions, sim)
 
 # %% ../nbs/15_learner.ipynb #10bed4ba
 @contextmanager
 def _interrupts():
-    "Gives a function that tells whether Ctrl-C was pressed."
+    "Gives a function that tells whether Ctrl-C was pressed, or the process asked to end."
     pressed = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    before = {s: signal.signal(s, lambda *_: pressed.append(True)) for s in (signal.SIGINT,signal.SIGTERM)}
     try: yield lambda: bool(pressed)
-    finally: signal.signal(signal.SIGINT, before)
+    finally:
+        for s,handler in before.items(): signal.signal(s, handler)
 
 @dataclass(repr=False)
 class History(Shown):
@@ -196,22 +203,23 @@ class History(Shown):
     select:str="rsum" # Metric by which the best is chosen
     def best(self): return max(self.epochs, key=lambda e: e[self.select])
     def _repr_markdown_(self):
-        cols = [c for c in ("epoch","loss","t2i_r1","t2i_r10","i2t_r1","words","seconds") if self.epochs and c in self.epochs[0]]
-        rows = [[e[c] if c == "epoch" else f"{e[c]:.1f}" if c == "seconds" else f"{e[c]:.3f}" for c in cols] for e in self.epochs]
-        return markdown_table(cols, rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
+        cols = [c for c in dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1",self.select,"words","seconds")) if self.epochs and c in self.epochs[0]]
+        plain = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
+        rows = [[plain[c].format(e[c]) if c in plain else f"{100*e[c]:.1f}" for c in cols] for e in self.epochs]
+        return markdown_table([c if c in plain else f"{c} %" for c in cols], rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
 
 # %% ../nbs/15_learner.ipynb #2133d0e1
 class _Run:
     "Everything that changes during training, and where it is kept."
-    def __init__(self, objective, optimizer, accelerator, folder, config):
-        self.objective,self.optimizer,self.accelerator,self.folder,self.config = objective,optimizer,accelerator,folder,config
+    def __init__(self, objective, optimizer, accelerator, folder, config, data):
+        self.objective,self.optimizer,self.accelerator,self.folder,self.config,self.data = objective,optimizer,accelerator,folder,config,data
         self.history,self.epoch,self.step,self.losses = History(select=config.select),0,0,[]
     def save(self):
         if not self.accelerator.is_main_process: return
         model = self.accelerator.unwrap_model(self.objective)
         scaler = self.accelerator.scaler
         state = {"epoch": self.epoch, "step": self.step, "losses": self.losses, "history": self.history.epochs, "objective": model.state_dict(),
-                 "optimizer": self.optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else {}, "config": {"train": asdict(self.config), "model": asdict(model.model.config)}}
+                 "optimizer": self.optimizer.state_dict(), "scaler": scaler.state_dict() if scaler else {}, "data": self.data, "config": {"train": asdict(self.config), "model": asdict(model.model.config)}}
         with atomic(self.folder/"last.pt") as p: torch.save(state, p)
     def load(self):
         path = self.folder/"last.pt"
@@ -219,6 +227,7 @@ class _Run:
         state = torch.load(path, map_location="cpu", weights_only=True)
         model = self.accelerator.unwrap_model(self.objective)
         _same(state["config"], {"train": asdict(self.config), "model": asdict(model.model.config)}, path)
+        if state["data"] != self.data: raise ValueError(f"{path} was trained on other images or captions; resume with the same data")
         load_weights(model, state["objective"], path)
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
@@ -226,10 +235,11 @@ class _Run:
 
 # %% ../nbs/15_learner.ipynb #bde44a8a
 def _same(saved, asked, path):
-    "Refuse to resume with another configuration; more epochs are welcome."
+    "Refuse to resume with another configuration; more epochs are welcome where the learning rate does not depend on them."
     def flat(d, at=""): return {k2: v2 for k,v in d.items() for k2,v2 in (flat(v, f"{at}{k}.") if isinstance(v, dict) else {f"{at}{k}": v}).items()}
     a,b = flat(saved),flat(asked)
-    other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in ("train.epochs","train.workers","train.patience")]
+    free = {"train.workers","train.patience"} | ({"train.epochs"} if b["train.schedule"] != "cosine" else set())
+    other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
     if other: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(other)}")
 
 # %% ../nbs/15_learner.ipynb #1a5d4648
@@ -255,11 +265,15 @@ def _epoch(run, collection, tokens, stopped):
         run.step += 1
         bar.set_postfix_str(f"loss {np.mean(run.losses[-50:]):.2f}", refresh=False)
         bar.update()
-        if full and not last and stopped(): return False
+        if full and not last and _any(acc, stopped()): return False
     bar.close()
     return True
 
 # %% ../nbs/15_learner.ipynb #bbe4d447
+def _any(acc, flag):
+    "Whether it is so in any process; all of them must leave a loop together."
+    return flag if acc.num_processes == 1 else bool(gather(torch.tensor([int(flag)], device=acc.device)).any())
+
 def _update(run):
     run.accelerator.clip_grad_norm_(run.objective.parameters(), run.config.clip)
     run.optimizer.step()
@@ -276,6 +290,7 @@ def _one(run, train, valid, tokens, stopped, logger):
         row = {"epoch": run.epoch+1, "loss": float(np.mean(run.losses)), "rate": run.optimizer.param_groups[0]["lr"]} | _measure(run, valid)
         run.history.epochs.append(row | {"seconds": time.perf_counter()-start})
         if run.history.best() is run.history.epochs[-1]: run.accelerator.unwrap_model(run.objective).model.save(run.folder/"model")
+    if run.accelerator.num_processes > 1: run.history.epochs = broadcast_object_list([run.history.epochs])[0]
     run.epoch,run.step,run.losses = run.epoch+1,0,[]
     run.save()
     if run.accelerator.is_main_process: logger(run.history.epochs[-1])
@@ -283,9 +298,7 @@ def _one(run, train, valid, tokens, stopped, logger):
     return True
 
 def _measure(run, valid):
-    found = evaluate(run.accelerator.unwrap_model(run.objective).model, valid).metrics
-    one_of(run.config.select, found, "validation metric to select by")
-    return found
+    return evaluate(run.accelerator.unwrap_model(run.objective).model, valid).metrics
 
 def _patient(history, config):
     "Whether patience is at its end."
@@ -308,6 +321,20 @@ def _logger(folder, rows, tensorboard):
     return log
 
 # %% ../nbs/15_learner.ipynb #7958b0ea
+def _accelerator(config, device):
+    "An accelerator for this run, whatever ran before in this process."
+    AcceleratorState._reset_state(reset_partial_state=not (torch.distributed.is_available() and torch.distributed.is_initialized()))
+    patience = InitProcessGroupKwargs(timeout=timedelta(hours=12)) # others wait while one validates
+    acc = Accelerator(mixed_precision=PRECISIONS[config.precision], cpu=device.type == "cpu", kwargs_handlers=[patience], step_scheduler_with_optimizer=False)
+    if acc.device.type != device.type: raise RuntimeError(f"{device} was asked for and accelerate gives {acc.device}")
+    return acc
+
+def _fingerprint(train, valid, model):
+    "What a run was trained on: images, captions, vocabulary."
+    known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab()]
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
+
+# %% ../nbs/15_learner.ipynb #2d1b974e
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
@@ -320,12 +347,14 @@ def fit(
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = Path(folder)
-    require_space(folder, 5*sum(p.numel()*p.element_size() for p in model.parameters()))
-    AcceleratorState._reset_state()
-    acc = Accelerator(mixed_precision=PRECISIONS[config.precision], cpu=device == "cpu", step_scheduler_with_optimizer=False)
+    if config.select == "words" and not any(valid.captions.links or ()): raise ValueError("select='words' needs a validation split with known links")
+    if not resume and (folder/"last.pt").exists(): raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
+    if not deal(train.captions.image_of, config.images, config.captions): raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
+    require_space(folder, 8*sum(p.numel()*p.element_size() for p in model.parameters()))
+    acc = _accelerator(config, pick_device(device))
     objective = Objective(model, config)
     optimizer = torch.optim.Adam([p for p in objective.parameters() if p.requires_grad], lr=config.rate)
-    run = _Run(*acc.prepare(objective, optimizer), acc, folder, config)
+    run = _Run(*acc.prepare(objective, optimizer), acc, folder, config, _fingerprint(train, valid, model))
     if resume: run.load()
     tokens = model.text.tokenize(train.captions.texts)
     logger = _logger(folder, run.history.epochs, tensorboard) if acc.is_main_process else lambda row: None

@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from .core import atomic
 from .metrics import ranking
@@ -114,7 +115,7 @@ def _place(box, w, h, size, taken):
 
 # %% ../nbs/18_show.ipynb #e0211892
 def show_grounding(
-    a, # An `Alignment` with boxes and a picture
+    a, # An `Alignment` with boxes; where there is no picture they stand on an empty one
     skip=STOP_WORDS, # Words that are not drawn
     floor:float=.05, # Cosine below which a word has found nothing
     ax=None, # Where to draw
@@ -122,10 +123,9 @@ def show_grounding(
     "The picture with the best box of each word, the word and its cosine beside it (TERAN Fig. 7)."
     if a.boxes is None: raise ValueError(f"image {a.image_id} has no boxes: its features came without them, so words cannot be shown in the picture")
     picture = a.image()
-    if picture is None: raise ValueError(f"image {a.image_id} has no picture to draw on")
-    ax = _axis(ax, (4.8,4.8*picture.height/picture.width+.5))
-    ax.imshow(picture, extent=(0,a.size[0],a.size[1],0))
-    ax.set(xlim=(0,a.size[0]), ylim=(a.size[1],0), xticks=[], yticks=[])
+    ax = _axis(ax, (4.8,4.8*a.size[1]/a.size[0]+.5))
+    if picture: ax.imshow(picture, extent=(0,a.size[0],a.size[1],0))
+    ax.set(aspect="equal", facecolor="whitesmoke", xlim=(0,a.size[0]), ylim=(a.size[1],0), xticks=[], yticks=[])
     ax.set_title("\n".join(textwrap.wrap(_plain(a.caption), 52)), fontsize=10)
     taken,(found,lost) = [],_found(a, skip, floor)
     if lost: ax.set_xlabel("no region: " + ", ".join(f"{_plain(a.words[j])} {a.cosines[:,j].max():.2f}" for j in lost), fontsize=8)
@@ -156,8 +156,12 @@ def spread(
     return order[np.linspace(0, len(order)-1, n).round().astype(int)].tolist()
 
 # %% ../nbs/18_show.ipynb #84abda21
+def _picture(image):
+    "An image's picture, or an empty one of its size where the collection has none."
+    return image.picture() if image.path else Image.new("RGB", tuple(map(round, image.regions.size)), "whitesmoke")
+
 def _outline(ax, true):
-    "Mark the true match: a thick line all around, and a tick in the title's words."
+    "Mark the true match by a thick line all around; the caller writes `true` below it."
     for s in ax.spines.values(): s.set(visible=True, edgecolor=COLOURS[2] if true else "lightgrey", linewidth=4 if true else .8)
     ax.set(xticks=[], yticks=[])
 
@@ -168,12 +172,13 @@ def show_gallery(
     k:int=5, # Results of each
 ): # The axes, a row a query
     "Image retrieval: each caption's best pictures (TERAN Fig. 4 and 5)."
+    k = min(k, len(sim))
     order,own = ranking(sim.T[queries]),[int(collection.captions.image_of[q]) for q in queries]
     ranks = [o.tolist().index(i) for o,i in zip(order, own)]
     titles = ["\n".join(textwrap.wrap(f"{_plain(collection.captions.texts[q])}   (true rank {r+1})", 22*k)) for q,r in zip(queries, ranks)]
     axes = grid(len(queries)*k, k, (1.9,1.9), titles)
     for ax,(row,i) in zip(axes, ((row,i) for row,o in enumerate(order[:,:k].tolist()) for i in o)):
-        ax.imshow(collection[i].picture())
+        ax.imshow(_picture(collection[i]))
         _outline(ax, i == own[row])
         ax.set_xlabel(f"{'true  ' if i == own[row] else ''}{sim[i,queries[row]]:.2f}", fontsize=8)
     return axes
@@ -189,7 +194,7 @@ def show_sentences(
     axes = grid(2*len(queries), 2, (3.6,1.9))
     for row,(i,found) in enumerate(zip(queries, ranking(sim[queries], k).tolist())):
         picture,text = axes[2*row:2*row+2]
-        picture.imshow(collection[i].picture())
+        picture.imshow(_picture(collection[i]))
         picture.axis("off")
         text.axis("off")
         for j,c in enumerate(found):

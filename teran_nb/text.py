@@ -191,7 +191,7 @@ def text_encoder(
     if config.pretrained:
         tokenizer = _pretrained(AutoTokenizer.from_pretrained, config.pretrained)
         if config.kind == "bert":
-            bert = _pretrained(AutoModel.from_pretrained, config.pretrained)
+            bert = _pretrained(lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), config.pretrained)
             _keep_layers(bert, config.layers, config.pretrained)
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
             if config.max_tokens > room: raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")

@@ -9,7 +9,7 @@ from accelerate import Accelerator
 
 from teran_nb.core import seed_everything
 from teran_nb.learner import Batches, Objective, TrainConfig, deal
-from teran_nb.models import matcher
+from teran_nb.models import make_matcher
 from teran_nb.presets import load_data, plan
 
 
@@ -18,7 +18,7 @@ def step(model, rank=0, world=1):
     data = load_data(preset="tiny")
     p = plan(data, model, "tiny", device="cpu")
     seed_everything(0)
-    m = matcher(p.model, data.train.captions.texts)
+    m = make_matcher(p.model, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
     objective = accelerator.prepare(Objective(m, TrainConfig()))
