@@ -1,12 +1,15 @@
 """Every workflow runs by papermill, from the repository and from elsewhere, and leaves what it promises."""
 import json
+import subprocess
 
 import nbformat
+import numpy as np
 import pytest
 from conftest import ROOT, command, papermill
 from nbconvert.preprocessors import ExecutePreprocessor
 from PIL import Image
-import subprocess
+
+from teran_nb.features import FeatureWriter
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
 
@@ -49,6 +52,24 @@ def test_compare_fills_its_table(tmp_path):
     papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
     rows = json.loads((tmp_path / "c" / "table.json").read_text())["rows"]
     assert {k: len(v) for k, v in rows.items()} == {"teran-mrsw": 2, "tern": 2}
+
+
+def test_a_store_without_pictures(tmp_path):
+    "Somebody's features with a spreadsheet of captions, no pictures, no links: every figure is drawn all the same."
+    rng, rows = np.random.default_rng(0), ["image,caption,split"]
+    with FeatureWriter(tmp_path / "store", "somebody", dim=20) as store:
+        for i in range(40):
+            store.add(f"im{i}", rng.normal(size=(1 + i % 5, 20)), np.tile([1, 2, 60, 40], (1 + i % 5, 1)), (80, 60))
+            rows += [f"im{i},a {'red' if i % 2 else 'blue'} number {i},{('train', 'train', 'val', 'test')[i % 4]}"] * (1 + i % 3)
+    (tmp_path / "c.csv").write_text("\n".join(rows))
+    about = {"data": str(tmp_path / "store"), "captions": str(tmp_path / "c.csv"), "output": str(tmp_path / "runs")}
+    papermill("train", tmp_path / "out.ipynb", name="own", **about)
+    assert numbers(tmp_path / "runs" / "own")["about"]["candidates"].startswith("10 images x")
+    for name in FIGURES:
+        assert (tmp_path / "runs" / "own" / "figures" / f"{name}.png").is_file()
+    (tmp_path / "ids.csv").write_text("image,caption\n" + "".join(f"im{i},number {i}\n" for i in range(40)))
+    papermill("evaluate", tmp_path / "out.ipynb", **(about | {"captions": str(tmp_path / "ids.csv"), "run": str(tmp_path / "runs" / "own"), "split": "all", "output": str(tmp_path / "ev")}))
+    assert numbers(tmp_path / "ev")["about"]["candidates"] == "40 images x 40 captions"
 
 
 @pytest.mark.parametrize("parameters, says", [
