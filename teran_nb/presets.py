@@ -210,7 +210,7 @@ def _main(folder, name="config.json"):
     p = read_plan(folder, name)
     train(p, load_data(**p.about["data"]), Path(folder))
 
-if __name__ == "__main__" and "ipykernel" not in sys.modules: _main(*sys.argv[1:])
+if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
 # %% ../nbs/16_presets.ipynb #9f0ac7af
 def evaluate_run(
