@@ -60,7 +60,7 @@ def gemm_rate(dtype, dim, span):
         x,y,out = torch.randn(n, dim).to(dtype),torch.randn(m, dim).to(dtype),torch.empty(n, m, dtype=dtype)
         once = lambda: torch.mm(x, y.T, out=out)
         return 2 * n * m * dim / seconds(once, max(1, int(span / seconds(once))))
-    return max(rate(4096, 4096), rate(1152, 1024))
+    return max(rate(4096, 4096), rate(1152, 768))
 
 def rss(key):
     "Megabytes of one line of /proc/self/status."

@@ -137,7 +137,7 @@ def _sizes(
 ) -> tuple[int,int,int]: # Regions in a block, words in a block, words to keep in order
     "Sizes of the blocks that fit into memory."
     keep = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
-    if regions.device.type == "cpu": rows,cols = 1152,1024
+    if regions.device.type == "cpu": rows,cols = 1152,768
     else: rows = cols = int((memory / 8 / dtype.itemsize)**.5)
     more = lambda size,have: max(1, min(4, size // max(1, have)))
     return min(rows * more(cols, len(words)), keep), min(cols * more(rows, len(regions)), keep), keep
