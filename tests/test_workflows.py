@@ -30,7 +30,7 @@ def test_train_leaves_model_metrics_and_figures(trained):
 
 def test_relative_paths_are_meant_from_the_project(tmp_path):
     "papermill in nbs/ and papermill in the root write to the same place; outside a project it is the working directory."
-    papermill("train", tmp_path / "out.ipynb", cwd=tmp_path, model="tern", pooling="mwsr", seed=5, name="a", epochs=1)
+    papermill("train", tmp_path / "out.ipynb", cwd=tmp_path, model="tern", seed=5, name="a", epochs=1)
     assert numbers(tmp_path / "runs" / "a")["about"]["seed"] == 5
     (tmp_path / "settings.ini").touch()
     (tmp_path / "nbs").mkdir()
