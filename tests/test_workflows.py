@@ -82,7 +82,7 @@ def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters,
     assert not list(tmp_path.rglob("last.pt"))
 
 
-def test_by_hand(tmp_path, monkeypatch):
+def test_by_hand(tmp_path):
     "Run all cells in the notebook's own folder, as JupyterLab does."
     nb = nbformat.read(ROOT / "nbs" / "train.ipynb", as_version=4)
     cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))
