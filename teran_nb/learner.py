@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'Evaluation',
-           'evaluate', 'History', 'fit']
+           'evaluate', 'ensemble', 'History', 'fit']
 
 # %% ../nbs/15_learner.ipynb #0c34f6a3
 import hashlib, json, math, signal, threading, time
@@ -21,11 +21,12 @@ from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list, gath
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from .core import Packed, Shown, atomic, markdown_table, one_of, pick_device, progress, require_space, seed_everything, write_json
+from .core import Packed, Shown, atomic, markdown_table, one_of, pick_device, progress, require_space, seed_everything, to_config, write_json
 from .features import Collection
 from .losses import Uncertainty, triplet
 from .metrics import RECALLS, Grounding, Retrieval, grounding, retrieval
-from .models import Encoded, Matcher, load_weights, region_batch
+from .models import Encoded, Matcher, MatcherConfig, load_weights, region_batch
+from .text import stop_words, without
 
 # %% ../nbs/15_learner.ipynb #4aeaed57
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class TrainConfig:
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest` or `all`
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
+    stop_words:str="" # Words left out of the alignment while training: `nltk`, a file with one a line, or none
     accumulate:int=1 # Batches whose gradients are added before a step
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
     select:str="rsum" # Validation metric by which the best epoch is chosen
@@ -184,6 +186,20 @@ def evaluate(
     return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) else None, images, captions, sim)
 
 # %% ../nbs/15_learner.ipynb #10bed4ba
+def ensemble(
+    members, # An `Evaluation` of each model, all on the same images and captions
+    image_of, # Row of each caption's image, `(captions,)`
+    /,
+    **about, # What the numbers must be printed with
+) -> Evaluation: # Encodings are those of the first member; grounding is each model's own, so there is none
+    "Average the similarities of several models (TERAN section 7.2)."
+    first,others = members[0],members[1:]
+    for what in ("images","captions"):
+        if any(getattr(o, what).names != getattr(first, what).names for o in others): raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same split")
+    sim = torch.stack([m.sim for m in members]).mean(0)
+    return Evaluation(retrieval(sim, image_of, **about), None, first.images, first.captions, sim)
+
+# %% ../nbs/15_learner.ipynb #2133d0e1
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed, or the process asked to end."
@@ -208,7 +224,7 @@ class History(Shown):
         rows = [[plain[c].format(e[c]) if c in plain else f"{100*e[c]:.1f}" for c in cols] for e in self.epochs]
         return markdown_table([c if c in plain else f"{c} %" for c in cols], rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
 
-# %% ../nbs/15_learner.ipynb #2133d0e1
+# %% ../nbs/15_learner.ipynb #bbe4d447
 class _Run:
     "Everything that changes during training, and where it is kept."
     def __init__(self, objective, optimizer, accelerator, folder, config, data):
@@ -226,14 +242,15 @@ class _Run:
         if not path.is_file(): raise FileNotFoundError(f"nothing to resume in {self.folder}: last.pt is not there")
         state = torch.load(path, map_location="cpu", weights_only=True)
         model = self.accelerator.unwrap_model(self.objective)
-        _same(state["config"], {"train": asdict(self.config), "model": asdict(model.model.config)}, path)
+        before = {k: asdict(to_config(c, state["config"][k])) for k,c in (("train",TrainConfig),("model",MatcherConfig))}
+        _same(before, {"train": asdict(self.config), "model": asdict(model.model.config)}, path)
         if state["data"] != self.data: raise ValueError(f"{path} was trained on other images or captions; resume with the same data")
         load_weights(model, state["objective"], path)
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
-# %% ../nbs/15_learner.ipynb #bde44a8a
+# %% ../nbs/15_learner.ipynb #7b1a7887
 def _same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are welcome where the learning rate does not depend on them."
     def flat(d, at=""): return {k2: v2 for k,v in d.items() for k2,v2 in (flat(v, f"{at}{k}.") if isinstance(v, dict) else {f"{at}{k}": v}).items()}
@@ -242,7 +259,7 @@ def _same(saved, asked, path):
     other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
     if other: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(other)}")
 
-# %% ../nbs/15_learner.ipynb #1a5d4648
+# %% ../nbs/15_learner.ipynb #4b27ebd3
 def _epoch(run, collection, tokens, stopped):
     "The rest of one epoch, from the step the run stands at; False when it was interrupted."
     c,acc = run.config,run.accelerator
@@ -269,7 +286,7 @@ def _epoch(run, collection, tokens, stopped):
     bar.close()
     return True
 
-# %% ../nbs/15_learner.ipynb #bbe4d447
+# %% ../nbs/15_learner.ipynb #7958b0ea
 def _any(acc, flag):
     "Whether it is so in any process; all of them must leave a loop together."
     return flag if acc.num_processes == 1 else bool(gather(torch.tensor([int(flag)], device=acc.device)).any())
@@ -279,7 +296,7 @@ def _update(run):
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
 
-# %% ../nbs/15_learner.ipynb #7b1a7887
+# %% ../nbs/15_learner.ipynb #2d1b974e
 def _one(run, train, valid, tokens, stopped, logger):
     "One epoch with its validation, kept when it is done; False when it was interrupted, kept where it stands."
     start = time.perf_counter()
@@ -304,7 +321,7 @@ def _patient(history, config):
     "Whether patience is at its end."
     return bool(config.patience and history.epochs) and history.epochs[-1]["epoch"] - history.best()["epoch"] >= config.patience
 
-# %% ../nbs/15_learner.ipynb #4b27ebd3
+# %% ../nbs/15_learner.ipynb #5aa912d1
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."
     path = folder/"log.jsonl"
@@ -320,7 +337,7 @@ def _logger(folder, rows, tensorboard):
             writer.flush()
     return log
 
-# %% ../nbs/15_learner.ipynb #7958b0ea
+# %% ../nbs/15_learner.ipynb #4d61fcf3
 def _accelerator(config, device):
     "An accelerator for this run, whatever ran before in this process."
     AcceleratorState._reset_state(reset_partial_state=not (torch.distributed.is_available() and torch.distributed.is_initialized()))
@@ -334,7 +351,7 @@ def _fingerprint(train, valid, model):
     known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab()]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
-# %% ../nbs/15_learner.ipynb #2d1b974e
+# %% ../nbs/15_learner.ipynb #75c80a71
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
@@ -357,6 +374,7 @@ def fit(
     run = _Run(*acc.prepare(objective, optimizer), acc, folder, config, _fingerprint(train, valid, model))
     if resume: run.load()
     tokens = model.text.tokenize(train.captions.texts)
+    if config.stop_words: tokens = without(tokens, stop_words(config.stop_words))
     logger = _logger(folder, run.history.epochs, tensorboard) if acc.is_main_process else lambda row: None
     with _interrupts() as stopped:
         while run.epoch < config.epochs and not _patient(run.history, config):

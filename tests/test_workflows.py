@@ -73,7 +73,7 @@ def test_a_store_without_pictures(tmp_path):
 
 
 @pytest.mark.parametrize("parameters, says", [
-    ({"model": "clip"}, "unknown model 'clip'; known are teran-mrsw"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
+    ({"model": "clip"}, "unknown model 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
     ({"data": "nowhere"}, "is no collection"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
     ({"device": "tpu"}, "known are auto, cpu, cuda")])
 def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters, says):
