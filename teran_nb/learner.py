@@ -24,8 +24,9 @@ from torch.utils.data import DataLoader
 from .core import Packed, Shown, atomic, markdown_table, one_of, pick_device, progress, require_space, seed_everything, to_config, write_json
 from .features import Collection
 from .losses import Uncertainty, triplet
-from .metrics import RECALLS, Grounding, Retrieval, grounding, retrieval
+from .metrics import NDCGS, RECALLS, Grounding, Protocol, Retrieval, grounding, results, retrieval
 from .models import Encoded, Matcher, MatcherConfig, load_weights, region_batch
+from .relevance import rouge_l
 from .text import stop_words, without
 
 # %% ../nbs/15_learner.ipynb #4aeaed57
@@ -46,7 +47,7 @@ class TrainConfig:
     stop_words:str="" # Words left out of the alignment while training: `nltk`, a file with one a line, or none
     accumulate:int=1 # Batches whose gradients are added before a step
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
-    select:str="rsum" # Validation metric by which the best epoch is chosen
+    select:str="ndcg" # Validation metric by which the best epoch is chosen: NDCG as in TERAN (section 7), `rsum`, one of `RECALLS` or `NDCGS`, or `words`
     patience:int=0 # Epochs without a better one after which training stops; 0 for never
     workers:int=0 # Processes that read features
     seed:int=0 # Of everything
@@ -55,7 +56,7 @@ class TrainConfig:
         one_of(self.precision, PRECISIONS, "precision")
         one_of(self.negatives, ("hardest","all"), "choice of negatives")
         one_of(self.reduction, ("sum","mean"), "reduction")
-        one_of(self.select, (*RECALLS,"rsum","words"), "validation metric to select by")
+        one_of(self.select, ("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")
         for k,least in {"epochs": 1, "images": 2, "captions": 1, "accumulate": 1}.items():
             if getattr(self, k) < least: raise ValueError(f"{k} must be at least {least}, not {getattr(self, k)}")
 
@@ -165,24 +166,30 @@ class Evaluation(Shown):
     captions:Encoded # The encoded captions
     sim:Tensor # Similarity of every pair, `(images, captions)`
     @property
-    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else {"words": self.grounding["all"]})
+    def about(self): return self.retrieval.about
+    @property
+    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else {"words" if k == "all" else k: self.grounding[k] for k in self.grounding.kinds})
+    def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
     def _repr_markdown_(self): return "\n\n".join(t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None)
     def save(self, path):
         kinds = {} if self.grounding is None else {k: dict(zip(("right","random","possible","words"), v)) for k,v in self.grounding.kinds.items()}
-        write_json(path, {"about": self.retrieval.about, "metrics": self.metrics, "grounding": kinds})
+        write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": kinds})
 
 # %% ../nbs/15_learner.ipynb #918b193f
 def evaluate(
     model:Matcher, # What to evaluate
-    collection:Collection, # Images and captions, all ranked against each other
+    collection:Collection, # Images and captions
     /,
+    protocol:Protocol=None, # What is ranked against what; by default all of the collection
+    relevance=(), # `Relevance` of its captions for its images, for NDCG
     show:bool=False, # Whether to show progress
-    **about, # What the numbers must be printed with: protocol, model, seed, commit
+    **about, # For `retrieval`: gains, i2t_queries; and what the numbers must be printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, and grounding where the collection has links."
+    for r in relevance: r.check(collection.captions)
     images,captions = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
     sim,links = model.similarity(images.to(model.device), captions.to(model.device), progress=show).cpu(),collection.captions.links
-    found = retrieval(sim, collection.captions.image_of, **about)
+    found = retrieval(sim, collection.captions.image_of, protocol or Protocol(collection.name), relevance, **about)
     return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) else None, images, captions, sim)
 
 # %% ../nbs/15_learner.ipynb #10bed4ba
@@ -190,14 +197,16 @@ def ensemble(
     members, # An `Evaluation` of each model, all on the same images and captions
     image_of, # Row of each caption's image, `(captions,)`
     /,
-    **about, # What the numbers must be printed with
+    protocol:Protocol=Protocol("all"), # What is ranked against what
+    relevance=(), # `Relevance`, for NDCG
+    **about, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding is each model's own, so there is none
     "Average the similarities of several models (TERAN section 7.2)."
     first,others = members[0],members[1:]
     for what in ("images","captions"):
         if any(getattr(o, what).names != getattr(first, what).names for o in others): raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same split")
     sim = torch.stack([m.sim for m in members]).mean(0)
-    return Evaluation(retrieval(sim, image_of, **about), None, first.images, first.captions, sim)
+    return Evaluation(retrieval(sim, image_of, protocol, relevance, **about), None, first.images, first.captions, sim)
 
 # %% ../nbs/15_learner.ipynb #2133d0e1
 @contextmanager
@@ -219,7 +228,7 @@ class History(Shown):
     select:str="rsum" # Metric by which the best is chosen
     def best(self): return max(self.epochs, key=lambda e: e[self.select])
     def _repr_markdown_(self):
-        cols = [c for c in dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1",self.select,"words","seconds")) if self.epochs and c in self.epochs[0]]
+        cols = [c for c in dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"words","seconds")) if self.epochs and c in self.epochs[0]]
         plain = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
         rows = [[plain[c].format(e[c]) if c in plain else f"{100*e[c]:.1f}" for c in cols] for e in self.epochs]
         return markdown_table([c if c in plain else f"{c} %" for c in cols], rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
@@ -227,8 +236,8 @@ class History(Shown):
 # %% ../nbs/15_learner.ipynb #bbe4d447
 class _Run:
     "Everything that changes during training, and where it is kept."
-    def __init__(self, objective, optimizer, accelerator, folder, config, data):
-        self.objective,self.optimizer,self.accelerator,self.folder,self.config,self.data = objective,optimizer,accelerator,folder,config,data
+    def __init__(self, objective, optimizer, accelerator, folder, config, data, relevance):
+        self.objective,self.optimizer,self.accelerator,self.folder,self.config,self.data,self.relevance = objective,optimizer,accelerator,folder,config,data,relevance
         self.history,self.epoch,self.step,self.losses = History(select=config.select),0,0,[]
     def save(self):
         if not self.accelerator.is_main_process: return
@@ -304,7 +313,8 @@ def _one(run, train, valid, tokens, stopped, logger):
         run.save()
         return False
     if run.accelerator.is_main_process:
-        row = {"epoch": run.epoch+1, "loss": float(np.mean(run.losses)), "rate": run.optimizer.param_groups[0]["lr"]} | _measure(run, valid)
+        measured = evaluate(run.accelerator.unwrap_model(run.objective).model, valid, relevance=run.relevance).metrics
+        row = {"epoch": run.epoch+1, "loss": float(np.mean(run.losses)), "rate": run.optimizer.param_groups[0]["lr"]} | measured
         run.history.epochs.append(row | {"seconds": time.perf_counter()-start})
         if run.history.best() is run.history.epochs[-1]: run.accelerator.unwrap_model(run.objective).model.save(run.folder/"model")
     if run.accelerator.num_processes > 1: run.history.epochs = broadcast_object_list([run.history.epochs])[0]
@@ -313,9 +323,6 @@ def _one(run, train, valid, tokens, stopped, logger):
     if run.accelerator.is_main_process: logger(run.history.epochs[-1])
     run.accelerator.wait_for_everyone()
     return True
-
-def _measure(run, valid):
-    return evaluate(run.accelerator.unwrap_model(run.objective).model, valid).metrics
 
 def _patient(history, config):
     "Whether patience is at its end."
@@ -352,6 +359,16 @@ def _fingerprint(train, valid, model):
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
 # %% ../nbs/15_learner.ipynb #75c80a71
+def _possible(train, valid, config, relevance):
+    "Refuse what can be seen to fail before training begins."
+    if config.select == "words" and not any(valid.captions.links or ()): raise ValueError("select='words' needs a validation split with known links")
+    if "ndcg_" in config.select:
+        known = [r.name for r in relevance] or ["rouge"]
+        if config.select.split("_ndcg_")[1] not in known: raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is only {', '.join(known)}")
+    for r in relevance: r.check(valid.captions)
+    if not deal(train.captions.image_of, config.images, config.captions): raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
+
+# %% ../nbs/15_learner.ipynb #4789a56f
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
@@ -361,17 +378,18 @@ def fit(
     resume:bool=False, # Go on where the folder's last.pt stands
     device:str="auto", # `auto`, `cpu` or `cuda`
     tensorboard:bool=False, # Also write TensorBoard files into the folder
+    relevance=(), # `Relevance` of the validation captions, for NDCG; their ROUGE-L when there is none
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = Path(folder)
-    if config.select == "words" and not any(valid.captions.links or ()): raise ValueError("select='words' needs a validation split with known links")
+    _possible(train, valid, config, relevance)
     if not resume and (folder/"last.pt").exists(): raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
-    if not deal(train.captions.image_of, config.images, config.captions): raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     require_space(folder, 8*sum(p.numel()*p.element_size() for p in model.parameters()))
     acc = _accelerator(config, pick_device(device))
+    if acc.is_main_process: relevance = relevance or [rouge_l(valid.captions)]
     objective = Objective(model, config)
     optimizer = torch.optim.Adam([p for p in objective.parameters() if p.requires_grad], lr=config.rate)
-    run = _Run(*acc.prepare(objective, optimizer), acc, folder, config, _fingerprint(train, valid, model))
+    run = _Run(*acc.prepare(objective, optimizer), acc, folder, config, _fingerprint(train, valid, model), relevance)
     if resume: run.load()
     tokens = model.text.tokenize(train.captions.texts)
     if config.stop_words: tokens = without(tokens, stop_words(config.stop_words))

@@ -171,14 +171,14 @@ def _together(*many):
     return lines
 
 def results(
-    *found, # `Retrieval`, published rows or `Results`
+    *found, # `Retrieval`, `Evaluation`, published rows or `Results`; None, as where nothing was published, is left out
 ) -> Results: # A line for each model
     "Results side by side."
     def lines(o):
         if isinstance(o, Results): return o.lines
         name,source = o.about.get("model") or o.about.get("protocol", ""),o.about.get("source", "")
         return {f"{name} ({source})" if source else name: (o,)}
-    return Results(_together(*map(lines, found)))
+    return Results(_together(*(lines(o) for o in found if o is not None)))
 
 Retrieval.__or__ = lambda self, other: results(self, other)
 
@@ -207,7 +207,7 @@ def _grid(self:Results):
 
 def _results_markdown(self:Results):
     ours = [o.about for found in self.lines.values() for o in found if "source" not in o.about]
-    said = {k: ", ".join(dict.fromkeys(str(a[k]) for a in ours if a.get(k, "") != "")) for k in dict.fromkeys(k for a in ours for k in a) if k not in ("model","pooling")}
+    said = {k: ", ".join(dict.fromkeys(str(a[k]) for a in ours if a.get(k, "") != "")) for k in dict.fromkeys(k for a in ours for k in a) if k not in ("model","pooling","run")}
     many = any(len(f) > 1 for f in self.lines.values())
     return markdown_table(*self.grid()) + ("\n\nmean ± standard deviation over seeds" if many else "") + _said(said)
 
@@ -216,7 +216,7 @@ Results.columns,Results.grid,Results._repr_markdown_ = _columns,_grid,_results_m
 # %% ../nbs/14_metrics.ipynb #b4bcb757
 def _save(self:Results, path):
     path = Path(path)
-    write = {".json": _json, ".csv": _csv, ".tex": _tex}[one_of(path.suffix, (".json",".csv",".tex"), "kind of file")]
+    write = {".json": _json, ".csv": _csv, ".tex": _tex, ".md": Results._repr_markdown_}[one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")]
     with atomic(path) as p: p.write_text(write(self), encoding="utf8")
 
 def _json(self): return json.dumps({"format": 1, "lines": {k: [{"metrics": o.metrics, "about": o.about} for o in v] for k,v in self.lines.items()}}, indent=1)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'PRESETS', 'WORLDS', 'Row', 'trained_as', 'Preset', 'check', 'Data', 'load_data', 'Plan', 'plan', 'start',
-           'train', 'members', 'read_plan', 'evaluate_run', 'Comparison', 'compare']
+           'train', 'members', 'read_plan', 'evaluate_run', 'compare']
 
 # %% ../nbs/16_presets.ipynb #29e0ae0d
 import dataclasses, subprocess, sys
@@ -21,8 +21,10 @@ from .captions import read_captions
 from .core import Shown, commit, environment, escape, markdown_table, new_run, one_of, override, pick_device, project_path, read_json, require_space, seed_everything, to_config, write_json
 from .features import Collection, Features
 from .learner import PRECISIONS, History, TrainConfig, ensemble, evaluate, fit
+from .metrics import PROTOCOLS, Protocol, Results, Retrieval
 from .models import Matcher, MatcherConfig, make_matcher
 from .regions import RegionConfig, StackConfig
+from .relevance import read_relevance, rouge_l
 from .scenes import scenes
 from .text import TextConfig
 
@@ -69,9 +71,9 @@ def _small(width, layers, feed_forward, dropout):
 _PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), TrainConfig(), {"rate": 2e-5, "images": 90, "schedule": "constant"},
     "the code keeps BERT's first 6 layers and trains them at the same rate; sums the loss over a batch and clips gradients at 2, of which the text is silent; "
     "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]")
-_SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all"))
+_SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"))
 PRESETS = {
-    "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant")),
+    "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum")),
     "quick": _SCENES, "scenes": _SCENES, "f30k": _PAPER, "coco": _PAPER}
 WORLDS = {"tiny": {"counts": (60,20,20), "seed": 1}, "quick": {"counts": (400,100,100), "seed": 2}} # another seed: no scene of one world is in another
 
@@ -84,15 +86,18 @@ def check(
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str="runs", # Folder that will be written to
     resume:str="", # Run to go on with
-    run:str="", # Trained run that will be read
+    run="", # Trained run that will be read, or several of them
+    protocol:str="", # One of `PROTOCOLS`, or all of the split
 ):
     "Refuse unknown parameters, a missing GPU, an output folder that cannot be written and a run that is not there."
     one_of(model, MODELS, "model"); one_of(preset, PRESETS, "preset"); one_of(precision, PRECISIONS, "precision")
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    if protocol: one_of(protocol, PROTOCOLS, "protocol")
     pick_device(device)
     require_space(project_path(output))
     if resume: _resumed(output, resume)
-    if run and not any((project_path(run)/f).is_file() for f in ("model/config.json","config.json")): raise FileNotFoundError(f"no trained run in {project_path(run)}; train one, or name another")
+    for r in [run] if isinstance(run, str) and run else run:
+        if not any((project_path(r)/f).is_file() for f in ("model/config.json","config.json")): raise FileNotFoundError(f"no trained run in {project_path(r)}; train one, or name another")
 
 def _resumed(output, resume):
     "The folder of a run that can be gone on with."
@@ -114,6 +119,11 @@ class Data(Shown):
         if split not in known: raise ValueError(f"{self.whole!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; say which image is in which: "
                                                 "'split' in Karpathy's JSON, a column split in a .csv")
         return self.whole.split(split)
+    def relevance(self, split):
+        "ROUGE-L of a split's captions, and what was given precomputed."
+        captions,given = self.part(split).captions,self.source["relevance"].get(split, {})
+        computed = [] if "rouge" in given else [rouge_l(captions)]
+        return computed + [read_relevance(project_path(path), captions, name) for name,path in given.items()]
     @cached_property
     def train(self): return self.part("train")
     @cached_property
@@ -130,8 +140,13 @@ def load_data(
     captions:str="", # A captions file, for a feature store
     preset:str="scenes", # `tiny` draws fewer scenes
     missing:str="refuse", # Images with captions and no features: `refuse` or `drop`
+    relevance:dict=None, # Precomputed relevance of splits, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Data: # Its parts are `train`, `val`, `test`, or `part(...)`
     "Open the data of an experiment and check it."
+    for split,files in (relevance or {}).items():
+        for name,path in files.items():
+            one_of(name, ("rouge","spice"), f"relevance of the {split} split")
+            if not project_path(path).is_file(): raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
     one_of(missing, ("refuse","drop"), "way with missing features")
     one_of(preset, PRESETS, "preset")
     if data == "scenes": whole = scenes(**WORLDS.get(preset, {}))
@@ -140,9 +155,9 @@ def load_data(
         if not (project_path(data)/"captions.json").is_file(): raise FileNotFoundError(f"{project_path(data)} is no collection: captions.json is not there; name a captions file, or say data='scenes'")
         whole = Collection.open(project_path(data), missing)
     whole.features.verify()
-    return Data(whole, {"data": data, "captions": captions, "preset": preset, "missing": missing})
+    return Data(whole, {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}})
 
-# %% ../nbs/16_presets.ipynb #7d4a60ff
+# %% ../nbs/16_presets.ipynb #987c4e05
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
     "Everything an experiment was asked to do; shows itself as a table."
@@ -164,7 +179,7 @@ def _parts(name, d):
     flat = {k: " + ".join(v) if isinstance(v, tuple) else v for k,v in d.items() if not isinstance(v, dict)}
     return {name: flat} | {k2: v2 for k,v in d.items() if isinstance(v, dict) for k2,v2 in _parts(f"{name}.{k}".removeprefix("network."), v).items()}
 
-# %% ../nbs/16_presets.ipynb #e028d8b5
+# %% ../nbs/16_presets.ipynb #6a399165
 def plan(
     data:Data, # What it will learn from
     model:str="teran-mrsw", # One of `MODELS`
@@ -200,7 +215,7 @@ def _text(text):
     if text in ("bert","bigru","bilstm"): return {"text.kind": text, "text.pretrained": ""}
     return {"text.pretrained": str(project_path(text)) if project_path(text).is_dir() else text}
 
-# %% ../nbs/16_presets.ipynb #b1f03e8f
+# %% ../nbs/16_presets.ipynb #9d80375a
 def start(
     p:Plan, # What to do
     output:str="runs", # Folder of all runs
@@ -212,7 +227,7 @@ def start(
     require_space(project_path(output))
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
-# %% ../nbs/16_presets.ipynb #c6cebc9f
+# %% ../nbs/16_presets.ipynb #d453e663
 def train(
     p:Plan, # What to do
     data:Data, # What to learn from
@@ -224,7 +239,7 @@ def train(
     if p.members > 1: return [train(q, data, _begun(q, folder/f"member-{i}"), processes, tensorboard) for i,q in enumerate(members(p))][0]
     if processes == 1:
         seed_everything(p.train.seed)
-        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard)
+        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val"))
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m", "teran_nb.presets", str(folder), "launch.json"]
     done = subprocess.run(launch, stderr=subprocess.PIPE, text=True)
@@ -244,7 +259,7 @@ def _begun(p, folder):
     if (before.model,before.train) != (p.model,p.train): raise ValueError(f"{folder} holds a run of another configuration; choose another output folder")
     return folder
 
-# %% ../nbs/16_presets.ipynb #d453e663
+# %% ../nbs/16_presets.ipynb #a9482fbf
 def read_plan(
     folder, # A run's folder
     name:str="config.json", # The file in it
@@ -259,13 +274,16 @@ def _main(folder, name="config.json"):
 
 if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
-# %% ../nbs/16_presets.ipynb #3fb1ef27
+# %% ../nbs/16_presets.ipynb #9b9e3d8f
 def evaluate_run(
     runs, # A run's folder, or a model's; or several, whose similarities are averaged
     collection:Collection, # What to evaluate on
     device:str="auto", # `auto`, `cpu` or `cuda`
     pooling:str="", # Another pooling than the model's own
     row:str="", # Test it as this row of `MODELS`; by default as the one it was trained for
+    protocol:str="", # One of `PROTOCOLS`; all of the collection when empty
+    relevance=(), # `Relevance` of its captions, for NDCG, such as `Data.relevance` gives
+    **how, # For `retrieval`: `gains`, `i2t_queries`
 ): # The (first) model and the `Evaluation`
     "Evaluate a trained model, or an ensemble."
     places = [p for r in ([runs] if isinstance(runs, (str,Path)) else runs) for p in _models(project_path(r))]
@@ -275,9 +293,10 @@ def evaluate_run(
     models = [Matcher.load(p, pick_device(device)) for p in places]
     for m in models: m.config = override(m.config, test)
     c,said = models[0].config,{k: " ".join(dict.fromkeys(str(a[k]) for a in about)) for k in ("seed","commit")}
-    said = {"protocol": collection.name, "model": f"{'single' if len(models) == 1 else f'ensemble of {len(models)}'} {row}", "pooling": c.pooling if c.score == "alignment" else ""} | said
-    found = [evaluate(m, collection, **said) for m in models]
-    return models[0],found[0] if len(found) == 1 else ensemble(found, collection.captions.image_of, **said)
+    said = {"model": row, "of": "a single model" if len(models) == 1 else f"an ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said
+    protocol = PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")] if protocol else Protocol(collection.name)
+    found = [evaluate(m, collection, protocol, relevance, **how, **said) for m in models]
+    return models[0],found[0] if len(found) == 1 else ensemble(found, collection.captions.image_of, protocol, relevance, **how, **said)
 
 def _models(folder):
     "The model folders of a run."
@@ -290,47 +309,27 @@ def _about(place):
     env = read_json(run/"environment.json")
     return {"model": read_json(run/"config.json")["about"]["model"], "seed": env["seed"], "commit": env["commit"]}
 
-# %% ../nbs/16_presets.ipynb #6aa68634
-@dataclass(frozen=True, repr=False)
-class Comparison(Shown):
-    "Test metrics of several models over several seeds: mean and standard deviation."
-    rows:dict # Model to a list of metrics, one a seed
-    about:dict # Protocol, preset, seeds, commit
-    runs:dict # Model to the folders of its runs, one a seed
-    def save(self, path): write_json(path, {"about": self.about, "rows": self.rows})
-    def mean(self, model, metric): return float(np.mean([m[metric] for m in self.rows[model]]))
-    def _repr_markdown_(self):
-        shown = {"t2i_r1": "t2i R@1", "t2i_r5": "t2i R@5", "t2i_r10": "t2i R@10", "i2t_r1": "i2t R@1", "i2t_r5": "i2t R@5", "i2t_r10": "i2t R@10", "words": "words on their box", "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
-        def cell(ms, k):
-            v = [100*m[k] for m in ms if k in m]
-            return "-" if not v else f"{np.mean(v):.1f} ± {np.std(v):.1f}"
-        rows = [[name, *(cell(ms, k) for k in shown), len(ms)] for name,ms in self.rows.items()]
-        return markdown_table(["model", *shown.values(), "seeds"], rows) + "\n\n%, mean ± standard deviation over seeds; " + ", ".join(f"{escape(k)} {escape(v)}" for k,v in self.about.items())
-
-# %% ../nbs/16_presets.ipynb #7e705bd4
+# %% ../nbs/16_presets.ipynb #a852841f
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
     seeds, # Seeds, the same for all models
     output:str="runs/compare", # Where the runs are kept and found again
     **kwargs, # For `plan`
-) -> Comparison: # On the test split
+) -> Results: # On the test split, a line for each model; `about(model, "run")` are the folders
     "Train and test several models with several seeds; finished runs are read, not repeated."
     found = {(m,s): _outcome(data, m, s, project_path(output), kwargs) for s in seeds for m in models}
-    runs,got = ({m: [found[m,s][k] for s in seeds] for m in models} for k in (0,1))
-    commits = sorted({g["about"]["commit"] for gs in got.values() for g in gs})
-    rows = {m: [g["metrics"] | {k: v["right"] for k,v in g["grounding"].items()} for g in gs] for m,gs in got.items()}
-    p = plan(data, models[0], **kwargs)
-    return Comparison(rows, {"protocol": data.test.name, "preset": p.about["preset"], "epochs": p.train.epochs, "seeds": " ".join(map(str, seeds)), "commit": " ".join(commits)}, runs)
+    return Results({m: tuple(found[m,s] for s in seeds) for m in models})
 
-# %% ../nbs/16_presets.ipynb #a852841f
+# %% ../nbs/16_presets.ipynb #a63cefe8
 def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]
     runs = [_done(p, data, output/f"{p.name}-seed{p.train.seed}") for p in plans]
     path = runs[0]/f"metrics-{model}.json"
-    if not path.is_file(): evaluate_run(runs, data.test, plans[0].device, row=model)[1].save(path)
-    return runs[0],read_json(path)
+    if not path.is_file(): evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"))[1].save(path)
+    got = read_json(path)
+    return Retrieval(got["metrics"], got["about"] | {"epochs": plans[0].train.epochs, "run": str(runs[0])})
 
 def _done(p, data, folder):
     "The folder of a finished run."

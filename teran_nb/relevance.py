@@ -27,7 +27,7 @@ def _fingerprint(captions):
 @dataclass(frozen=True, eq=False, repr=False)
 class Relevance(Shown):
     "Graded ground truth of a split, for NDCG."
-    name:str # What it measures: `rouge-l`, `spice`, or a name of your own
+    name:str # What it measures: `rouge`, `spice`, or a name of your own
     values:np.ndarray # Relevance in [0,1], `(captions, images)`; an array or a memory map
     source:str="" # Where it comes from, as shown
     fingerprint:str="" # Of the captions it was computed from, where that is known
@@ -167,7 +167,7 @@ def rouge_l(
         with atomic(path) as tmp, open(tmp, "wb") as f:
             np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
             for block in _rouge_l_blocks(captions.texts, references, np.float32, workers): f.write(block)
-    return Relevance("rouge-l", np.load(path, mmap_mode="r", allow_pickle=False), f"the split's captions, beta {BETA}", key)
+    return Relevance("rouge", np.load(path, mmap_mode="r", allow_pickle=False), f"the split's captions, beta {BETA}", key)
 
 # %% ../nbs/12_relevance.ipynb #07582bb0
 def _map(path, shape):
