@@ -8,7 +8,9 @@ __all__ = ['PAPERS', 'PUBLISHED', 'Table', 'table', 'Contents', 'contents', 'Pub
 # %% ../nbs/13_papers.ipynb #1a4c3bae
 import csv, re
 from dataclasses import dataclass
+from pathlib import Path
 
+import teran_nb
 from .core import Shown, escape, markdown_table, one_of, project_path, read_json
 
 # %% ../nbs/13_papers.ipynb #5a86145c
@@ -58,7 +60,7 @@ def _read(path, units):
 # %% ../nbs/13_papers.ipynb #864dc42b
 def _index(folder):
     "The folder of the tables, the tables' entries and the columns' units."
-    folder = project_path(folder)
+    folder = next((f for f in (project_path(folder),Path(teran_nb.__file__).parent.parent/folder) if (f/"tables.json").is_file()), project_path(folder))
     if not (folder/"tables.json").is_file(): raise FileNotFoundError(f"the papers' tables are not in {folder}; work inside the checkout of teran_nb, or say folder= where its data/papers lies")
     index = read_json(folder/"tables.json")
     return folder,index["tables"],{k: unit for k,(unit,_) in index["columns"].items()}
@@ -157,11 +159,12 @@ PUBLISHED = {
 
 def published(
     model:str, # One of `PUBLISHED`
-    protocol:str, # `COCO 1K`, `COCO 5K` or `Flickr30k 1K`; any other has no published row
+    protocol:str, # `COCO 1K`, `COCO 5K` or `Flickr30k 1K`; any other, or none, has no published row
     folder="data/papers", # Where the tables lie
 ) -> Published|None: # None where the paper prints none
     "The published numbers of a model of ours."
     paper,label = PUBLISHED[one_of(model, PUBLISHED, "published model")]
+    if not protocol: return None
     found = {p.casefold(): n for p,n in _named(_all(paper, False, folder), paper, label).items()}.get(protocol.casefold())
     return found and _published(found, paper, label, protocol, folder)
 

@@ -292,7 +292,7 @@ def evaluate_run(
     test = (MODELS[row].test if row in MODELS else {}) | ({"pooling": pooling, "score": "alignment"} if pooling else {})
     models = [Matcher.load(p, pick_device(device)) for p in places]
     for m in models: m.config = override(m.config, test)
-    c,said = models[0].config,{k: " ".join(dict.fromkeys(str(a[k]) for a in about)) for k in ("seed","commit")}
+    c,said = models[0].config,{k: v[0] if len(v) == 1 else " ".join(map(str, v)) for k in ("seed","commit") if (v := list(dict.fromkeys(a[k] for a in about)))}
     said = {"model": row, "of": "a single model" if len(models) == 1 else f"an ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said
     protocol = PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")] if protocol else Protocol(collection.name)
     found = [evaluate(m, collection, protocol, relevance, **how, **said) for m in models]

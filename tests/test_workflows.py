@@ -50,8 +50,32 @@ def test_evaluate_repeats_the_numbers(trained, tmp_path):
 
 def test_compare_fills_its_table(tmp_path):
     papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
-    rows = json.loads((tmp_path / "c" / "table.json").read_text())["rows"]
-    assert {k: len(v) for k, v in rows.items()} == {"teran-mrsw": 2, "tern": 2}
+    lines = json.loads((tmp_path / "c" / "table.json").read_text())["lines"]
+    assert {k: len(v) for k, v in lines.items()} == {"teran-mrsw": 2, "tern": 2}
+
+
+def test_ablations_fill_every_row(tmp_path):
+    "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-stopwords", "teran-mrsw-bigru", "teran-mrsw-ens"], "epochs": 1, "output": str(tmp_path), "figures": str(tmp_path)}
+    papermill("ablations", tmp_path / "out.ipynb", **about)
+    first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
+    assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["of"] == "an ensemble of 2"
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("model.safetensors")}
+    papermill("ablations", tmp_path / "out.ipynb", **about, seeds=[0, 1])
+    second = json.loads((tmp_path / "ablations.json").read_text())["lines"]
+    assert {k: v[0] for k, v in second.items()} == {k: v[0] for k, v in first.items()} and all(len(v) == 2 for v in second.values())
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+    assert (tmp_path / "ablations.tex").is_file() and (tmp_path / "ablations.png").is_file()
+    outputs = "".join(str(c.get("outputs")) for c in nbformat.read(tmp_path / "out.ipynb", 4).cells)
+    assert "TERAN finds more images than TERN" in outputs
+
+
+@pytest.mark.parametrize("row", ["tern-mwsr-test", "tern-align", "teran-mrsw-ens"])
+def test_a_row_is_a_value_of_train(tmp_path, row):
+    papermill("train", tmp_path / "out.ipynb", model=row, epochs=1, output=str(tmp_path), name="run")
+    found = numbers(tmp_path / "run")
+    assert found["about"]["model"] == row and found["about"]["of"] == ("an ensemble of 2" if row.endswith("ens") else "a single model")
+    assert found["about"]["NDCG@25"].startswith("exponential gains") and 0 < found["metrics"]["t2i_ndcg_rouge"] < 1
 
 
 def test_a_store_without_pictures(tmp_path):
@@ -75,7 +99,8 @@ def test_a_store_without_pictures(tmp_path):
 @pytest.mark.parametrize("parameters, says", [
     ({"model": "clip"}, "unknown model 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
     ({"data": "nowhere"}, "is no collection"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
-    ({"device": "tpu"}, "known are auto, cpu, cuda")])
+    ({"device": "tpu"}, "known are auto, cpu, cuda"), ({"protocol": "1k"}, "known are Flickr30k 1K"),
+    ({"relevance": {"test": {"spice": "nowhere.npy"}}}, "no spice relevance of the test split")])
 def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters, says):
     done = subprocess.run(command("train", tmp_path / "out.ipynb", **({"output": str(tmp_path)} | parameters)), cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0 and says in done.stderr
