@@ -209,11 +209,13 @@ def _perceptron(dim, out): return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), 
 
 class First(nn.Module):
     "The vector of slot 0."
+    empties = False
     def __init__(self, dim): super().__init__()
     def forward(self, x, mask): return x[:,0]
 
 class Sum(nn.Module):
     "The sum of all real vectors."
+    empties = True # the published code sets padding to 0 in the vectors themselves
     def __init__(self, dim): super().__init__()
     def forward(self, x, mask): return x.masked_fill(~mask[...,None], 0).sum(1)
 
@@ -227,6 +229,7 @@ class SumAndMap(Sum):
 # %% ../nbs/09_reference.ipynb #3834906a
 class Gated(nn.Module):
     "The sum of all real vectors, each through two linear layers and a gate of its own."
+    empties = False
     def __init__(self, dim):
         super().__init__()
         self.gate,self.node = _perceptron(dim, 1),_perceptron(dim, dim)
@@ -234,6 +237,7 @@ class Gated(nn.Module):
 
 class Gru(nn.Module):
     "The last state of a GRU that reads them in order."
+    empties = False
     def __init__(self, dim):
         super().__init__()
         self.gru = nn.GRU(dim, dim, batch_first=True)
