@@ -72,7 +72,7 @@ class Matcher(nn.Module):
         text:TextEncoder, # Text encoder, with its tokenizer
     ):
         super().__init__()
-        v = config.variant
+        v,self.original = config.variant,None # what `load_original` knows of its file
         self.config,self.text,self.regions = config,text,RegionEncoder(config.regions)
         self.relate_words = Stack(StackConfig(v.text_layers, dropout=v.text_dropout), text.dim) if v.text_layers else None
         self.project_regions,self.project_words = nn.Linear(self.regions.dim, config.dim),nn.Linear(text.dim, config.dim)
@@ -312,6 +312,7 @@ def _corrected(self:Matcher,
     text.requires_grad_(getattr(text.network, "fine_tune", True))
     other = Matcher(dataclasses.replace(self.config, reference=Reference(), pooling=pooling), text).to(self.device)
     other.load_state_dict(self.state_dict())
+    other.original = self.original
     return other.train(self.training)
 
 Matcher.corrected = _corrected
