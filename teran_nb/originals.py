@@ -4,20 +4,23 @@
 
 # %% auto #0
 __all__ = ['read_checkpoint', 'original_config', 'original_names', 'Original', 'load_original', 'save_original', 'original_batch',
-           'original_losses', 'original_optimizer']
+           'original_losses', 'original_optimizer', 'Deviations', 'deviations']
 
 # %% ../nbs/11_originals.ipynb #a219a1e7
 import argparse, dataclasses, pickle, re, tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
+from .alignment import POOLINGS, similarity
 from .core import Packed, Shown, atomic, length_mask, markdown_table
-from .models import Matcher, MatcherConfig, RegionBatch
-from .reference import REFERENCE_POOLINGS, Reference, Variant, reference_triplet
+from .losses import triplet
+from .models import Matcher, MatcherConfig, RegionBatch, region_batch
+from .reference import Reference, Slots, Variant, filled, filter_words, reference_similarity, reference_triplet, region_slots, stop_ids, word_slots
 from .regions import RegionConfig, StackConfig
 from .text import TextConfig, TokenBatch, load_text, save_text
 
@@ -133,7 +136,7 @@ def _translated(weights, model, path):
     if twice in left and not torch.equal(left[twice], weights[once]): raise ValueError(f"{path}: {twice} should equal {once}, and does not")
     return {k: weights[t] for k,t in names.items()},left
 
-# %% ../nbs/11_originals.ipynb #9ee99c7e
+# %% ../nbs/11_originals.ipynb #3e281a89
 def load_original(
     path, # A `.pth` or `.pth.tar` of TERN or TERAN
     text="", # Folder or Hugging Face name of its text model, when not where its config says
@@ -156,7 +159,7 @@ def load_original(
 
 Matcher.load_original = staticmethod(load_original)
 
-# %% ../nbs/11_originals.ipynb #5b24389f
+# %% ../nbs/11_originals.ipynb #451d5a6e
 def _set(config, pretrain):
     "An original's configuration from ours."
     v = config.variant
@@ -177,7 +180,7 @@ def _check_savable(config):
     for k,(have,want) in fixed.items():
         if have != want: raise ValueError(f"the published code cannot hold this model: {k} is {have!r}, there it is always {want!r}")
 
-# %% ../nbs/11_originals.ipynb #451d5a6e
+# %% ../nbs/11_originals.ipynb #ce3ba67f
 def _unused(model):
     "What an original holds besides, as it was read, or zeros."
     c,width = model.config,model.text.dim
@@ -192,7 +195,7 @@ def _write_text(model, folder):
     vocabulary = model.text.tokenizer.get_vocab()
     (folder/"vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n", encoding="utf8")
 
-# %% ../nbs/11_originals.ipynb #ce3ba67f
+# %% ../nbs/11_originals.ipynb #f0e41761
 def save_original(
     model:Matcher, # One of ours, or one that was an original
     path, # A `.pth` or `.pth.tar` that is not there yet
@@ -214,7 +217,7 @@ def _same(settings, config):
     "Whether an original's configuration still says what the model is."
     return dataclasses.replace(original_config(settings, max_tokens=config.text.max_tokens), reference=config.reference) == config
 
-# %% ../nbs/11_originals.ipynb #02691932
+# %% ../nbs/11_originals.ipynb #3330ee68
 def original_batch(
     images:Tensor, # Features, I-CLS (zeros) first, `(n, 1+regions, features)`
     boxes:Tensor, # Corners as fractions of width and height, `(n, 1+regions, 4)`
@@ -232,7 +235,7 @@ def original_batch(
     words[:,0] = False
     return RegionBatch(images[:,1:], geometry, length_mask(torch.as_tensor(image_lengths)-1, images.shape[1]-1)),TokenBatch(captions, mask, words)
 
-# %% ../nbs/11_originals.ipynb #3330ee68
+# %% ../nbs/11_originals.ipynb #a2da7282
 def original_losses(
     model:Matcher, # Repeats published code
     images, # One side of `model(...)`: whole vectors and parts
@@ -249,3 +252,43 @@ def original_optimizer(
     "Adam, without a text model that is not fine-tuned; its gradients still enter the clipping norm."
     still = set() if model.config.text.fine_tune else set(model.text.network.parameters())
     return torch.optim.Adam([p for p in model.parameters() if p not in still], lr=rate)
+
+# %% ../nbs/11_originals.ipynb #55e8eb01
+@dataclass(frozen=True, repr=False)
+class Deviations(Shown):
+    "What the published code does and ours does not, in numbers."
+    rows:list # (fault, what is measured, as published, ours)
+    def __getitem__(self, fault): return next(r[2:] for r in self.rows if r[0] == fault)
+    def _repr_markdown_(self): return markdown_table(["in the published code","measured","as published","ours"], [[a,b,*(f"{v:.4g}" for v in r)] for a,b,*r in self.rows])
+
+def _alignment_faults(regions, w, captions):
+    "The published alignment's faults, one at a time, each on the pair that it changes most; `w` are padded word vectors."
+    words,cut = Packed.from_padded(w, captions.word_mask),word_slots(w, captions.ids, captions.mask)
+    slots = Slots(words.values, words.offsets, words.lengths.tolist(), w.shape[1]-2, [()]*len(words))
+    def most(a, b):
+        pair = (a-b).abs().argmax()
+        return float(a.flatten()[pair]),float(b.flatten()[pair])
+    total = reference_similarity(regions, slots, "sum")
+    return [("the last token before [SEP] is dropped", "mrsw", *most(similarity(regions, cut), similarity(regions, words))),
+            ("padded cosines are 0 before a maximum", "mwsr", *most(similarity(filled(regions), filled(slots), "mwsr"), similarity(regions, words, "mwsr"))),
+            ("a mean is over the padded size", "mean", *most(total/(regions.size*slots.size), total/(regions.lengths[:,None]*words.lengths)))]
+
+# %% ../nbs/11_originals.ipynb #9a25f5b8
+@torch.no_grad()
+def deviations(
+    model:Matcher, # An original, or any other
+    pictures, # `Regions` of some images
+    texts, # A caption of each; the first two stand for two captions of one image
+) -> Deviations: # With each fault and without
+    "What the published code's faults do on a batch."
+    right = model.corrected("" if model.config.pooling in POOLINGS else "mrsw") if model.config.reference.code else model
+    images,captions,word = region_batch(pictures),*(right.text.tokenize(t).padded() for t in (texts,[texts[0].split()[0]]))
+    regions,w,one = region_slots(right.forward_regions(images)[1], images.mask),right.forward_words(captions)[1],right.forward_words(word)[1]
+    sim,stops = similarity(regions, Packed.from_padded(w, captions.word_mask)),stop_ids(right.text.tokenizer)
+    rows,content = filter_words(captions.ids, captions.mask.sum(1), stops)[0],captions.word_mask & ~torch.isin(captions.ids, stops)
+    return Deviations(_alignment_faults(regions, w, captions) + [
+        ("the stop-word filter cuts to the shortest", "words left in the batch", int(content.gather(1, rows).sum()), int(content.sum())),
+        ("a caption of one word has none", "mravgw of the first word", *(float(f(regions, p, "mravgw")[0,0]) for f,p in
+            ((reference_similarity,word_slots(one, word.ids, word.mask)), (similarity,Packed.from_padded(one, word.word_mask))))),
+        ("two captions of one image are negatives", "loss of such a pair", float(reference_triplet(sim[[0,0]][:,[0,1]])), float(triplet(sim[:1,:2], torch.tensor([0,0])))),
+        ("of equal scores the last is ranked first", "rank of the first of two", int(np.argsort([1,1])[::-1].tolist().index(0)), 0)])
