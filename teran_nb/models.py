@@ -82,25 +82,27 @@ class Matcher(nn.Module):
         if config.reference.code: _thaw(text)
     @property
     def device(self): return self.project_words.weight.device
-    def forward_regions(self, batch):
-        "Of a `RegionBatch`: vectors of the whole `(images, dim)`, and all vectors `(images, 1+regions, dim)`, I-CLS first."
-        x,mask = self.regions(*batch)
-        return self._finish(0, self.project_regions(x), mask)
-    def forward_words(self, batch):
-        "Of a `TokenBatch`: vectors of the whole `(captions, dim)`, and all vectors `(captions, tokens, dim)`, T-CLS first."
-        x,mask = self.text(batch)
-        if self.relate_words is not None: x = self.relate_words(x, mask)
-        return self._finish(-1, self.project_words(x), mask)
     def forward(self, images, captions):
         "Both sides of a batch, each as (whole vectors, packed parts)."
         (image,r),(caption,w) = self.forward_regions(images),self.forward_words(captions)
         return (image,self.region_parts(r, images)),(caption,self.word_parts(w, captions))
 
-# %% ../nbs/10_models.ipynb #54ea5e49
 def _thaw(text):
     "The published code's optimiser leaves a frozen text encoder out, but its gradients, which enter the clipping norm, and its dropout are there."
     if not text.config.fine_tune: text.network.fine_tune = True
     text.requires_grad_(True)
+
+# %% ../nbs/10_models.ipynb #54ea5e49
+def _forward_regions(self:Matcher, batch):
+    "Of a `RegionBatch`: vectors of the whole `(images, dim)`, and all vectors `(images, 1+regions, dim)`, I-CLS first."
+    x,mask = self.regions(*batch)
+    return self._finish(0, self.project_regions(x), mask)
+
+def _forward_words(self:Matcher, batch):
+    "Of a `TokenBatch`: vectors of the whole `(captions, dim)`, and all vectors `(captions, tokens, dim)`, T-CLS first."
+    x,mask = self.text(batch)
+    if self.relate_words is not None: x = self.relate_words(x, mask)
+    return self._finish(-1, self.project_words(x), mask)
 
 def _finish(self:Matcher, side, x, mask):
     "The last layers of a side (0 images, -1 captions): unit vectors of the whole and of all parts; TERN's published code leaves the parts as they are."
@@ -109,22 +111,22 @@ def _finish(self:Matcher, side, x, mask):
     if r.code and self.gather[side].empties: x = x.masked_fill(~mask[...,None], 0)
     return whole.abs() if self.config.variant.measure == "order" else whole, x if r.code == "tern" else F.normalize(x, dim=-1)
 
-Matcher._finish = _finish
+Matcher.forward_regions,Matcher.forward_words,Matcher._finish = _forward_regions,_forward_words,_finish
 
-# %% ../nbs/10_models.ipynb #83d0481b
+# %% ../nbs/10_models.ipynb #5583a7e9
 def _region_parts(self:Matcher, vectors, batch, stored=False):
-    "Packed regions of padded vectors; `stored` says that they are kept for evaluation rather than trained on."
+    "Packed regions of padded vectors, without I-CLS; published code has rules of its own, and others for what is `stored` for evaluation than for training."
     r = self.config.reference
     return region_slots(vectors, batch.mask, r.regions if stored else 0) if r.code else Packed.from_padded(vectors[:,1:], batch.mask)
 
 def _word_parts(self:Matcher, vectors, batch, stored=False):
-    "Packed words of padded vectors; `stored` as for regions."
+    "Packed words of padded vectors, without [CLS], [SEP] and padding; `stored` as for regions."
     r = self.config.reference
     return word_slots(vectors, batch.ids, batch.mask, r.tokens if stored else 0, self.stops) if r.code else Packed.from_padded(vectors, batch.word_mask)
 
 Matcher.region_parts,Matcher.word_parts = _region_parts,_word_parts
 
-# %% ../nbs/10_models.ipynb #4e74b956
+# %% ../nbs/10_models.ipynb #83d0481b
 def make_matcher(
     config:MatcherConfig, # Everything about the network
     texts=(), # Training captions, where the text encoder learns its vocabulary from them
@@ -132,7 +134,7 @@ def make_matcher(
     "Build a model."
     return Matcher(config, text_encoder(config.text, texts))
 
-# %% ../nbs/10_models.ipynb #2353632d
+# %% ../nbs/10_models.ipynb #4c4f4fc1
 def _similarity(self:Matcher,
     images, # Whole vectors and packed regions, or `Encoded`
     captions, # Whole vectors and packed words, or `Encoded`
@@ -146,7 +148,7 @@ def _similarity(self:Matcher,
 
 Matcher.similarity = _similarity
 
-# %% ../nbs/10_models.ipynb #e26984b1
+# %% ../nbs/10_models.ipynb #1e56dcb6
 class Encoded(NamedTuple):
     "Encoded images or captions."
     whole:Tensor # Vector of the whole, `(n, dim)`
@@ -167,7 +169,7 @@ def _run(self, n, lengths, forward, desc, batch, show):
     back = np.argsort(order, kind="stable")
     return torch.cat([w for w,_ in done])[back],type(done[0][1]).cat([p for _,p in done])[back]
 
-# %% ../nbs/10_models.ipynb #626489f7
+# %% ../nbs/10_models.ipynb #e26984b1
 def _encode_images(self:Matcher,
     images, # A `Collection`, `Features`, or a list of `Regions`
     batch:int=128, # Images at a time
@@ -186,7 +188,7 @@ def _encode_images(self:Matcher,
     lengths = np.diff(store.offsets)[[index[k] for k in names]] if index else [len(r) for r in images]
     return Encoded(*_run(self, len(names), lengths, forward, "encode images", batch, show), list(names))
 
-# %% ../nbs/10_models.ipynb #9fcbd16e
+# %% ../nbs/10_models.ipynb #626489f7
 def check_features(
     config:MatcherConfig, # Of a model
     extractor:str, # What made the features
@@ -197,7 +199,7 @@ def check_features(
     if config.extractor and extractor and extractor != config.extractor:
         raise ValueError(f"the model was trained on features by {config.extractor!r}, these are by {extractor!r}; extract them the same way, or train on these")
 
-# %% ../nbs/10_models.ipynb #bcfe45af
+# %% ../nbs/10_models.ipynb #9fcbd16e
 def _encode_captions(self:Matcher,
     captions, # `Captions`, a `Collection`, or a list of sentences
     batch:int=512, # Captions at a time
@@ -222,7 +224,7 @@ def check_words(
     empty = [i for i,w in enumerate(tokens.word_of) if max(w, default=-1) < 0]
     if empty: warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as caption {empty[0]}, {tokens.texts[empty[0]]!r}; their alignment scores 0 with every image", stacklevel=3)
 
-# %% ../nbs/10_models.ipynb #785ea99c
+# %% ../nbs/10_models.ipynb #be3eeb2e
 def _align(self:Matcher,
     image, # An image of a collection, or its `Regions`
     caption:str, # A sentence
@@ -241,7 +243,7 @@ def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None
 
 Matcher.align,Matcher.explain = _align,_explain
 
-# %% ../nbs/10_models.ipynb #1ac79cd6
+# %% ../nbs/10_models.ipynb #785ea99c
 def _alignments(self:Matcher,
     collection:Collection, # Images with their captions
     images:Encoded=None, # The collection's images, if they are encoded already
@@ -255,7 +257,7 @@ def _alignments(self:Matcher,
 
 Matcher.alignments = _alignments
 
-# %% ../nbs/10_models.ipynb #e2efc202
+# %% ../nbs/10_models.ipynb #c1899be1
 def _save(self:Matcher, folder):
     "Write the model's folder; in a folder with a model of the same configuration only the weights are replaced, atomically."
     folder,about = Path(folder),{"format": 1, "model": dataclasses.asdict(self.config)}
@@ -273,7 +275,7 @@ def _save(self:Matcher, folder):
         save_text(self.text, tmp/"text")
         save_file(weights, tmp/"model.safetensors")
 
-# %% ../nbs/10_models.ipynb #8d8207cb
+# %% ../nbs/10_models.ipynb #e2efc202
 def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor
@@ -300,11 +302,11 @@ def _load(cls, folder, device="cpu"):
 
 Matcher.save,Matcher.load = _save,classmethod(_load)
 
-# %% ../nbs/10_models.ipynb #493a1b81
+# %% ../nbs/10_models.ipynb #9b611a5d
 def _corrected(self:Matcher,
     pooling:str="", # The model's own by default; needed where that exists only in the published code
 ) -> Matcher: # A copy
-    "The same weights by the papers' own arithmetic."
+    "The same weights by the papers' own arithmetic; a stop-word filter, which belongs to training, is off."
     pooling = pooling or self.config.pooling
     if pooling not in POOLINGS: raise ValueError(f"{pooling!r} exists only in the published code; say which of {', '.join(POOLINGS)} to use instead")
     text = copy.deepcopy(self.text)

@@ -25,6 +25,9 @@ from .regions import RegionConfig, StackConfig
 from .text import TextConfig, TokenBatch, load_text, save_text
 
 # %% ../nbs/11_originals.ipynb #be915859
+_SAFE = [argparse.Namespace, np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType,
+         np._core.multiarray.scalar, (np._core.multiarray.scalar, "numpy.core.multiarray.scalar")]
+
 def read_checkpoint(
     path, # A `.pth` or `.pth.tar` file
 ) -> dict: # What it holds: `model`, `config` and more
@@ -32,7 +35,7 @@ def read_checkpoint(
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"no checkpoint at {path}")
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]): got = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_SAFE): got = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
         what = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(e))
         if not what: raise ValueError(f"{path} is not a whole checkpoint; copy it again") from None

@@ -172,7 +172,7 @@ def reference_similarity(
     said = torch.tensor(words.said, device=sim.device)
     return (sim/said.masked_fill(said == 0, 1)).masked_fill(said == 0, torch.nan)
 
-# %% ../nbs/09_reference.ipynb #5d77262b
+# %% ../nbs/09_reference.ipynb #2a71a98c
 def reference_triplet(
     sim:Tensor, # Similarity of every pair, `(n, n)`, true pairs on the diagonal
     margin:float=.2, # How much better the true pair should be
@@ -184,14 +184,14 @@ def reference_triplet(
     captions,images = ((margin + sim - p).clamp(min=0).masked_fill(own, 0) for p in (pair[:,None],pair[None]))
     return (captions.max(1)[0] + images.max(0)[0]).sum() if hardest else (captions + images).sum()
 
-# %% ../nbs/09_reference.ipynb #355f6b4f
+# %% ../nbs/09_reference.ipynb #f6cee010
 def _dot(images, captions): return images @ captions.T
 def _cosine(images, captions): return F.normalize(images, dim=-1) @ F.normalize(captions, dim=-1).T
 def _order(images, captions): return torch.cat([-(captions[None]-i[:,None]).clamp(min=0).pow(2).sum(-1).sqrt() for i in images.split(16)])
 
 MEASURES = {"dot": _dot, "cosine": _cosine, "order": _order}
 
-# %% ../nbs/09_reference.ipynb #7bd31839
+# %% ../nbs/09_reference.ipynb #3834906a
 def _perceptron(dim, out): return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, out))
 
 class First(nn.Module):
@@ -213,7 +213,7 @@ class SumAndMap(Sum):
         self.map = _perceptron(dim, dim)
     def forward(self, x, mask): return self.map(super().forward(x, mask))
 
-# %% ../nbs/09_reference.ipynb #3834906a
+# %% ../nbs/09_reference.ipynb #3c6bf910
 class Gated(nn.Module):
     "The sum of all real vectors, each through two linear layers and a gate of its own."
     empties = False
@@ -232,7 +232,7 @@ class Gru(nn.Module):
 
 GATHERS = {"first": First, "sum": Sum, "gated": Gated, "gru": Gru, "sum-and-map": SumAndMap}
 
-# %% ../nbs/09_reference.ipynb #dce22b9d
+# %% ../nbs/09_reference.ipynb #215f4958
 @dataclass(frozen=True)
 class Variant:
     "Parts of a network that the published code offers and the papers' models leave at their defaults."
