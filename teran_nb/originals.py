@@ -38,7 +38,7 @@ def read_checkpoint(
         with torch.serialization.safe_globals(_SAFE): got = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
         what = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(e))
-        if not what: raise ValueError(f"{path} is not a whole checkpoint; copy it again") from None
+        if not what: raise ValueError(f"{path} is damaged, or a pickle that cannot be read without running it, so it was not; copy it again or ask for one that torch.save wrote") from None
         raise ValueError(f"{path} wants to run {what[1]} when it is opened, so it was not; ask for one that holds only weights and settings") from None
     except Exception as e: raise ValueError(f"{path} is not a whole checkpoint ({type(e).__name__}); copy it again") from None
     lacks = [k for k in ("model","config") if not isinstance(got, dict) or not isinstance(got.get(k), dict)]
