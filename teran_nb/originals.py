@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['read_checkpoint', 'original_config', 'original_names', 'Original', 'save_original', 'load_original', 'original_batch',
-           'original_losses', 'original_optimizer', 'Deviations', 'deviations']
+           'original_outputs', 'original_losses', 'original_optimizer', 'Deviations', 'deviations']
 
 # %% ../nbs/11_originals.ipynb #a219a1e7
 import argparse, dataclasses, pickle, re, tempfile
@@ -71,9 +71,9 @@ def original_config(
     s = _Settings(config, path)
     for k,v in {"text-model.name": "bert", "image-model.name": "bottomup"}.items(): s.one_of(k, [v])
     s.one_of("text-model.pre-extracted", [False], False)
-    teran = bool(s.get("training.loss-type", ""))
-    heads = tuple(h for h,word in (("alignment","alignment"),("global","matching")) if word in s.get("training.loss-type", "matching"))
-    if not heads: raise ValueError(f"{path}: its config says training.loss-type is {s.get('training.loss-type')!r}; known are alignment, matching and both")
+    teran,losses = bool(s.get("training.loss-type", "")),set(re.findall(r"\w+", str(s.get("training.loss-type", "") or "matching").replace("_", "-")))
+    if losses - {"alignment","matching"}: raise ValueError(f"{path}: its config says training.loss-type is {s.get('training.loss-type')!r}; known are alignment, matching and alignment-matching")
+    heads = tuple(h for h,loss in (("alignment","alignment"),("global","matching")) if loss in losses)
     gathers = dict(zip(("image","text"), (s.get(f"model.{k}-aggregation", "first") for k in ("image","text"))))
     return MatcherConfig(
         text=TextConfig(pretrained=str(s.get("text-model.pretrain")), layers=s.get("text-model.extraction-hidden-layer"), dim=s.get("text-model.word-dim"),
@@ -239,6 +239,19 @@ def original_batch(
     return RegionBatch(images[:,1:], geometry, length_mask(torch.as_tensor(image_lengths)-1, images.shape[1]-1)),TokenBatch(captions, mask, words)
 
 # %% ../nbs/11_originals.ipynb #8751048f
+def original_outputs(
+    model:Matcher, # Repeats published code
+    images:RegionBatch, # From `original_batch`
+    captions:TokenBatch, # From `original_batch`
+) -> dict: # `img_emb_aggr`, `cap_emb_aggr` `(n, dim)`; `img_feats`, `cap_feats` `(slots, n, dim)`; `cap_lengths`
+    "What the published network returns for a batch, under its names and in its layout."
+    (image,r),(caption,w),lengths = model.forward_regions(images),model.forward_words(captions),captions.mask.sum(1)
+    if model.stops is not None:
+        rows,lengths = filter_words(captions.ids, lengths, model.stops.to(w.device))
+        w = w.gather(1, rows[...,None].expand(-1, -1, w.shape[-1]))
+    return {"img_emb_aggr": image, "cap_emb_aggr": caption, "img_feats": r.transpose(0,1), "cap_feats": w.transpose(0,1), "cap_lengths": lengths.tolist()}
+
+# %% ../nbs/11_originals.ipynb #7730e0e7
 def original_losses(
     model:Matcher, # Repeats published code
     images, # One side of `model(...)`: whole vectors and parts
@@ -256,7 +269,7 @@ def original_optimizer(
     still = set() if model.config.text.fine_tune else set(model.text.network.parameters())
     return torch.optim.Adam([p for p in model.parameters() if p not in still], lr=rate)
 
-# %% ../nbs/11_originals.ipynb #031c5d23
+# %% ../nbs/11_originals.ipynb #9d541192
 @dataclass(frozen=True, repr=False)
 class Deviations(Shown):
     "What the published code does and ours does not, in numbers."
@@ -276,7 +289,7 @@ def _alignment_faults(regions, w, captions):
             ("padded cosines are 0 before a maximum", "mwsr", *most(similarity(filled(regions), filled(slots), "mwsr"), similarity(regions, words, "mwsr"))),
             ("a mean is over the padded size", "mean", *most(total/(regions.size*slots.size), total/(regions.lengths[:,None]*words.lengths)))]
 
-# %% ../nbs/11_originals.ipynb #9d541192
+# %% ../nbs/11_originals.ipynb #205c2584
 @torch.no_grad()
 def deviations(
     model:Matcher, # An original, or any other
@@ -285,13 +298,13 @@ def deviations(
 ) -> Deviations: # With each fault and without
     "What the published code's faults do on a batch."
     right = model.corrected("" if model.config.pooling in POOLINGS else "mrsw") if model.config.reference.code else model
-    images,captions,word = region_batch(pictures),*(right.text.tokenize(t).padded() for t in (texts,[texts[0].split()[0]]))
+    images,captions,word = (b.to(right.device) for b in (region_batch(pictures), *(right.text.tokenize(t).padded() for t in (texts,[texts[0].split()[0]]))))
     regions,w,one = region_slots(right.forward_regions(images)[1], images.mask),right.forward_words(captions)[1],right.forward_words(word)[1]
-    sim,stops = similarity(regions, Packed.from_padded(w, captions.word_mask)),stop_ids(right.text.tokenizer)
+    sim,stops = similarity(regions, Packed.from_padded(w, captions.word_mask)),stop_ids(right.text.tokenizer).to(right.device)
     rows,content = filter_words(captions.ids, captions.mask.sum(1), stops)[0],captions.word_mask & ~torch.isin(captions.ids, stops)
     return Deviations(_alignment_faults(regions, w, captions) + [
         ("the stop-word filter cuts to the shortest", "words left in the batch", int(content.gather(1, rows).sum()), int(content.sum())),
         ("a caption of one word has none", "mravgw of the first word", *(float(f(regions, p, "mravgw")[0,0]) for f,p in
             ((reference_similarity,word_slots(one, word.ids, word.mask)), (similarity,Packed.from_padded(one, word.word_mask))))),
-        ("two captions of one image are negatives", "loss of such a pair", float(reference_triplet(sim[[0,0]][:,[0,1]])), float(triplet(sim[:1,:2], torch.tensor([0,0])))),
+        ("two captions of one image are negatives", "loss of such a pair", float(reference_triplet(sim[[0,0]][:,[0,1]])), float(triplet(sim[:1,:2].cpu(), torch.tensor([0,0])))),
         ("of equal scores the last is ranked first", "rank of the first of two", int(np.argsort([1,1])[::-1].tolist().index(0)), 0)])
