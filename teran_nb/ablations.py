@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .core import Shown, escape, markdown_table, one_of
+from .core import Shown, markdown_table, one_of
 from .metrics import Results
 from .papers import published
 from .presets import MODELS, compare, load_data

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from .alignment import POOLINGS
@@ -23,6 +22,7 @@ from .features import Collection, Features
 from .learner import PRECISIONS, History, TrainConfig, ensemble, evaluate, fit
 from .metrics import PROTOCOLS, Protocol, Results, Retrieval
 from .models import Matcher, MatcherConfig, make_matcher
+from .originals import load_original
 from .regions import RegionConfig, StackConfig
 from .relevance import read_relevance, rouge_l
 from .scenes import scenes
@@ -86,7 +86,7 @@ def check(
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str="runs", # Folder that will be written to
     resume:str="", # Run to go on with
-    run="", # Trained run that will be read, or several of them
+    run="", # Trained run or original checkpoint that will be read, or several of them
     protocol:str="", # One of `PROTOCOLS`, or all of the split
 ):
     "Refuse unknown parameters, a missing GPU, an output folder that cannot be written and a run that is not there."
@@ -97,7 +97,7 @@ def check(
     require_space(project_path(output))
     if resume: _resumed(output, resume)
     for r in [run] if isinstance(run, str) and run else run:
-        if not any((project_path(r)/f).is_file() for f in ("model/config.json","config.json")): raise FileNotFoundError(f"no trained run in {project_path(r)}; train one, or name another")
+        if not project_path(r).is_file() and not any((project_path(r)/f).is_file() for f in ("model/config.json","config.json")): raise FileNotFoundError(f"no trained run in {project_path(r)}; train one, or name another")
 
 def _resumed(output, resume):
     "The folder of a run that can be gone on with."
@@ -276,21 +276,22 @@ if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
 # %% ../nbs/16_presets.ipynb #9b9e3d8f
 def evaluate_run(
-    runs, # A run's folder, or a model's; or several, whose similarities are averaged
+    runs, # A run's folder, a model's, or an original checkpoint; or several, whose similarities are averaged
     collection:Collection, # What to evaluate on
     device:str="auto", # `auto`, `cpu` or `cuda`
     pooling:str="", # Another pooling than the model's own
     row:str="", # Test it as this row of `MODELS`; by default as the one it was trained for
     protocol:str="", # One of `PROTOCOLS`; all of the collection when empty
     relevance=(), # `Relevance` of its captions, for NDCG, such as `Data.relevance` gives
+    text:str="", # Folder of an original's text model, where it is not the one that its config names
     **how, # For `retrieval`: `gains`, `i2t_queries`
 ): # The (first) model and the `Evaluation`
-    "Evaluate a trained model, or an ensemble."
+    "Evaluate a trained model, an original, or an ensemble."
     places = [p for r in ([runs] if isinstance(runs, (str,Path)) else runs) for p in _models(project_path(r))]
     about = [_about(p) for p in places]
     row = row or about[0]["model"]
     test = (MODELS[row].test if row in MODELS else {}) | ({"pooling": pooling, "score": "alignment"} if pooling else {})
-    models = [Matcher.load(p, pick_device(device)) for p in places]
+    models = [load_original(p, project_path(text) if text else "", pick_device(device)) if p.is_file() else Matcher.load(p, pick_device(device)) for p in places]
     for m in models: m.config = override(m.config, test)
     c,said = models[0].config,{k: v[0] if len(v) == 1 else " ".join(map(str, v)) for k in ("seed","commit") if (v := list(dict.fromkeys(a[k] for a in about)))}
     said = {"model": row, "of": "a single model" if len(models) == 1 else f"an ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said

@@ -9,7 +9,13 @@ from conftest import ROOT, command, papermill
 from nbconvert.preprocessors import ExecutePreprocessor
 from PIL import Image
 
-from teran_nb.features import FeatureWriter
+from teran_nb.features import Features, FeatureWriter
+from teran_nb.metrics import retrieval
+from teran_nb.models import MatcherConfig, make_matcher
+from teran_nb.originals import load_original, save_original
+from teran_nb.reference import Reference
+from teran_nb.regions import RegionConfig, StackConfig
+from teran_nb.text import TextConfig
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
 
@@ -114,3 +120,23 @@ def test_by_hand(tmp_path):
     cell.source += f'\npreset = "tiny"\noutput = {str(tmp_path)!r}\nname = "hand"'
     ExecutePreprocessor(timeout=200, kernel_name="python3").preprocess(nb, {"metadata": {"path": str(ROOT / "nbs")}})
     assert (tmp_path / "hand" / "metrics.json").is_file()
+
+
+def test_an_original_checkpoint_is_evaluated(tmp_path):
+    "Somebody's .pth.tar before somebody's features: the numbers of the published code."
+    rng, rows, texts = np.random.default_rng(0), ["image,caption,split"], []
+    with FeatureWriter(tmp_path / "store", "somebody", dim=8) as store:
+        for i in range(12):
+            store.add(f"im{i}", rng.normal(size=(4, 8)), np.tile([1, 2, 60, 40], (4, 1)), (80, 60))
+            texts.append(f"a {'red' if i % 2 else 'blue'} number {i} on the table")
+            rows.append(f"im{i},{texts[-1]},test")
+    (tmp_path / "c.csv").write_text("\n".join(rows))
+    config = MatcherConfig(text=TextConfig(layers=1, dim=16, heads=4, feed_forward=32), regions=RegionConfig(8, stack=StackConfig(1)), dim=16, last=StackConfig(1), reference=Reference("teran"))
+    save_original(make_matcher(config, texts), tmp_path / "TERAN.pth.tar")
+    papermill("evaluate", tmp_path / "out.ipynb", run=str(tmp_path / "TERAN.pth.tar"), data=str(tmp_path / "store"), captions=str(tmp_path / "c.csv"), output=str(tmp_path / "ev"))
+    model = load_original(tmp_path / "TERAN.pth.tar")
+    store = Features(tmp_path / "store")
+    sim = model.similarity(model.encode_images(store), model.encode_captions(texts))
+    assert numbers(tmp_path / "ev")["metrics"]["t2i_r1"] == retrieval(sim, range(12))["t2i_r1"]
+    right = model.corrected()
+    assert not sim.allclose(right.similarity(right.encode_images(store), right.encode_captions(texts)))
