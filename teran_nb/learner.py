@@ -168,7 +168,7 @@ class Evaluation(Shown):
     @property
     def about(self): return self.retrieval.about
     @property
-    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else {"words" if k == "all" else k: self.grounding[k] for k in self.grounding.kinds})
+    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else self.grounding.metrics)
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
     def _repr_markdown_(self): return "\n\n".join(t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None)
     def save(self, path):
