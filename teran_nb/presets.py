@@ -43,7 +43,7 @@ MODELS = {
     "tern-align": Row(_TERN | {"heads": ("global","alignment")}),
     "teran-mrsw": Row(), "teran-mwsr": Row({"pooling": "mwsr"}), "teran-symm": Row({"pooling": "symm"}), "teran-mravgw": Row({"pooling": "mravgw"}),
     "teran-mrsw-shared": Row({"shared": True}), "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}),
-    "teran-mrsw-stopwords": Row(train={"stop_words": "nltk"}),
+    "teran-mrsw-stopwords": Row(train={"stop_words": "nltk"}), "teran-mrsw-stopwords-test": Row(train={"stop_words": "nltk"}, test={"stop_words": "nltk"}),
     "teran-mrsw-bilstm": Row({"text.kind": "bilstm", "text.pretrained": ""}), "teran-mrsw-bigru": Row({"text.kind": "bigru", "text.pretrained": ""}),
     "teran-mrsw-ens": Row(members=2)}
 
