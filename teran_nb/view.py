@@ -72,6 +72,7 @@ button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:poin
 @media (max-width:760px){.columns{grid-template-columns:minmax(0,1fr);gap:20px}main{padding:10px 12px}#status{min-height:2.9em!important}}
 """
 
+# %% ../nbs/20_view.ipynb #57354ce8
 _TEXT = """
 #tabs{display:flex;gap:2px;overflow-x:auto;margin:0 0 14px;border-bottom:1px solid var(--line);scrollbar-width:thin}
 #tabs button{flex:0 1 auto;min-width:11em;max-width:24em;padding:6px 12px;overflow:hidden;white-space:nowrap;text-overflow:ellipsis;color:var(--quiet);border-bottom:2px solid transparent;font-size:13px}
@@ -88,7 +89,7 @@ _TEXT = """
 #notes{margin:0 0 12px;padding:8px 12px;list-style:none;background:var(--card);border-left:3px solid var(--best);border-radius:0 5px 5px 0;font-size:14px;overflow-wrap:anywhere}
 """
 
-# %% ../nbs/20_view.ipynb #e0546326
+# %% ../nbs/20_view.ipynb #36e8cd32
 _PICTURE = """
 figure{margin:0}
 #stage{position:relative;border-radius:5px;overflow:hidden;background:var(--card);margin:0;max-width:100%}
@@ -105,13 +106,15 @@ figure{margin:0}
 .chip{position:absolute;padding:1px 6px;border-radius:4px;background:#0072b2;color:#fff;font-size:12px;line-height:17px;white-space:nowrap;font-variant-numeric:tabular-nums;box-shadow:0 0 0 1px #fff}
 .chip[data-rank="1"]{background:#b34f00;font-weight:600}
 .chip[data-rank="0"]{background:rgba(20,23,27,.72);padding:0 4px;font-size:10.5px;line-height:14px;box-shadow:none}
-.chip i{font-style:normal;opacity:.85;font-weight:400;margin-right:5px}
+.chip i{font-style:normal;opacity:.85;font-weight:400}
+.chip i:not(:last-child){margin-right:6px}
 .controls{display:flex;flex-wrap:wrap;gap:8px 28px;margin-top:12px;font-size:13px;color:var(--quiet)}
 .controls label{display:flex;align-items:center;gap:8px;flex:1 1 210px;white-space:nowrap}
 .controls input{flex:1;min-width:60px;accent-color:var(--next);margin:0}
 .controls output{min-width:2.6em;text-align:right;color:var(--ink);font-variant-numeric:tabular-nums}
 """
 
+# %% ../nbs/20_view.ipynb #7c107b6c
 _MAP = """
 #map{display:grid;grid-template-columns:auto auto;justify-content:start;max-height:min(620px,86vh);overflow:auto;font-size:11px;line-height:1;scrollbar-width:thin}
 #map>*{background:var(--paper)}
@@ -135,11 +138,11 @@ _MAP = """
 #scale i{display:inline-block;width:11px;height:11px;border:1.5px solid var(--ink);border-radius:2px;margin:0 2px 0 12px}
 """
 
-# %% ../nbs/20_view.ipynb #35077ac2
+# %% ../nbs/20_view.ipynb #180793a0
 _BUILD = """"use strict";
 const $ = id => document.getElementById(id), data = JSON.parse($("data").textContent), svg = $("boxes").namespaceURI;
 const number = v => (Math.abs(v) < .005 ? 0 : v).toFixed(2).replace("-", "\\u2212"), clamp = (v, a, b) => Math.max(a, Math.min(b, v));
-let tab, pin = null, hover = null, k = 1, least = -1;
+let tab, pin = null, hover = null, k = 1, least = -2;
 
 function make(parent, tag, attributes = {}, text) {
   const e = parent.namespaceURI === svg ? document.createElementNS(svg, tag) : document.createElement(tag);
@@ -156,7 +159,7 @@ function read(o) {
 }
 """
 
-# %% ../nbs/20_view.ipynb #2ef4d68c
+# %% ../nbs/20_view.ipynb #b01e6399
 _CAPTION = """
 function caption() {
   const p = $("caption");
@@ -175,7 +178,7 @@ function caption() {
 }
 """
 
-# %% ../nbs/20_view.ipynb #d6224209
+# %% ../nbs/20_view.ipynb #ccb7ca5e
 _SCENE = """
 function scene() {
   const [w, h] = tab.size, area = r => { const [a, b, c, d] = tab.boxes[r]; return (c - a) * (d - b); };
@@ -195,7 +198,7 @@ function scene() {
 }
 """
 
-# %% ../nbs/20_view.ipynb #b6bf90f9
+# %% ../nbs/20_view.ipynb #d5f33661
 _HEAT = """
 function map() {
   const n = tab.words.length, fill = (e, count, add) => { e.replaceChildren(); for (let i = 0; i < count; i++) add(e, i); };
@@ -222,7 +225,7 @@ function paint() {
 }
 """
 
-# %% ../nbs/20_view.ipynb #b01e6399
+# %% ../nbs/20_view.ipynb #22229d9b
 _FIT = """
 function fit() {
   const n = tab.words.length, wide = $("side").clientWidth - $("rows").offsetWidth - 14;
@@ -240,8 +243,11 @@ function reveal(j, r) {
 }
 """
 
-# %% ../nbs/20_view.ipynb #ccb7ca5e
+# %% ../nbs/20_view.ipynb #4713f7e0
 _LIT = """
+function say(parts) {
+  $("status").replaceChildren(...parts.map(p => { if (p.word === undefined) return p; const b = document.createElement("b"); make(b, "bdi", {}, p.word); return b; }));
+}
 const quoted = j => ["\\u201c", {word: tab.words[j]}, "\\u201d"], listed = parts => parts.flatMap((p, i) => i ? [", ", ...p] : p);
 function lit(at) {
   if (!at) return {words: [], regions: [], say: [tab.words.length && tab.regions ? "Point at a word or a box. A click pins it, Escape lets it go." : ""]};
@@ -259,12 +265,12 @@ function lit(at) {
 }
 """
 
-# %% ../nbs/20_view.ipynb #44ba991c
+# %% ../nbs/20_view.ipynb #5ba1689e
 _SHOW = """
 const mark = (list, key, on) => { for (const e of list) e.setAttribute("data-active", on.has(+e.dataset[key])); };
 function show() {
   const at = hover || pin, now = lit(at), words = new Set(now.words), rank = new Map(now.regions.map((r, i) => [r, i + 1]));
-  const chosen = new Set(tab.best.filter((_, j) => tab.top[j] >= least));
+  const chosen = new Set([...tab.top.keys()].filter(j => tab.top[j] >= least).sort((a, b) => tab.top[b] - tab.top[a]).map(j => tab.best[j]).slice(0, 12));
   $("panel").toggleAttribute("data-busy", !!at);
   mark($("caption").children, "word", words);
   mark($("heads").children, "word", words);
@@ -285,13 +291,10 @@ function show() {
   bands(now);
   chips(at ? now : {regions: [...chosen], idle: true});
 }
-function say(parts) {
-  $("status").replaceChildren(...parts.map(p => { if (p.word === undefined) return p; const b = document.createElement("b"); make(b, "bdi", {}, p.word); return b; }));
-}
 """
 
-# %% ../nbs/20_view.ipynb #22229d9b
-_LABELS = """
+# %% ../nbs/20_view.ipynb #ae40e3e1
+_BANDS = """
 function bands({words, regions}) {
   const [cw, ch] = tab.cell, n = tab.words.length, e = $("bands");
   e.replaceChildren();
@@ -299,13 +302,24 @@ function bands({words, regions}) {
   regions.slice().reverse().forEach(r => band(0, r, n, 1, r === regions[0] ? "best" : "next"));
   words.forEach(j => band(j, 0, 1, tab.regions, "best"));
 }
-function chips({regions, of, idle}) {
+"""
+
+# %% ../nbs/20_view.ipynb #ea0cb7db
+_LABELS = """
+function note(e, r, words, of) {
+  make(e, "i", {}, `region ${r}`);
+  const said = of === undefined ? words.slice(0, 3) : [];
+  if (of !== undefined) make(e, "span", {}, number(tab.cos(r, of)));
+  said.forEach((j, i) => { if (i) e.append(", "); make(e, "bdi", {}, tab.words[j]); e.append(` ${number(tab.cos(r, j))}`); });
+  if (words.length > said.length && said.length) e.append(" \u2026");
+}
+function chips({words, regions, of, idle}) {
   const stage = $("stage"), W = stage.clientWidth, H = stage.clientHeight, [w, h] = tab.size, taken = [];
   $("labels").replaceChildren();
   if (!tab.boxes) return;
   const all = regions.map((r, i) => {
     const e = make($("labels"), "span", {class: "chip", "data-region": r, "data-rank": idle ? 0 : i + 1}, idle ? r : undefined);
-    if (!idle) { make(e, "i", {}, `region ${r}`); e.append(of === undefined ? "" : number(tab.cos(r, of))); }
+    if (!idle) note(e, r, words, of);
     return [e, tab.boxes[r].map((v, i) => v * (i % 2 ? H / h : W / w))];
   });
   const sizes = all.map(([e]) => [e.offsetWidth, e.offsetHeight]);
@@ -319,7 +333,7 @@ function chips({regions, of, idle}) {
 }
 """
 
-# %% ../nbs/20_view.ipynb #4713f7e0
+# %% ../nbs/20_view.ipynb #455145cb
 _HANDS = """
 const part = v => v === undefined ? v : +v, same = (a, b) => (a && `${a.word} ${a.region}`) === (b && `${b.word} ${b.region}`);
 function target(e) {
@@ -336,6 +350,10 @@ function look(at, e) {
   if (at && e && !$("map").contains(e.target)) reveal(at.word, at.word === undefined ? at.region : tab.best[at.word]);
 }
 function toggle(at) { if (at) { pin = same(at, pin) ? null : at; show(); } }
+"""
+
+# %% ../nbs/20_view.ipynb #4bbee87b
+_KEYS = """
 function step(e) {
   const list = e.target.closest("#tabs,#caption,#boxes"), go = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[e.key];
   if (!list || !go) return;
@@ -346,10 +364,6 @@ function step(e) {
   next.focus();
   if (list.id === "tabs") next.click();
 }
-"""
-
-# %% ../nbs/20_view.ipynb #5ba1689e
-_START = """
 function open(i) {
   const before = tab;
   tab = data.pairs[i];
@@ -359,8 +373,15 @@ function open(i) {
   [...$("tabs").children].forEach((b, n) => { b.setAttribute("aria-selected", n === i); b.setAttribute("tabindex", n === i ? 0 : -1); });
   $("notes").hidden = !tab.notes.length;
   $("notes").replaceChildren(...tab.notes.map(text => make(document.createElement("ul"), "li", {}, text)));
+  const t = $("tabs"), b = t.children[i];
+  t.scrollLeft = b.offsetLeft + b.offsetWidth / 2 - t.clientWidth / 2;
+  $("controls").hidden = !tab.words.length || !tab.boxes;
   caption(); scene(); map(); show();
 }
+"""
+
+# %% ../nbs/20_view.ipynb #06ae76dc
+_START = """
 const panel = $("panel"), leave = () => look(null);
 panel.addEventListener("pointerover", e => look(target(e), e));
 panel.addEventListener("pointermove", e => { if (e.target.closest("#plane")) look(target(e), e); });
@@ -374,7 +395,7 @@ document.addEventListener("keydown", e => {
   step(e);
 });
 $("k").addEventListener("input", e => { k = +e.target.value; $("k-is").value = k; show(); });
-$("least").addEventListener("input", e => { least = e.target.value === e.target.min ? -1 : +e.target.value; $("least-is").value = least < 0 && e.target.value === e.target.min ? "any" : number(least); show(); });
+$("least").addEventListener("input", e => { least = e.target.value === e.target.min ? -2 : +e.target.value; $("least-is").value = least < -1 ? "any" : number(least); show(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
 data.pairs.forEach((p, i) => make($("tabs"), "button", {type: "button", role: "tab", "aria-controls": "panel", dir: "auto", title: p.name}, p.name).addEventListener("click", () => open(i)));
 $("tabs").hidden = data.pairs.length < 2;
@@ -382,13 +403,13 @@ open(0);
 new ResizeObserver(() => { fit(); show(); }).observe($("panel"));
 """
 
-# %% ../nbs/20_view.ipynb #c6b24cb4
-_STYLE,_SCRIPT = _COLOURS+_TEXT+_PICTURE+_MAP,_BUILD+_CAPTION+_SCENE+_HEAT+_FIT+_LIT+_SHOW+_LABELS+_HANDS+_START
+# %% ../nbs/20_view.ipynb #092a8841
+_STYLE,_SCRIPT = _COLOURS+_TEXT+_PICTURE+_MAP,_BUILD+_CAPTION+_SCENE+_HEAT+_FIT+_LIT+_SHOW+_BANDS+_LABELS+_HANDS+_KEYS+_START
 
 _BODY = """<main><div id="tabs" role="tablist" aria-label="Pairs"></div>
 <section id="panel" role="tabpanel" aria-label="Alignment"><p id="caption" role="group" aria-label="Caption, word by word" dir="auto"></p><p id="status" role="status"></p><ul id="notes"></ul>
 <div class="columns"><figure id="scene"><div id="stage"><img id="picture" alt=""><svg id="boxes" role="group" aria-label="Regions" preserveAspectRatio="none"></svg><div id="labels" aria-hidden="true"></div></div>
-<div class="controls"><label>Boxes per word<input id="k" type="range" min="1" max="10" value="1"><output id="k-is" for="k">1</output></label>
+<div id="controls" class="controls"><label>Boxes per word<input id="k" type="range" min="1" max="10" value="1"><output id="k-is" for="k">1</output></label>
 <label>Cosine at least<input id="least" type="range" min="LOW" max="HIGH" step="0.01" value="LOW"><output id="least-is" for="least">any</output></label></div></figure>
 <div id="side"><div id="map"><div id="corner">region</div><div id="heads"></div><div id="rows"></div><div id="plane" role="img"><canvas id="heat"></canvas><div id="marks"></div><div id="bands"></div></div></div>
 <div id="scale"><span>&minus;LIMIT</span><span></span><span>LIMIT cosine</span><span><i></i> best region of a word</span></div></div></div></section>
@@ -406,7 +427,7 @@ def _page(data, low, high):
             f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>Alignment</title><style>{_STYLE}</style></head>\n<body>{body}\n'
             f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{_SCRIPT}</script></body></html>\n')
 
-# %% ../nbs/20_view.ipynb #455145cb
+# %% ../nbs/20_view.ipynb #06c976db
 class AlignmentView:
     "Words, boxes and cosines of one pair or of several, as one page of HTML that needs nothing else."
     def __init__(self,
@@ -430,7 +451,7 @@ def _names(alignments):
     names = [" · ".join(filter(None, p)) for p in zip(*parts)] or [""]*len(alignments)
     return names if len(set(names)) == len(names) else [f"{i+1} {n}".strip() for i,n in enumerate(names)]
 
-# %% ../nbs/20_view.ipynb #06ae76dc
+# %% ../nbs/20_view.ipynb #ab342ffd
 def _html_of(self:AlignmentView) -> str: # One page, without any outside address
     "The whole page."
     if self._html: return self._html
@@ -455,7 +476,7 @@ def _save(self:AlignmentView,
 
 AlignmentView.html,AlignmentView.save = _html_of,_save
 
-# %% ../nbs/20_view.ipynb #d1677930
+# %% ../nbs/20_view.ipynb #1d9536cd
 def _png(picture, colours=128):
     out = io.BytesIO()
     picture.convert("RGB").quantize(colours).save(out, "PNG", optimize=True)
@@ -485,7 +506,7 @@ def _mimebundle(self:AlignmentView, include=None, exclude=None):
 
 AlignmentView._repr_mimebundle_ = _mimebundle
 
-# %% ../nbs/20_view.ipynb #9eebc0da
+# %% ../nbs/20_view.ipynb #022eac32
 def _each(x): return list(x) if isinstance(x, (list,tuple)) else [x]
 
 def view(

@@ -124,6 +124,7 @@ def test_a_box_lights_its_words_and_a_click_pins(five, offline, screens):
     page = offline(five)
     page.locator("#rows [data-region='0']").hover()
     assert active(page, "box") == [0] and 1 in active(page, "word")
+    assert page.locator(".chip").inner_text() == "region 0red 0.81"
     page.screenshot(path=screens / "view-box.png")
     page.locator(".word").nth(1).click()
     page.mouse.move(5, 5)
