@@ -189,7 +189,8 @@ def _align(self:Matcher,
 def _explain(self:Matcher, regions, words, about, caption, picture=None):
     "The `Alignment` of encoded regions and words with what they stand for."
     t = self.text.tokenize([caption])
-    return explain(regions, words, t.words(0), t.spans[0], t.pieces(0), caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling)
+    pieces = self.text.tokenizer.convert_ids_to_tokens([k for k,w in zip(t.ids[0], t.word_of[0]) if w >= 0])
+    return explain(regions, words, t.words(0), t.spans[0], t.pieces(0), caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling, piece_texts=pieces)
 
 Matcher.align,Matcher.explain = _align,_explain
 
