@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'STYLES', 'ORDERS', 'SHARES', 'grid', 'save', 'plain', 'wrapped', 'short', 'metric_name', 'show_curves',
-           'show_rows', 'picture_of', 'crop', 'show_heatmap', 'show_heatmaps', 'show_grounding', 'shares',
+           'show_rows', 'picture_of', 'crop', 'show_heatmap', 'show_heatmaps', 'numbered', 'show_grounding', 'shares',
            'show_receipt']
 
 # %% ../nbs/18_show.ipynb #9a995e4f
@@ -39,11 +39,13 @@ def grid(
     columns:int=4, # In a row, at most
     size:tuple=(2.4,2.2), # Of a panel, in inches
     titles=(), # A line over each row
+    title:str="", # Over all of it
 ): # The axes, one a panel
     "Axes for `n` panels; those that are left over are empty."
     columns = min(n, columns)
     rows = math.ceil(n/columns)
     figure = plt.figure(figsize=(size[0]*columns, size[1]*rows), layout="constrained")
+    if title: figure.suptitle(title, fontsize=11)
     parts = figure.subfigures(rows, 1, squeeze=False)[:,0]
     for part,title in zip(parts, titles): part.suptitle(title, x=.01, ha="left", fontsize=9)
     axes = [ax for part in parts for ax in part.subplots(1, columns, squeeze=False)[0]]
@@ -168,6 +170,7 @@ def _frame(a):
     "Width and height of what the boxes lie in."
     return tuple(map(float, a.boxes.max(0)[2:] if a.size is None else a.size))
 
+# %% ../nbs/18_show.ipynb #84abda21
 def crop(
     picture, # As a `PIL.Image`
     box, # Pixels `(x1,y1,x2,y2)` in a picture of `size`
@@ -181,7 +184,7 @@ def crop(
     c,d = max(a+1, min(w, math.ceil(x2+dx))),max(b+1, min(h, math.ceil(y2+dy)))
     return picture.crop((a,b,c,d)),(x1-a,y1-b,x2-a,y2-b)
 
-# %% ../nbs/18_show.ipynb #bc30cc32
+# %% ../nbs/18_show.ipynb #259a4571
 def _alike(c):
     "Each region followed by the one most like it of those that are left; first the one with the highest cosine."
     like = c/np.linalg.norm(c, axis=1, keepdims=True).clip(1e-9)
@@ -200,7 +203,7 @@ def _columns(a, pieces):
     if a.pieces is None or a.piece_texts is None: raise ValueError(f"the pieces of {short(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
     return np.asarray(a.pieces),a.piece_texts
 
-# %% ../nbs/18_show.ipynb #db40f13c
+# %% ../nbs/18_show.ipynb #ff9a0eaf
 def show_heatmap(
     a, # An `Alignment`
     limit:float=None, # Cosine at the ends of the colours; the largest there is, by default
@@ -225,7 +228,7 @@ def show_heatmap(
     _thumbnails(ax, a, rows)
     return ax
 
-# %% ../nbs/18_show.ipynb #259a4571
+# %% ../nbs/18_show.ipynb #f21fcd2d
 def _thumbnails(ax, a, rows):
     "What is in each row's box, beside the row; left out where rows are too thin for it, or there is nothing to see."
     points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36)
@@ -240,7 +243,7 @@ def _thumbnails(ax, a, rows):
         ax.add_artist(AnnotationBbox(image, (0,y), (-points/2-3,0), ("axes fraction","data"), "offset points", frameon=False, pad=0))
     ax.tick_params(axis="y", pad=points+5)
 
-# %% ../nbs/18_show.ipynb #a8c32ee2
+# %% ../nbs/18_show.ipynb #2a7c2311
 def show_heatmaps(
     alignments, # Two or more `Alignment`s
     titles=(), # Of each; its caption by default
@@ -258,17 +261,23 @@ def show_heatmaps(
     axes[0].figure.colorbar(axes[0].images[0], ax=axes, label="cosine", pad=.02, aspect=30)
     return axes
 
-# %% ../nbs/18_show.ipynb #6dcf56e1
-def _silent(word): return all(unicodedata.category(c)[0] in "PZC" for c in word)
+# %% ../nbs/18_show.ipynb #96fb0d89
+def numbered(
+    words, # Of a caption, in reading order
+    skip=STOP_WORDS, # Words that are not drawn
+) -> list: # Indices of those that are; a word's number in a picture is its place in this list, from 1
+    "The words that are drawn."
+    return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(unicodedata.category(c)[0] in "PZC" for c in w)]
 
+# %% ../nbs/18_show.ipynb #f8d46bd2
 def _marks(a, skip, floor, phrases):
-    "What to draw, in reading order: a region and the words it answers; and the words that no region answers."
+    "What to draw, in reading order: a number, a region and the words it answers; and the words that no region answers."
     marks,lost,last = [],[],None
-    for j,(w,r) in enumerate(zip(a.words, map(int, a.best_regions))):
-        if w.casefold() in skip or _silent(w): continue
+    for k,j in enumerate(numbered(a.words, skip)):
+        r = int(a.best_regions[j])
         if a.cosines[r,j] < floor: lost.append(j)
-        elif phrases and marks and last == r: marks[-1][1].append(j)
-        else: marks.append((r,[j]))
+        elif phrases and marks and last == r: marks[-1][2].append(j)
+        else: marks.append((k,r,[j]))
         last = r if a.cosines[r,j] >= floor else None
     return marks,lost
 
@@ -284,7 +293,7 @@ def _inside(boxes, size):
         drawn.append(np.concatenate([b[:2]+d, b[2:]-d]))
     return drawn
 
-# %% ../nbs/18_show.ipynb #6b15d8d2
+# %% ../nbs/18_show.ipynb #3789ec90
 def _free(box, w, h, frame, taken):
     "The lower left corner for a label of `w` x `h`: at its box if there is room, else as near as there is; None where there is none."
     (x1,y1,x2,y2),(left,low,right,high) = box,frame
@@ -298,12 +307,12 @@ def _free(box, w, h, frame, taken):
     best = int(away.argmin())
     return None if away[best] > .4*max(right-left, high-low) else spots[best]
 
-# %% ../nbs/18_show.ipynb #96fb0d89
+# %% ../nbs/18_show.ipynb #80c89844
 class _Labels(Artist):
     "Places the labels of an axis whenever it is drawn, when its size is known; they touch neither each other nor its border."
     def __init__(self, marks, names, note):
         super().__init__()
-        self.marks,self.names,self.note = marks,names,note # (box, label, number, tie) from the highest cosine on; what the list says of each; what else stands there
+        self.marks,self.names,self.note = marks,names,note # (box, label, number, tie) from the highest cosine on; what the list says of each; what else stands there, None for no list
         self.set(zorder=.5, in_layout=False)
     def draw(self, renderer):
         frame,em,taken,listed = self.axes.get_window_extent(renderer).extents,renderer.points_to_pixels(8),[],[]
@@ -313,13 +322,14 @@ class _Labels(Artist):
             if label.get_visible(): _tie(tie, at, taken[-1])
             else: listed.append((int(number.get_text()),name))
             if label.get_visible() or not _put(number, at, frame, taken, renderer, .6): number.set_visible(False)
-        self.axes.set_xlabel(_listed([n for _,n in sorted(listed)], self.note, int(1.8*(frame[2]-frame[0])/em)), fontsize=8)
+        if self.note is not None: self.axes.set_xlabel(_listed([n for _,n in sorted(listed)], self.note, int(1.8*(frame[2]-frame[0])/em)), fontsize=8)
         self.stale = False
 
+# %% ../nbs/18_show.ipynb #a9c3de49
 def _put(text, at, frame, taken, renderer, room):
     "Move a text where it is free, if labels then cover no more than a share of the picture; whether it could."
     text.set_visible(True)
-    pad,e = renderer.points_to_pixels(3),text.get_window_extent(renderer)
+    pad,e = renderer.points_to_pixels(text.get_fontsize()*.375),text.get_window_extent(renderer)
     w,h = e.width+2*pad,e.height+2*pad
     full = w*h + sum((t[2]-t[0])*(t[3]-t[1]) for t in taken) > room*(frame[2]-frame[0])*(frame[3]-frame[1])
     spot = None if full else _free(at, w, h, frame, taken)
@@ -329,57 +339,70 @@ def _put(text, at, frame, taken, renderer, room):
     taken.append((*spot,*(spot+(w,h))))
     return True
 
-# %% ../nbs/18_show.ipynb #77c72926
 def _tie(line, box, label):
     "A line from a label to its box, of no length where they touch."
     a = [np.clip((label[i]+label[i+2])/2, box[i], box[i+2]) for i in (0,1)]
     b = [np.clip(v, label[i], label[i+2]) for i,v in enumerate(a)]
     line.set_data(*zip(a, b))
 
+def _notes(a, note, marks, lost):
+    "What else is said below the picture: why it is empty, and which words found nothing."
+    none = "no region: " + ", ".join(f"{short(a.words[j])} {a.cosines[:,j].max():.2f}" for j in lost)
+    return [note]*bool(note) + [none]*bool(lost) + ["no word of this caption is drawn"]*(not marks and not lost)
+
 def _listed(names, note, width):
-    "What stands below the picture: words without room for a label, words without a region, and why the picture is empty."
+    "All that stands below the picture, words without room for a label first."
     parts = (["not labelled: " + ", ".join(names)] if names else []) + note
     return "\n".join("\n".join(textwrap.wrap(p, max(width, 16), max_lines=8, placeholder=" …")) for p in parts)
 
+# %% ../nbs/18_show.ipynb #1a74aca3
 def _ink(colour):
     "Black or white, whichever is read better on a colour."
     return "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .5 else "black"
 
-# %% ../nbs/18_show.ipynb #f8d46bd2
-def _mark(ax, box, text, number, colour, style):
-    "A box with its label, its number, and the line that ties both."
-    x1,y1,x2,y2 = box
-    for c,width,line in (("white",3.6,"-"),(colour,2,style)): frame = ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line, zorder=3))
-    look = {"color": _ink(colour), "fontsize": 8, "va": "bottom", "ha": "left", "zorder": 5, "transform": IdentityTransform(), "in_layout": False}
-    label,small = (ax.text(0, 0, t, bbox={"facecolor": colour, "pad": 1.5, "edgecolor": "white", "lw": .5}, **look) for t in (text,str(number)))
+def _mark(ax, box, text, k, small):
+    "The box of word `k` with its label, its number, and the line that ties both."
+    (x1,y1,x2,y2),colour,style,number = box,COLOURS[k%len(COLOURS)],STYLES[k%len(STYLES)],k+1
+    for c,width,line in (("white",2.4 if small else 3.6,"-"),(colour,1.4 if small else 2,style)): frame = ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line, zorder=3))
+    look = {"color": _ink(colour), "fontsize": 6.5 if small else 8, "va": "bottom", "ha": "left", "zorder": 5, "transform": IdentityTransform(), "in_layout": False}
+    label,tag = (ax.text(0, 0, t, bbox={"facecolor": colour, "pad": .8 if small else 1.5, "edgecolor": "white", "lw": .5}, **look) for t in (text,str(number)))
     tie = ax.add_artist(Line2D([0,0], [0,0], color=colour, lw=1.2, zorder=4, transform=IdentityTransform(), in_layout=False))
-    return frame,label,small,tie
+    return frame,label,tag,tie
 
+def _picture(ax, a):
+    "The picture of an alignment in pixels of its boxes; the note is empty where it is the real one."
+    (w,h) = _frame(a)
+    picture,note = picture_of(a.image, (w,h))
+    ax = _axis(ax, (4.8,4.8*min(h/w, 2)+.7))
+    ax.imshow(picture, extent=(0,w,h,0))
+    ax.set(aspect="equal", xlim=(0,w), ylim=(h,0), xticks=[], yticks=[])
+    return ax,note
+
+# %% ../nbs/18_show.ipynb #44c0c0b8
 def show_grounding(
     a, # An `Alignment` with boxes; where there is no picture they stand on an empty one
     skip=STOP_WORDS, # Words that are not drawn
     floor:float=.05, # Cosine below which a word has found nothing
     ax=None, # Where to draw
     phrases:bool=False, # Neighbouring words on one region share a box and a label
+    brief:bool=False, # Only the words' numbers, for small pictures whose words are written elsewhere
 ): # The axis
     "The picture with the best box of each word, the word and its cosine beside it (TERAN Fig. 7)."
     if a.boxes is None: raise ValueError(f"image {a.image_id} has no boxes: its features came without them, so words cannot be shown in the picture")
-    (w,h),_ = _frame(a),_columns(a, False)
-    picture,note = picture_of(a.image, (w,h))
-    ax = _axis(ax, (4.8,4.8*min(h/w, 2)+.7))
-    ax.imshow(picture, extent=(0,w,h,0))
-    ax.set(aspect="equal", xlim=(0,w), ylim=(h,0), xticks=[], yticks=[])
-    ax.set_title(wrapped(a.caption, 52, 4), fontsize=10)
+    _columns(a, False)
     marks,lost = _marks(a, skip, floor, phrases)
-    said = [_said(a, r, js) for r,js in marks]
-    drawn = [_mark(ax, b, s, k+1, *look) for k,(b,s,look) in enumerate(zip(_inside([a.boxes[r] for r,_ in marks], (w,h)), said, zip(cycle(COLOURS), cycle(STYLES))))]
-    first = sorted(range(len(marks)), key=lambda k: -max(a.cosines[marks[k][0],j] for j in marks[k][1]))
-    notes = ([note] if note else []) + (["no region: " + ", ".join(f"{short(a.words[j])} {a.cosines[:,j].max():.2f}" for j in lost)] if lost else []) + ([] if marks or lost else ["no word of this caption is drawn"])
-    ax.add_artist(_Labels([drawn[k] for k in first], [f"{k+1} {said[k]}" for k in first], notes))
+    ax,note = _picture(ax, a)
+    said = [_said(a, r, js) for _,r,js in marks]
+    boxes = _inside([a.boxes[r] for _,r,_ in marks], _frame(a))
+    drawn = [_mark(ax, b, " ".join(str(k+i+1) for i in range(len(js))) if brief else s, k, brief) for (k,_,js),b,s in zip(marks, boxes, said)]
+    first = sorted(range(len(marks)), key=lambda i: -max(a.cosines[marks[i][1],j] for j in marks[i][2]))
+    if brief: ax.text(.5, .5, note, ha="center", va="center", fontsize=7, color="dimgrey", transform=ax.transAxes)
+    else: ax.set_title(wrapped(a.caption, 52, 4), fontsize=10)
+    ax.add_artist(_Labels([drawn[i] for i in first], [f"{marks[i][0]+1} {said[i]}" for i in first], None if brief else _notes(a, note, marks, lost)))
     _whole(ax).draw_without_rendering()
     return ax
 
-# %% ../nbs/18_show.ipynb #923631e6
+# %% ../nbs/18_show.ipynb #abf7ae18
 def _by_words(x, of, n): return torch.zeros(n).index_add(0, of, x.amax(0))
 def _by_regions(x, of, n): return torch.zeros(n).index_add(0, of[x.argmax(1)], x.amax(1))
 
@@ -398,7 +421,7 @@ def shares(
     if len(of) != x.shape[1] or (of < 0).any(): raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, so words cannot add up to its score")
     return SHARES[one_of(a.pooling, SHARES, "pooling")][0](x.float(), of, len(texts)).numpy()
 
-# %% ../nbs/18_show.ipynb #6f3c379d
+# %% ../nbs/18_show.ipynb #1187cc56
 def _rows(mine, its, texts, most):
     "Words in reading order, at most so many: those that differ most; the others in one row."
     gap = abs(mine-its)
@@ -407,27 +430,7 @@ def _rows(mine, its, texts, most):
     rows = [(short(texts[j], 20),float(mine[j]),float(its[j])) for j in kept]
     return rows + ([(f"{len(rest)} other words",float(mine[rest].sum()),float(its[rest].sum()))] if len(rest) else [])
 
-def show_receipt(
-    a, # The `Alignment` of a caption with one picture, such as the true one
-    other, # Of the same caption with another, such as the strongest wrong one
-    ax=None, # Where to draw
-    names:tuple=("true","other"), # What the two are called
-    most:int=24, # Rows at most; of a longer caption those words that differ most, the others in one row
-): # The axis
-    "How the words' cosines add up to the similarity, for one picture against another: why this one won."
-    if list(a.words) != list(other.words) or a.pooling != other.pooling: raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
-                                                         f"{short(a.caption, 40)!r} ({a.pooling}) and {short(other.caption, 40)!r} ({other.pooling})")
-    x,y = shares(a),shares(other)
-    rows = _rows(x, y, a.words, most)
-    ax = _axis(ax, (6.4, 1.6+.24*len(rows)))
-    at,(top,k) = np.arange(len(rows)),max((abs(u-v),i) for i,(_,u,v) in enumerate(rows))
-    for side,colour,hatch,name in ((1,COLOURS[0],"",names[0]),(2,COLOURS[4],"////",names[1])):
-        ax.barh(at+.38*(side-1.5), [r[side] for r in rows], .36, color=colour, hatch=hatch, edgecolor="white", lw=0, label=plain(name))
-    _sums(ax, rows, names, SHARES[a.pooling][1])
-    gap = x.sum()-y.sum()
-    ax.set_title(f"“{rows[k][0]}” makes the greatest difference: {rows[k][1]-rows[k][2]:+.2f} of {gap:+.2f}", fontsize=10)
-    return ax
-
+# %% ../nbs/18_show.ipynb #e054fb86
 def _sums(ax, rows, names, what):
     "The numbers to the right of the bars, and their sums below a line."
     table = rows + [("similarity",sum(r[1] for r in rows),sum(r[2] for r in rows))]
@@ -443,3 +446,24 @@ def _sums(ax, rows, names, what):
     for side in ax.spines: ax.spines[side].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
+
+# %% ../nbs/18_show.ipynb #4e472271
+def show_receipt(
+    a, # The `Alignment` of a caption with one picture, such as the true one
+    other, # Of the same caption with another, such as the strongest wrong one
+    ax=None, # Where to draw
+    names:tuple=("true","other"), # What the two are called
+    most:int=24, # Rows at most; of a longer caption those words that differ most, the others in one row
+): # The axis
+    "How the words' cosines add up to the similarity, for one picture against another: why this one won."
+    if list(a.words) != list(other.words) or a.pooling != other.pooling: raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
+                                                         f"{short(a.caption, 40)!r} ({a.pooling}) and {short(other.caption, 40)!r} ({other.pooling})")
+    x,y = shares(a),shares(other)
+    rows = _rows(x, y, a.words, most)
+    ax = _axis(ax, (6.4, 1.6+.24*len(rows)))
+    at,(word,u,v) = np.arange(len(rows)),max(rows, key=lambda r: abs(r[1]-r[2]))
+    for side,colour,hatch,name in ((1,COLOURS[0],"",names[0]),(2,COLOURS[4],"////",names[1])):
+        ax.barh(at+.38*(side-1.5), [r[side] for r in rows], .36, color=colour, hatch=hatch, edgecolor="white", lw=0, label=plain(name))
+    _sums(ax, rows, names, SHARES[a.pooling][1])
+    ax.set_title(f"“{word}” makes the greatest difference: {u-v:+z.2f} of {x.sum()-y.sum():+z.2f}", fontsize=10)
+    return ax
