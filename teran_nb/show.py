@@ -267,7 +267,7 @@ def numbered(
     skip=STOP_WORDS, # Words that are not drawn
 ) -> list: # Indices of those that are; a word's number in a picture is its place in this list, from 1
     "The words that are drawn."
-    return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(unicodedata.category(c)[0] in "PZC" for c in w)]
+    return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk") for c in w)]
 
 # %% ../nbs/18_show.ipynb #f8d46bd2
 def _marks(a, skip, floor, phrases):
@@ -356,6 +356,13 @@ def _listed(names, note, width):
     return "\n".join("\n".join(textwrap.wrap(p, max(width, 16), max_lines=8, placeholder=" …")) for p in parts)
 
 # %% ../nbs/18_show.ipynb #1a74aca3
+def _settle(ax):
+    "Lay the figure out until the list below the picture, whose lines are as long as the picture is wide, stays as it is."
+    for _ in range(4):
+        before = ax.get_xlabel()
+        _whole(ax).draw_without_rendering()
+        if ax.get_xlabel() == before: return
+
 def _ink(colour):
     "Black or white, whichever is read better on a colour."
     return "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .5 else "black"
@@ -399,7 +406,7 @@ def show_grounding(
     if brief: ax.text(.5, .5, note, ha="center", va="center", fontsize=7, color="dimgrey", transform=ax.transAxes)
     else: ax.set_title(wrapped(a.caption, 52, 4), fontsize=10)
     ax.add_artist(_Labels([drawn[i] for i in first], [f"{marks[i][0]+1} {said[i]}" for i in first], None if brief else _notes(a, note, marks, lost)))
-    _whole(ax).draw_without_rendering()
+    _settle(ax)
     return ax
 
 # %% ../nbs/18_show.ipynb #abf7ae18
