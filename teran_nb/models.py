@@ -247,8 +247,9 @@ def _align(self:Matcher,
 def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None):
     "The `Alignment` of encoded regions and words with what they stand for; `at` says which tokens published code kept."
     t = self.tokens([caption])
-    of = t.pieces(0) if at is None else [(dict(enumerate(t.word_of[0]))).get(int(p), -1) for p in at]
-    return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling)
+    kept = [k for k,w in enumerate(t.word_of[0]) if w >= 0] if at is None else [int(p) if 0 <= p < len(t.ids[0]) else -1 for p in at]
+    of,pieces = [t.word_of[0][k] if k >= 0 else -1 for k in kept],self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
+    return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling, piece_texts=pieces)
 
 Matcher.align,Matcher.explain = _align,_explain
 
