@@ -165,7 +165,7 @@ def show_sentences(
     "Sentence retrieval: each picture's best captions, its own marked."
     if not len(queries): return _nothing(title)
     sim,captions = torch.as_tensor(sim).cpu(),collection.captions
-    axes = grid(2*len(queries), 2, (4.2,2.1), title=title)
+    axes = grid(2*len(queries), 2, (3.8,2.1), title=title, widths=(3,4.4))
     for row,(i,order) in enumerate(zip(queries, ranking(sim[queries]).tolist())):
         picture,text = axes[2*row:2*row+2]
         own = set(captions.of(i).tolist())

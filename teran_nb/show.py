@@ -40,6 +40,7 @@ def grid(
     size:tuple=(2.4,2.2), # Of a panel, in inches
     titles=(), # A line over each row
     title:str="", # Over all of it
+    widths:tuple=None, # Of the columns, relative; equal by default
 ): # The axes, one a panel
     "Axes for `n` panels; those that are left over are empty."
     columns = min(n, columns)
@@ -48,7 +49,7 @@ def grid(
     if title: figure.suptitle(title, fontsize=11)
     parts = figure.subfigures(rows, 1, squeeze=False)[:,0]
     for part,title in zip(parts, titles): part.suptitle(title, x=.01, ha="left", fontsize=9)
-    axes = [ax for part in parts for ax in part.subplots(1, columns, squeeze=False)[0]]
+    axes = [ax for part in parts for ax in part.subplots(1, columns, squeeze=False, width_ratios=widths)[0]]
     for ax in axes[n:]: ax.axis("off")
     return axes[:n]
 
@@ -81,7 +82,7 @@ def plain(
         warnings.warn("no font in use has some letters of these texts, □ stands for them; plt.rcParams['font.family'] takes a list of fonts", stacklevel=2)
     return "".join(c if c not in lost else "" if unicodedata.category(c)[0] in "CM" else "□" for c in text).replace("$", r"\$")
 
-# %% ../nbs/18_show.ipynb #45ca33e9
+# %% ../nbs/18_show.ipynb #296ecea7
 def wrapped(
     text, # Somebody's text
     width:int, # Letters in a line; wide ones count twice
@@ -100,7 +101,7 @@ def short(
     name = str(name)
     return plain(name if len(name) <= width else f"{name[:width//2]}…{name[-(width//2-1):]}")
 
-# %% ../nbs/18_show.ipynb #f5ab95dd
+# %% ../nbs/18_show.ipynb #50ffa00e
 def metric_name(
     metric:str, # Such as `t2i_r1`
 ) -> str: # Such as "image retrieval R@1"
@@ -110,7 +111,7 @@ def metric_name(
     ndcg,of = ("NDCG ",rest[5:]) if rest.startswith("ndcg_") else ("",rest)
     return f"{'image' if way == 't2i' else 'sentence'} retrieval {ndcg}{LABELS.get(of, of)}"
 
-# %% ../nbs/18_show.ipynb #50ffa00e
+# %% ../nbs/18_show.ipynb #ab3c0d81
 def show_curves(
     history, # A `History`, or several by the names of their models
     metrics=("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","words"), # Which numbers in [0,1]; those that were not measured are left out
@@ -131,7 +132,7 @@ def show_curves(
     ax.legend(frameon=False, fontsize=7.5, ncols=2, loc="upper center", bbox_to_anchor=(.5,-.16))
     return ax
 
-# %% ../nbs/18_show.ipynb #fb3fd674
+# %% ../nbs/18_show.ipynb #92991144
 def show_rows(
     results, # `Results` of models, by their names
     metric:str="t2i_r1", # Which number in [0,1]
@@ -153,7 +154,7 @@ def show_rows(
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
     return ax
 
-# %% ../nbs/18_show.ipynb #b0d4d9a2
+# %% ../nbs/18_show.ipynb #0e8f2640
 def picture_of(
     get, # Gives the picture, such as `alignment.image` or `collection[7].picture`
     size, # Width and height of the empty one
@@ -170,7 +171,7 @@ def _frame(a):
     "Width and height of what the boxes lie in."
     return tuple(map(float, a.boxes.max(0)[2:] if a.size is None else a.size))
 
-# %% ../nbs/18_show.ipynb #84abda21
+# %% ../nbs/18_show.ipynb #db40f13c
 def crop(
     picture, # As a `PIL.Image`
     box, # Pixels `(x1,y1,x2,y2)` in a picture of `size`
@@ -184,7 +185,7 @@ def crop(
     c,d = max(a+1, min(w, math.ceil(x2+dx))),max(b+1, min(h, math.ceil(y2+dy)))
     return picture.crop((a,b,c,d)),(x1-a,y1-b,x2-a,y2-b)
 
-# %% ../nbs/18_show.ipynb #259a4571
+# %% ../nbs/18_show.ipynb #f21fcd2d
 def _alike(c):
     "Each region followed by the one most like it of those that are left; first the one with the highest cosine."
     like = c/np.linalg.norm(c, axis=1, keepdims=True).clip(1e-9)
@@ -203,7 +204,7 @@ def _columns(a, pieces):
     if a.pieces is None or a.piece_texts is None: raise ValueError(f"the pieces of {short(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
     return np.asarray(a.pieces),a.piece_texts
 
-# %% ../nbs/18_show.ipynb #ff9a0eaf
+# %% ../nbs/18_show.ipynb #18ed8ecd
 def show_heatmap(
     a, # An `Alignment`
     limit:float=None, # Cosine at the ends of the colours; the largest there is, by default
@@ -228,7 +229,7 @@ def show_heatmap(
     _thumbnails(ax, a, rows)
     return ax
 
-# %% ../nbs/18_show.ipynb #f21fcd2d
+# %% ../nbs/18_show.ipynb #05fd5cae
 def _thumbnails(ax, a, rows):
     "What is in each row's box, beside the row; left out where rows are too thin for it, or there is nothing to see."
     points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36)
@@ -243,7 +244,7 @@ def _thumbnails(ax, a, rows):
         ax.add_artist(AnnotationBbox(image, (0,y), (-points/2-3,0), ("axes fraction","data"), "offset points", frameon=False, pad=0))
     ax.tick_params(axis="y", pad=points+5)
 
-# %% ../nbs/18_show.ipynb #2a7c2311
+# %% ../nbs/18_show.ipynb #24843f3c
 def show_heatmaps(
     alignments, # Two or more `Alignment`s
     titles=(), # Of each; its caption by default
@@ -261,7 +262,7 @@ def show_heatmaps(
     axes[0].figure.colorbar(axes[0].images[0], ax=axes, label="cosine", pad=.02, aspect=30)
     return axes
 
-# %% ../nbs/18_show.ipynb #96fb0d89
+# %% ../nbs/18_show.ipynb #f8d46bd2
 def numbered(
     words, # Of a caption, in reading order
     skip=STOP_WORDS, # Words that are not drawn
@@ -269,7 +270,7 @@ def numbered(
     "The words that are drawn."
     return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk") for c in w)]
 
-# %% ../nbs/18_show.ipynb #f8d46bd2
+# %% ../nbs/18_show.ipynb #80c89844
 def _marks(a, skip, floor, phrases):
     "What to draw, in reading order: a number, a region and the words it answers; and the words that no region answers."
     marks,lost,last = [],[],None
@@ -293,7 +294,7 @@ def _inside(boxes, size):
         drawn.append(np.concatenate([b[:2]+d, b[2:]-d]))
     return drawn
 
-# %% ../nbs/18_show.ipynb #3789ec90
+# %% ../nbs/18_show.ipynb #1a74aca3
 def _free(box, w, h, frame, taken):
     "The lower left corner for a label of `w` x `h`: at its box if there is room, else as near as there is; None where there is none."
     (x1,y1,x2,y2),(left,low,right,high) = box,frame
@@ -307,7 +308,7 @@ def _free(box, w, h, frame, taken):
     best = int(away.argmin())
     return None if away[best] > .4*max(right-left, high-low) else spots[best]
 
-# %% ../nbs/18_show.ipynb #80c89844
+# %% ../nbs/18_show.ipynb #44c0c0b8
 class _Labels(Artist):
     "Places the labels of an axis whenever it is drawn, when its size is known; they touch neither each other nor its border."
     def __init__(self, marks, names, note):
@@ -315,17 +316,17 @@ class _Labels(Artist):
         self.marks,self.names,self.note = marks,names,note # (box, label, number, tie) from the highest cosine on; what the list says of each; what else stands there, None for no list
         self.set(zorder=.5, in_layout=False)
     def draw(self, renderer):
-        frame,em,taken,listed = self.axes.get_window_extent(renderer).extents,renderer.points_to_pixels(8),[],[]
+        frame,taken,listed = self.axes.get_window_extent(renderer).extents,[],[]
         for (box,label,number,tie),name in zip(self.marks, self.names):
             at = box.get_window_extent(renderer).extents
             tie.set_visible(_put(label, at, frame, taken, renderer, .4))
             if label.get_visible(): _tie(tie, at, taken[-1])
-            else: listed.append((int(number.get_text()),name))
+            else: listed.append((int(number.get_text()),name.replace(" ", "\u00a0")))
             if label.get_visible() or not _put(number, at, frame, taken, renderer, .6): number.set_visible(False)
-        if self.note is not None: self.axes.set_xlabel(_listed([n for _,n in sorted(listed)], self.note, int(1.8*(frame[2]-frame[0])/em)), fontsize=8)
+        if self.note is not None: self.axes.set_xlabel(_listed([n for _,n in sorted(listed)], self.note, _letters(self.axes, 8)), fontsize=8)
         self.stale = False
 
-# %% ../nbs/18_show.ipynb #a9c3de49
+# %% ../nbs/18_show.ipynb #52f4ed1a
 def _put(text, at, frame, taken, renderer, room):
     "Move a text where it is free, if labels then cover no more than a share of the picture; whether it could."
     text.set_visible(True)
@@ -347,18 +348,23 @@ def _tie(line, box, label):
 
 def _notes(a, note, marks, lost):
     "What else is said below the picture: why it is empty, and which words found nothing."
-    none = "no region: " + ", ".join(f"{short(a.words[j])} {a.cosines[:,j].max():.2f}" for j in lost)
+    none = "no region: " + ", ".join(f"{short(a.words[j])}\u00a0{a.cosines[:,j].max():.2f}" for j in lost)
     return [note]*bool(note) + [none]*bool(lost) + ["no word of this caption is drawn"]*(not marks and not lost)
 
 def _listed(names, note, width):
     "All that stands below the picture, words without room for a label first."
     parts = (["not labelled: " + ", ".join(names)] if names else []) + note
-    return "\n".join("\n".join(textwrap.wrap(p, max(width, 16), max_lines=8, placeholder=" …")) for p in parts)
+    return "\n".join("\n".join(textwrap.wrap(p, width, max_lines=8, placeholder=" …", break_on_hyphens=False)) for p in parts)
 
-# %% ../nbs/18_show.ipynb #1a74aca3
+# %% ../nbs/18_show.ipynb #de370c6b
+def _letters(ax, size):
+    "How many letters of a size, in points, are about as wide as an axis' place in its figure."
+    place = ax.get_position() if ax.get_subplotspec() is None else ax.get_subplotspec().get_position(ax.figure)
+    return max(16, int(2*place.width*ax.figure.bbox.width/ax.figure.dpi*72/size))
+
 def _settle(ax):
-    "Lay the figure out until the list below the picture, whose lines are as long as the picture is wide, stays as it is."
-    for _ in range(4):
+    "Lay the figure out until the list below the picture stays as it is."
+    for _ in range(3):
         before = ax.get_xlabel()
         _whole(ax).draw_without_rendering()
         if ax.get_xlabel() == before: return
@@ -385,7 +391,7 @@ def _picture(ax, a):
     ax.set(aspect="equal", xlim=(0,w), ylim=(h,0), xticks=[], yticks=[])
     return ax,note
 
-# %% ../nbs/18_show.ipynb #44c0c0b8
+# %% ../nbs/18_show.ipynb #2dfc6418
 def show_grounding(
     a, # An `Alignment` with boxes; where there is no picture they stand on an empty one
     skip=STOP_WORDS, # Words that are not drawn
@@ -404,12 +410,12 @@ def show_grounding(
     drawn = [_mark(ax, b, " ".join(str(k+i+1) for i in range(len(js))) if brief else s, k, brief) for (k,_,js),b,s in zip(marks, boxes, said)]
     first = sorted(range(len(marks)), key=lambda i: -max(a.cosines[marks[i][1],j] for j in marks[i][2]))
     if brief: ax.text(.5, .5, note, ha="center", va="center", fontsize=7, color="dimgrey", transform=ax.transAxes)
-    else: ax.set_title(wrapped(a.caption, 52, 4), fontsize=10)
+    else: ax.set_title(wrapped(a.caption, _letters(ax, 10), 4), fontsize=10)
     ax.add_artist(_Labels([drawn[i] for i in first], [f"{marks[i][0]+1} {said[i]}" for i in first], None if brief else _notes(a, note, marks, lost)))
-    _settle(ax)
+    if not brief: _settle(ax)
     return ax
 
-# %% ../nbs/18_show.ipynb #abf7ae18
+# %% ../nbs/18_show.ipynb #b1c7790d
 def _by_words(x, of, n): return torch.zeros(n).index_add(0, of, x.amax(0))
 def _by_regions(x, of, n): return torch.zeros(n).index_add(0, of[x.argmax(1)], x.amax(1))
 
@@ -428,7 +434,7 @@ def shares(
     if len(of) != x.shape[1] or (of < 0).any(): raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, so words cannot add up to its score")
     return SHARES[one_of(a.pooling, SHARES, "pooling")][0](x.float(), of, len(texts)).numpy()
 
-# %% ../nbs/18_show.ipynb #1187cc56
+# %% ../nbs/18_show.ipynb #642bd413
 def _rows(mine, its, texts, most):
     "Words in reading order, at most so many: those that differ most; the others in one row."
     gap = abs(mine-its)
@@ -437,7 +443,7 @@ def _rows(mine, its, texts, most):
     rows = [(short(texts[j], 20),float(mine[j]),float(its[j])) for j in kept]
     return rows + ([(f"{len(rest)} other words",float(mine[rest].sum()),float(its[rest].sum()))] if len(rest) else [])
 
-# %% ../nbs/18_show.ipynb #e054fb86
+# %% ../nbs/18_show.ipynb #99062f28
 def _sums(ax, rows, names, what):
     "The numbers to the right of the bars, and their sums below a line."
     table = rows + [("similarity",sum(r[1] for r in rows),sum(r[2] for r in rows))]
@@ -454,7 +460,7 @@ def _sums(ax, rows, names, what):
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
 
-# %% ../nbs/18_show.ipynb #4e472271
+# %% ../nbs/18_show.ipynb #a334996a
 def show_receipt(
     a, # The `Alignment` of a caption with one picture, such as the true one
     other, # Of the same caption with another, such as the strongest wrong one
