@@ -369,6 +369,7 @@ def _settle(ax):
         _whole(ax).draw_without_rendering()
         if ax.get_xlabel() == before: return
 
+# %% ../nbs/18_show.ipynb #2dfc6418
 def _ink(colour):
     "Black or white, whichever is read better on a colour."
     return "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .5 else "black"
@@ -391,7 +392,7 @@ def _picture(ax, a):
     ax.set(aspect="equal", xlim=(0,w), ylim=(h,0), xticks=[], yticks=[])
     return ax,note
 
-# %% ../nbs/18_show.ipynb #2dfc6418
+# %% ../nbs/18_show.ipynb #923631e6
 def show_grounding(
     a, # An `Alignment` with boxes; where there is no picture they stand on an empty one
     skip=STOP_WORDS, # Words that are not drawn
@@ -415,7 +416,7 @@ def show_grounding(
     if not brief: _settle(ax)
     return ax
 
-# %% ../nbs/18_show.ipynb #b1c7790d
+# %% ../nbs/18_show.ipynb #8814e9a0
 def _by_words(x, of, n): return torch.zeros(n).index_add(0, of, x.amax(0))
 def _by_regions(x, of, n): return torch.zeros(n).index_add(0, of[x.argmax(1)], x.amax(1))
 
@@ -434,7 +435,7 @@ def shares(
     if len(of) != x.shape[1] or (of < 0).any(): raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, so words cannot add up to its score")
     return SHARES[one_of(a.pooling, SHARES, "pooling")][0](x.float(), of, len(texts)).numpy()
 
-# %% ../nbs/18_show.ipynb #642bd413
+# %% ../nbs/18_show.ipynb #99062f28
 def _rows(mine, its, texts, most):
     "Words in reading order, at most so many: those that differ most; the others in one row."
     gap = abs(mine-its)
@@ -443,7 +444,7 @@ def _rows(mine, its, texts, most):
     rows = [(short(texts[j], 20),float(mine[j]),float(its[j])) for j in kept]
     return rows + ([(f"{len(rest)} other words",float(mine[rest].sum()),float(its[rest].sum()))] if len(rest) else [])
 
-# %% ../nbs/18_show.ipynb #99062f28
+# %% ../nbs/18_show.ipynb #a334996a
 def _sums(ax, rows, names, what):
     "The numbers to the right of the bars, and their sums below a line."
     table = rows + [("similarity",sum(r[1] for r in rows),sum(r[2] for r in rows))]
@@ -460,7 +461,7 @@ def _sums(ax, rows, names, what):
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
 
-# %% ../nbs/18_show.ipynb #a334996a
+# %% ../nbs/18_show.ipynb #e0491b12
 def show_receipt(
     a, # The `Alignment` of a caption with one picture, such as the true one
     other, # Of the same caption with another, such as the strongest wrong one
