@@ -91,6 +91,7 @@ def _put(self:FeatureWriter, part, array):
 
 def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=None, confidences=None):
     "Add the regions of one image; what a store must not hold is refused, and nothing of it is written."
+    if self.resume and len(self.ids) - self.safe >= 256: self._keep()
     r = Regions(str(image_id), np.asarray(features), None if boxes is None else np.asarray(boxes, dtype=np.float32), None if size is None else tuple(size), classes, confidences)
     if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
     if (boxes is None) == self.boxes: raise ValueError(f"image {r.image_id}: {'no boxes' if self.boxes else 'boxes, in a store without'}; boxes are for all images or, with boxes=False, for none")
@@ -104,7 +105,6 @@ def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=
     for k,v in parts.items(): self._put(k, v)
     self.total += len(r)
     self.ids[r.image_id] = len(r)
-    if self.resume and len(self.ids) - self.safe >= 256: self._keep()
 
 FeatureWriter._put,FeatureWriter.add = _put,_add
 
