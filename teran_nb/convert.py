@@ -70,7 +70,7 @@ class Source:
         for row in self.rows(): yield self.read(row)[0]
 
 # %% ../nbs/04_convert.ipynb #7ca59556
-_BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError, RuntimeError, struct.error, zlib.error, zipfile.BadZipFile)
+_BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError, struct.error, zlib.error, zipfile.BadZipFile)
 
 def _name(self:Source, row):
     "The image id of a row."
@@ -86,7 +86,7 @@ def _read(self:Source, row):
         if isinstance(e, ValueError) and str(e).startswith(str(row)): raise
         raise ValueError(f"{row}: {_why(e)}") from None
 
-def _why(e): return str(e) if isinstance(e, ValueError) else f"is broken or cut off ({type(e).__name__}: {e})"
+def _why(e): return str(e) if isinstance(e, ValueError) and not isinstance(e, (json.JSONDecodeError,UnicodeError)) else f"is broken or cut off ({type(e).__name__}: {e})"
 
 def _regions(self:Source, name, found:Found):
     "Boxes in pixels, inside the picture."

@@ -179,7 +179,7 @@ def spread(
 # %% ../nbs/18_show.ipynb #259a4571
 def _picture(image):
     "An image's picture, or an empty one of its size where the collection has none."
-    return image.picture() if image.path else Image.new("RGB", tuple(map(round, image.regions.size)), "whitesmoke")
+    return image.picture() if image.path else Image.new("RGB", tuple(map(round, image.regions.size or (320,240))), "whitesmoke")
 
 def _outline(ax, true):
     "Mark the true match by a thick line all around; the caller writes `true` below it."

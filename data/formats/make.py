@@ -87,8 +87,26 @@ def databases(out):
             for k, v in {"features": f, "boxes": b, "img_w": x, "img_h": y, "obj_conf": c}.items(): h[f"{n}/{k}"] = v
 
 
+def captions(out):
+    "The drawn scenes of `captions/karpathy.json` in two more layouts; the nouns are the phrases of Flickr30k Entities."
+    found, o = json.loads((out/"karpathy.json").read_text())["images"], fresh(out/"entities")
+    lines(out/"flickr.token", [(f"{i['id']}.jpg#{k}", s["raw"]) for i in found for k, s in enumerate(i["sentences"])])
+    for i in found:
+        chains = {}
+        def marked(s):
+            text = s["raw"]
+            for a, b, kind, boxes in reversed(s["links"]):
+                if kind == "noun": text = f"{text[:a]}[/EN#{chains.setdefault(str(boxes), (len(chains)+1, boxes))[0]}/other {text[a:b]}]{text[b:]}"
+            return text
+        lines(o/"Sentences"/f"{i['id']}.txt", [(marked(s),) for s in i["sentences"]])
+        things = "".join(f"<object><name>{k}</name><bndbox>" + "".join(f"<{n}>{v+1:g}</{n}>" for n, v in zip(("xmin", "ymin", "xmax", "ymax"), b)) + "</bndbox></object>" for k, boxes in chains.values() for b in boxes)
+        (o/"Annotations").mkdir(exist_ok=True)
+        (o/"Annotations"/f"{i['id']}.xml").write_text(f"<annotation><filename>{i['id']}.jpg</filename><size><width>{i['width']:g}</width><height>{i['height']:g}</height></size>{things}</annotation>\n")
+    (o/"train.txt").write_text("".join(f"{i['id']}\n" for i in found))
+
+
 def make(out):
     for part in (tsv, vinvl, folders, databases): part(Path(out))
 
 
-if __name__ == "__main__": make(Path(__file__).parent)
+if __name__ == "__main__": make(Path(__file__).parent); captions(Path(__file__).parents[1]/"captions")
