@@ -150,6 +150,7 @@ def convert(
     bad:str="stop", # At a row that is broken: `stop`, or `skip` it and report it
     dtype:str="float16", # How vectors are kept: `float16` or `float32`
     resume:bool=True, # Go on where a stopped run of the same source ended; False begins again
+    show:bool=True, # Whether to show progress
 ) -> Report: # What was done; broken rows by name
     "Convert foreign region features into a store, one image at a time."
     one_of(bad, ("stop","skip"), "way with bad rows")
@@ -159,7 +160,7 @@ def convert(
     first = _first(source, bad)
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, boxes=first.boxes is not None, resume=_fingerprint(source)) as w:
         done,resumed = set(w.ids),len(w.ids)
-        for row in progress(source.rows(), f"converting into {path.name}", unit=" images"):
+        for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show):
             try:
                 if (name := source.name(row)) in done: done.discard(name)
                 else: _put(w, source, row, first.confidences is not None)
@@ -169,7 +170,7 @@ def convert(
         w.counts["rows left out"] = len(broken)
     return Report(path, len(w.ids), w.total, resumed, w.counts["boxes clipped"], tuple(broken), w.boxes)
 
-# %% ../nbs/04_convert.ipynb #fda7383e
+# %% ../nbs/04_convert.ipynb #9f529f4f
 def write_table(
     images, # `Regions` of each image, such as a `Features` store
     path, # A `.tsv` file
@@ -182,7 +183,7 @@ def write_table(
             if re.search(r"[\t\r\n]", r.image_id): raise ValueError(f"image id {r.image_id!r} holds a tab or a line break; a table cannot keep it")
             f.write("\t".join(map(str, (r.image_id, *map("{:g}".format, r.size), len(r), text(r.boxes), text(r.features)))) + "\n")
 
-# %% ../nbs/04_convert.ipynb #b9b36227
+# %% ../nbs/04_convert.ipynb #95047123
 def match_captions(
     captions:Captions, # Captions of images
     image_ids, # Images there are features (or pictures) of

@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+try: import fcntl
+except ImportError: fcntl = None # Windows, where two writers are not told apart
+
 from .captions import Captions, read_captions
 from .core import atomic, read_json, require_space, write_json
 
@@ -112,12 +115,14 @@ FeatureWriter._put,FeatureWriter.add = _put,_add
 def _digest(manifest): return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode("utf8")).hexdigest()
 
 def _enter(self:FeatureWriter):
-    self._atomic = ExitStack()
-    self.tmp = self._atomic.enter_context((_kept if self.resume else atomic)(self.path))
-    if not (self.resume and self._go_on()):
-        self.tmp.mkdir()
-        self._put("offsets", np.zeros(1, "<i8"))
-        if self.resume: (self.tmp/"journal").write_text(json.dumps({"source": self.resume} | self.about) + "\n")
+    with ExitStack() as stack:
+        self.tmp = stack.enter_context((_kept if self.resume else atomic)(self.path))
+        self.tmp.mkdir(exist_ok=True)
+        if self.resume: _alone(self.tmp, stack)
+        if not (self.resume and self._go_on()):
+            self._put("offsets", np.zeros(1, "<i8"))
+            if self.resume: (self.tmp/"journal").write_text(json.dumps({"source": self.resume} | self.about) + "\n")
+        self._atomic = stack.pop_all()
     return self
 
 def _exit(self:FeatureWriter, kind, error, trace):
@@ -202,6 +207,13 @@ def _kept(path):
     yield path.with_name(f".{path.name}.unfinished")
     os.replace(path.with_name(f".{path.name}.unfinished"), path)
 
+def _alone(folder, stack):
+    "Refuse a folder that another process writes, until the stack is left."
+    if fcntl is None: return
+    stack.callback(os.close, held := os.open(folder, os.O_RDONLY))
+    try: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it") from None
+
 def _keep(self:FeatureWriter):
     "Bring all parts to the disk, then say in the journal how far they go."
     for f in self.files.values():
@@ -215,8 +227,10 @@ FeatureWriter._keep,FeatureWriter.safe = _keep,0
 
 # %% ../nbs/02_features.ipynb #11b8b2b6
 def _journal(path):
-    "The lines of a journal; a last one that was cut off does not count."
-    lines = path.read_text(encoding="utf8").split("\n")[:-1] if path.is_file() else []
+    "The lines of a journal; a last one that was cut off is removed."
+    if not path.is_file(): return []
+    *lines,cut = path.read_bytes().split(b"\n")
+    if cut: os.truncate(path, path.stat().st_size - len(cut))
     return [json.loads(l) for l in lines]
 
 def _go_on(self:FeatureWriter):
@@ -224,7 +238,9 @@ def _go_on(self:FeatureWriter):
     head,*lines = _journal(self.tmp/"journal") or [None]
     if head not in (None, {"source": self.resume} | self.about): raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; remove it to begin again")
     self.ids,self.total = {k: n for l in lines for k,n in l["images"]},sum(n for l in lines for _,n in l["images"])
-    if not self.ids: shutil.rmtree(self.tmp, ignore_errors=True); return False
+    if not self.ids:
+        for f in self.tmp.iterdir(): f.unlink()
+        return False
     self.counts,self.safe = Counter(lines[-1]["counts"]),len(self.ids)
     for part in _PARTS:
         if (self.tmp/f"{part}.bin").is_file(): self._cut(self.tmp/f"{part}.bin")

@@ -292,6 +292,7 @@ _SIGNS = {"lmdb": "data.mdb", "teran": "*_att", "scan": "*_ims.npy", "npz": "*.n
 _ENDINGS = {".yaml": "vinvl", ".yml": "vinvl", ".npy": "scan", ".mdb": "lmdb", ".lmdb": "lmdb", ".h5": "hdf5", ".hdf5": "hdf5"}
 
 def _told(found, path):
+    if path.suffix in (".pkl",".pickle",".pth",".pt"): raise ValueError(f"{path} is a pickle: reading it could run any program, so it is refused; save plain arrays")
     if not found: raise ValueError(f"nothing in {path} tells its format; name it: {', '.join(FORMATS)}")
     return found
 
