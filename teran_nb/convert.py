@@ -65,7 +65,10 @@ class Source:
     @property
     def paths(self): return [Path(p) for p in (self.path if isinstance(self.path, (tuple,list)) else [self.path])]
     def rows(self):
-        for p in self.paths: yield from FORMATS[self.format or recognise(p)](p, self.options)
+        for p in self.paths:
+            try: yield from FORMATS[self.format or recognise(p)](p, self.options)
+            except (ValueError, ImportError, FileNotFoundError): raise
+            except Exception as e: raise ValueError(f"{p}: {_why(e)}") from None # what a database's own code says of a damaged file
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
@@ -155,8 +158,7 @@ def convert(
     "Convert foreign region features into a store, one image at a time."
     one_of(bad, ("stop","skip"), "way with bad rows")
     source,path,broken = source if isinstance(source, Source) else Source(source),Path(path),[]
-    left = path.with_name(f".{path.name}.unfinished")
-    if left.is_dir() and not resume: shutil.rmtree(left)
+    if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
     first = _first(source, bad)
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, boxes=first.boxes is not None, resume=_fingerprint(source)) as w:
         done,resumed = set(w.ids),len(w.ids)
@@ -170,7 +172,7 @@ def convert(
         w.counts["rows left out"] = len(broken)
     return Report(path, len(w.ids), w.total, resumed, w.counts["boxes clipped"], tuple(broken), w.boxes)
 
-# %% ../nbs/04_convert.ipynb #9f529f4f
+# %% ../nbs/04_convert.ipynb #7360a4a0
 def write_table(
     images, # `Regions` of each image, such as a `Features` store
     path, # A `.tsv` file
@@ -183,7 +185,7 @@ def write_table(
             if re.search(r"[\t\r\n]", r.image_id): raise ValueError(f"image id {r.image_id!r} holds a tab or a line break; a table cannot keep it")
             f.write("\t".join(map(str, (r.image_id, *map("{:g}".format, r.size), len(r), text(r.boxes), text(r.features)))) + "\n")
 
-# %% ../nbs/04_convert.ipynb #95047123
+# %% ../nbs/04_convert.ipynb #cdb3f86e
 def match_captions(
     captions:Captions, # Captions of images
     image_ids, # Images there are features (or pictures) of

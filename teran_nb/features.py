@@ -99,7 +99,8 @@ def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=
     if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
     if (boxes is None) == self.boxes: raise ValueError(f"image {r.image_id}: {'no boxes' if self.boxes else 'boxes, in a store without'}; boxes are for all images or, with boxes=False, for none")
     check_regions(r, self.dim)
-    if not np.isfinite(r.features.astype(self.dtype)).all(): raise ValueError(f"image {r.image_id}: features do not fit into {self.dtype.name}; keep float32")
+    with np.errstate(over="ignore"): fits = np.isfinite(r.features.astype(self.dtype)).all()
+    if not fits: raise ValueError(f"image {r.image_id}: features do not fit into {self.dtype.name}; keep float32")
     have = {"classes": classes is not None, "confidences": confidences is not None}
     if self.have not in (None,have): raise ValueError(f"image {r.image_id}: classes and confidences are for all images or for none")
     self.have = have

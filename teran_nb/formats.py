@@ -112,7 +112,7 @@ def _vinvl_files(path):
     feature = path if path.is_file() else _only(home, "feature*.tsv", "*.feature*.tsv") or label
     return [feature, label, _only(home, "*hw.tsv")]
 
-# %% ../nbs/03_formats.ipynb #9a5c3e0a
+# %% ../nbs/03_formats.ipynb #e122b7ac
 class _Table:
     "Rows of a table by their key, read from the disk when asked for."
     def __init__(self, path):
@@ -127,7 +127,7 @@ def _size_of(about):
     "Width and height, where a JSON object says so."
     return next(((float(about[w]),float(about[h])) for w,h in (("image_w","image_h"),("width","height")) if w in about), None)
 
-# %% ../nbs/03_formats.ipynb #e122b7ac
+# %% ../nbs/03_formats.ipynb #36df8f75
 def _vinvl_row(key, cells, label, hw, geometry):
     about = json.loads(cells[0]) if len(cells) == 1 else {"num_boxes": cells[0], "features": cells[-1]}
     whole = label[key] if label else about
@@ -147,23 +147,23 @@ def _vinvl(path, o):
         key,*cells = line.split(b"\t")
         yield Row(feature, f"line {n}", key.decode("utf8", "replace"), partial(_vinvl_row, key, cells, label, hw, o.geometry))
 
-# %% ../nbs/03_formats.ipynb #7547d6fe
+# %% ../nbs/03_formats.ipynb #84a82fba
 _NAMES = {"features": ("features","feat","image_features","x"), "unit": ("norm_bb",), "boxes": ("boxes","bbox","image_bb"), "n": ("num_boxes","num_bbox"),
           "conf": ("conf","obj_conf","objects_conf"), "w": ("image_w","img_w","width"), "h": ("image_h","img_h","height")}
 
 def _load(file, mmap=None):
     "An array or an archive of them, never of Python objects."
     try: return np.load(file, mmap_mode=mmap, allow_pickle=False)
-    except ValueError as e: raise ValueError(_reason(e)) from None
+    except Exception as e: raise ValueError(_reason(e)) from None # a broken header raises anything, even a tokenizer's errors
 
 def _reason(e):
-    if "pickle" not in str(e) and "Python objects" not in str(e): return str(e)
+    if "pickle" not in str(e) and "Python objects" not in str(e): return str(e) if isinstance(e, ValueError) else f"is broken or cut off ({type(e).__name__}: {e})"
     return "holds Python objects or is a pickle: reading it could run any program, so it is refused; save plain arrays"
 
 def _entry(d, key):
     name = next((k for k in _NAMES[key] if k in d), None)
     try: return None if name is None else np.asarray(d[name])
-    except ValueError as e: raise ValueError(_reason(e)) from None
+    except Exception as e: raise ValueError(_reason(e)) from None
 
 def _found(d):
     "The entries of one image, by whichever names they go."
@@ -176,7 +176,7 @@ def _found(d):
     f,boxes,conf = (None if v is None else np.asarray(v[:n], np.float32) for v in (f,boxes,conf))
     return Found(f, boxes, None if w is None or h is None else (float(w),float(h)), conf, unit is not None)
 
-# %% ../nbs/03_formats.ipynb #2b5851ba
+# %% ../nbs/03_formats.ipynb #f784e192
 def _archive(file):
     with _load(file) as d: return _found(d)
 
@@ -191,7 +191,7 @@ def _teran(path, o):
     att = path if path.name.endswith("_att") else _only(path, "*_att")
     for file in sorted(att.glob("*.npz")): yield Row(file, "", file.stem, partial(_teran_image, file, att.with_name(att.name[:-3] + "box")/f"{file.stem}.npy"))
 
-# %% ../nbs/03_formats.ipynb #10e29066
+# %% ../nbs/03_formats.ipynb #c692ed23
 def _ids(file, n):
     "`n` image ids from a text file that may name each of them several times in a row."
     names = Path(file).read_text(encoding="utf-8-sig").split()
@@ -206,13 +206,13 @@ def _scan_image(a, i, k):
 def _scan(path, o):
     file = path if path.is_file() else _only(path, "*_ims.npy")
     try: a = _load(file, "r")
-    except (ValueError, EOFError) as e: raise ValueError(f"{file}: {e}") from None
+    except ValueError as e: raise ValueError(f"{file}: {e}") from None
     if a.ndim not in (2,3) or not len(a): raise ValueError(f"{file} has the shape {a.shape}, not (images, regions, dim)")
     k = 5 if len(a) % 5 == 0 and (a[:5] == a[:1]).all() else 1
     names = next((p for p in (o.ids, file.with_name(file.name.replace("_ims.npy", "_ids.txt"))) if p and Path(p).is_file()), None)
     for i,name in enumerate(_ids(names, len(a)//k) if names else map(str, range(len(a)//k))): yield Row(file, f"row {i*k}", name, partial(_scan_image, a, i, k))
 
-# %% ../nbs/03_formats.ipynb #db50969c
+# %% ../nbs/03_formats.ipynb #6f6e4483
 def _need(module):
     "A package of the extra `formats`."
     try: return importlib.import_module(module)
@@ -227,13 +227,13 @@ def _number_array(d):
         raise ValueError(f"holds an array of type {kind!r}, not of numbers; Python objects could run any program, so they are refused")
     return np.frombuffer(d["data"], kind).reshape(d.get("shape", ()))
 
-# %% ../nbs/03_formats.ipynb #a00fd36a
+# %% ../nbs/03_formats.ipynb #5973e45e
 def _unpack(value):
     "The entries of one value of an LMDB."
     if value[:4] == b"\x04\x22\x4d\x18": value = _need("lz4.frame").decompress(value)
     if value[:4] == b"PK\x03\x04":
         with _load(io.BytesIO(value)) as d: return _found(d)
-    if value[:1] == b"\x80": raise ValueError(_reason("pickle"))
+    if value[:1] == b"\x80": raise ValueError(_reason(ValueError("pickle")))
     d = _need("msgpack").unpackb(value, raw=False, object_hook=_number_array, strict_map_key=False)
     if not isinstance(d, dict): raise ValueError(f"holds a {type(d).__name__}, not a dictionary of arrays")
     return _found(d)
@@ -243,11 +243,13 @@ def _lmdb(path, o):
     try: env = lmdb.open(str(path), readonly=True, lock=False, create=False, subdir=path.is_dir())
     except lmdb.Error as e: raise ValueError(f"{path} is cut off or no LMDB: {e}") from None
     with env, env.begin() as t:
+        need,got = (env.info()["last_pgno"]+1)*env.stat()["psize"],(path/"data.mdb" if path.is_dir() else path).stat().st_size
+        if got < need: raise ValueError(f"{path} is cut off: it has {got:,} bytes of {need:,}") # reading on would kill the process
         for key,value in t.cursor():
             name = key.decode("utf8", "replace")
             if not name.startswith("__"): yield Row(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_unpack, value))
 
-# %% ../nbs/03_formats.ipynb #1c95fb60
+# %% ../nbs/03_formats.ipynb #1ec056b8
 class _Group:
     "The datasets of an HDF5 group, or one row of each; only what is in this file."
     def __init__(self, group, row=None): self.group,self.row = group,row
@@ -260,7 +262,7 @@ class _Group:
         if v.dtype.hasobject: raise ValueError(f"{k} holds no numbers")
         return v[()] if self.row is None else v[self.row]
 
-# %% ../nbs/03_formats.ipynb #8ead04d0
+# %% ../nbs/03_formats.ipynb #e2b7ef19
 def _names_of(f, n, ids, file):
     "Image ids of long arrays."
     key = next((k for k in ("image_ids","image_id","img_ids","img_id","ids") if k in f), None)
@@ -283,9 +285,10 @@ def _hdf5(path, o):
             for name in f:
                 if not name.endswith(("_boxes","_cls_prob")): yield Row(path, f"group {name}", name.removesuffix("_features"), partial(_group, _Group(f), name))
         else:
-            for i,name in enumerate(_names_of(f, len(f[key]), o.ids, path)): yield Row(path, f"row {i}", name, partial(_found, _Group(f, i)))
+            rows = [slice(*map(int, k)) for k in f["pos_boxes"][()]] if "pos_boxes" in f else range(len(f[key]))
+            for i,name in zip(rows, _names_of(f, len(rows), o.ids, path), strict=True): yield Row(path, f"row {i.start if isinstance(i, slice) else i}", name, partial(_found, _Group(f, i)))
 
-# %% ../nbs/03_formats.ipynb #e2b7ef19
+# %% ../nbs/03_formats.ipynb #b94d7ddd
 FORMATS = {"bottom-up": _bottom_up, "vinvl": _vinvl, "teran": _teran, "scan": _scan, "npz": _npz, "lmdb": _lmdb, "hdf5": _hdf5}
 
 _SIGNS = {"lmdb": "data.mdb", "teran": "*_att", "scan": "*_ims.npy", "npz": "*.npz", "vinvl": "*.yaml"}
