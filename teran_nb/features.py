@@ -248,6 +248,7 @@ def _go_on(self:FeatureWriter):
     self.have = {k: k in self.files for k in ("classes","confidences")}
     return True
 
+# %% ../nbs/02_features.ipynb #7d999851
 def _cut(self:FeatureWriter, file):
     "Cut a part behind the last image that is whole, and take up its checksum."
     kind,shape = _shape(self.about | {"count": len(self.ids), "regions": self.total}, file.stem)
@@ -259,7 +260,7 @@ def _cut(self:FeatureWriter, file):
 
 FeatureWriter._go_on,FeatureWriter._cut = _go_on,_cut
 
-# %% ../nbs/02_features.ipynb #1718ec7c
+# %% ../nbs/02_features.ipynb #e36f3b8a
 class Collection:
     "Images with their regions, captions and, where they are at hand, pictures: `collection[i]` is one image."
     def __init__(self,
@@ -281,7 +282,7 @@ class Collection:
     @property
     def image_ids(self): return self.captions.image_ids
 
-# %% ../nbs/02_features.ipynb #e36f3b8a
+# %% ../nbs/02_features.ipynb #3c540c68
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
@@ -292,7 +293,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../nbs/02_features.ipynb #3c540c68
+# %% ../nbs/02_features.ipynb #bffdbfd7
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -303,7 +304,7 @@ def open_picture(
         with Image.open(path) as im: return im.convert("RGB")
     except OSError as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #ce8ccf30
+# %% ../nbs/02_features.ipynb #dedccea9
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
     return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))
