@@ -139,7 +139,7 @@ def _first(source, bad):
 def _put(w, source, row, clip):
     "One row into the store."
     r,n = source.read(row)
-    what = f"features are {r.features.shape[-1]} long, those of the first image {w.dim}" if r.features.shape[-1] != w.dim else "another row or file has this id, and it is kept" if r.image_id in w.ids else ""
+    what = f"features are {r.features.shape[-1]} long, those of the first image {w.dim}" if r.features.shape[-1] != w.dim else "an earlier row or file has this id and is kept" if r.image_id in w.ids else ""
     if what: raise ValueError(f"{row}: {what}")
     try: w.add(r.image_id, r.features, r.boxes, r.size, confidences=r.confidences if clip else None)
     except ValueError as e: raise ValueError(f"{row}: {e}") from None

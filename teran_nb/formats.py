@@ -26,14 +26,14 @@ class Found:
     confidences:np.ndarray=None # Detector's confidence, where the file knows
     unit:bool=False # Boxes are fractions of width and height instead of pixels
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Row:
     "One image in a foreign file, not yet decoded."
     file:Path # Where it is
     where:str # Where in the file, such as `line 7`
     image_id:str # What the file calls it
     decode:Callable # Gives its `Found`; broken rows raise here
-    def __str__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id}"
+    def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id}"
 
 # %% ../nbs/03_formats.ipynb #1b5daad2
 def _vectors(text, n):
