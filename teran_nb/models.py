@@ -61,6 +61,7 @@ def region_batch(
     mask = length_mask([len(r) for r in regions])
     features,boxes = torch.zeros(*mask.shape, regions[0].features.shape[1]),torch.zeros(*mask.shape, 4)
     features[mask] = torch.from_numpy(np.concatenate([r.features for r in regions]).astype(np.float32))
+    if any(r.boxes is None for r in regions): return RegionBatch(features, torch.zeros(*mask.shape, 5), mask) # a store has boxes for all images or for none
     boxes[mask] = torch.from_numpy(np.concatenate([r.boxes for r in regions]).astype(np.float32))
     sizes = torch.tensor([r.size for r in regions], dtype=torch.float32)
     return RegionBatch(features, box_geometry(boxes, sizes[:,None].expand(*mask.shape, 2)), mask)
