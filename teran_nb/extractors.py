@@ -354,7 +354,7 @@ def extract_folder(
         w = stack.enter_context(FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names, expect=len(files)*extractor.count))
         small = stack.enter_context(atomic(thumbnails)) if thumbnails else None
         stream = stack.enter_context(closing(_stream(list(files.values()), extractor, batch, workers, (extractor.side, max_pixels, bool(thumbnails)))))
-        for (key,path),got in zip(files.items(), progress(stream, "extracting", len(files), disable=not show)):
+        for got,(key,path) in zip(progress(stream, "extracting", len(files), disable=not show), files.items()):
             reason = got[4] or _store(w, key, got, small)
             if reason and bad == "stop": raise ValueError(f"{path} {reason}; bad='collect' goes on without it")
             if reason: failed[path.relative_to(pictures).as_posix()] = reason
