@@ -10,13 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .core import Shown, atomic, markdown_table, one_of
+from .core import Shown, atomic, markdown_table, one_of, project_path
 from .metrics import Results
 from .papers import published
-from .presets import MODELS, Data, compare, evaluate_run, load_data
+from .presets import MODELS, Data, compare, evaluate_run, load_data, trained_as
 
 # %% ../nbs/17_ablations.ipynb #ee5db194
 BUDGET = 4 # Epochs of every row
+
+def _finished(rows, data, output):
+    "Seeds of which every row is there already."
+    def seeds(r): return {int(f.parent.name.rpartition("seed")[2]) for f in output.glob(f"{data.source['preset']}-{trained_as(r)}-seed*/done")}
+    return set.intersection(*({s for s in seeds(r) if all(s+i in seeds(r) for i in range(MODELS[r].members))} for r in rows))
 
 def ablation_world(
     quick:bool=False, # Fewer scenes, to see that everything runs
@@ -27,7 +32,7 @@ def ablation_world(
 
 def ablate(
     data:Data, # What all rows learn from
-    seeds=(0,), # Seeds of every row
+    seeds=(0,), # Seeds of every row; those that all rows have already are in the table too
     rows=(), # Names of `MODELS`; all when empty
     epochs:int=BUDGET, # Of every row
     output:str="runs/ablations", # Where the runs are kept and found again
@@ -35,6 +40,7 @@ def ablate(
 ) -> Results: # On the test split, a line for each row
     "Train and test every row of the papers' tables; finished runs are read, not repeated."
     for r in rows: one_of(r, MODELS, "row")
+    seeds = sorted({*seeds,*_finished(rows or MODELS, data, project_path(output))})
     return compare(data, list(rows or MODELS), seeds, output, preset=data.source["preset"], epochs=epochs, device=device)
 
 # %% ../nbs/17_ablations.ipynb #202fbe83
@@ -61,8 +67,8 @@ CLAIMS = (
     Claim("leaving out stop-words in training costs a little", "teran-mrsw", "teran-mrsw-stopwords", "i2t_r1", True),
     Claim("leaving them out in testing too costs a little", "teran-mrsw", "teran-mrsw-stopwords-test", little=True),
     Claim("leaving them out in testing too costs a little", "teran-mrsw", "teran-mrsw-stopwords-test", "i2t_r1", True),
-    Claim("BERT is better than a Bi-LSTM", "teran-mrsw", "teran-mrsw-bilstm"),
-    Claim("BERT is better than a Bi-GRU", "teran-mrsw", "teran-mrsw-bigru"),
+    Claim("BERT (here from scratch) is better than a Bi-LSTM", "teran-mrsw", "teran-mrsw-bilstm"),
+    Claim("BERT (here from scratch) is better than a Bi-GRU", "teran-mrsw", "teran-mrsw-bigru"),
     Claim("the alignment loss helps TERN", "tern-align", "tern"),
     Claim("two models are better than one", "teran-mrsw-ens", "teran-mrsw"),
     Claim("TERAN's words find their boxes, TERN's do not", "teran-mrsw", "tern", "words"),
@@ -72,16 +78,18 @@ CLAIMS = (
 def _verdict(claim, better, worse):
     "Whether our numbers, one a seed, say the same."
     a,b = np.mean(better),np.mean(worse)
-    if claim.little: return "agrees" if b >= .9*a else "disagrees: the difference is large"
-    if abs(a - b) <= np.hypot(np.std(better), np.std(worse)): return "no difference beyond the seeds" if len(better) > 1 else "no difference"
-    return "agrees" if a > b else "disagrees: the other way round"
+    spread = np.hypot(np.std(better, ddof=1), np.std(worse, ddof=1)) if len(better) > 1 else 0
+    few = "" if len(better) > 1 else " (one seed)"
+    if claim.little: return ("agrees" if b >= .9*a else "disagrees: the difference is large") + few
+    if abs(a - b) <= spread: return f"no difference beyond the seeds{few}"
+    return ("agrees" if a > b else "disagrees: the other way round") + few
 
 @dataclass(frozen=True, repr=False)
 class Findings(Shown):
     "Every claim with the published and our numbers; shows itself as a table."
     rows:tuple # Claim, published numbers of the two rows (None where there are none), ours (one a seed), verdict
     def _repr_markdown_(self):
-        def ours(v): return f"{100*np.mean(v):.1f}" + (f" ± {100*np.std(v):.1f}" if len(v) > 1 else "")
+        def ours(v): return f"{100*np.mean(v):.1f}" + (f" ± {100*np.std(v, ddof=1):.1f}" if len(v) > 1 else "")
         def said(v): return "-" if v is None else f"{100*v:.1f}"
         cells = [[c.text, c.metric, f"{said(p)} / {said(q)}", f"{ours(a)} / {ours(b)}", v] for c,(p,q),(a,b),v in self.rows]
         return markdown_table(["claim","metric","published, COCO 1K","ours, scenes","we find"], cells)

@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader
 from .core import Packed, Shown, atomic, markdown_table, one_of, pick_device, progress, require_space, seed_everything, to_config, write_json
 from .features import Collection
 from .losses import Uncertainty, info_nce, triplet
-from .metrics import NDCGS, RECALLS, Grounding, Protocol, Retrieval, grounding, results, retrieval
+from .metrics import NDCGS, RECALLS, Grounding, Retrieval, folds, grounding, named_protocol, results, retrieval
 from .models import Encoded, Matcher, MatcherConfig, load_weights, region_batch
-from .relevance import rouge_l
+from .relevance import Relevance, rouge_l
 from .text import stop_words, without
 
 # %% ../nbs/15_learner.ipynb #4aeaed57
@@ -186,16 +186,20 @@ def evaluate(
     model:Matcher, # What to evaluate
     collection:Collection, # Images and captions
     /,
-    protocol:Protocol=None, # What is ranked against what; by default all of the collection
-    relevance=(), # `Relevance` of its captions for its images, for NDCG
+    protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection when empty
+    relevance=(), # `Relevance` of its captions for its images, one or several, for NDCG
+    gains:str="exponential", # Of NDCG, as of `retrieval`
+    i2t_queries:str="all", # Of NDCG, as of `retrieval`
     show:bool=False, # Whether to show progress
-    **about, # For `retrieval`: gains, i2t_queries; and what the numbers must be printed with: model, seed, commit
+    **about, # What the numbers must be printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, and grounding where the collection has links."
+    protocol,relevance = named_protocol(protocol or collection.name),[relevance] if isinstance(relevance, Relevance) else relevance
+    folds(protocol, collection.captions.image_of, len(collection))
     for r in relevance: r.check(collection.captions)
     images,captions = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
     sim,links = model.similarity(images.to(model.device), captions.to(model.device), progress=show).cpu(),collection.captions.links
-    found = retrieval(sim, collection.captions.image_of, protocol or Protocol(collection.name), relevance, **about)
+    found = retrieval(sim, collection.captions.image_of, protocol, relevance, gains, i2t_queries, **about)
     return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) and collection.features.boxes is not None else None, images, captions, sim)
 
 # %% ../nbs/15_learner.ipynb #638d405a
@@ -203,8 +207,10 @@ def ensemble(
     members, # An `Evaluation` of each model, all on the same images and captions
     image_of, # Row of each caption's image, `(captions,)`
     /,
-    protocol:Protocol=Protocol("all"), # What is ranked against what
-    relevance=(), # `Relevance`, for NDCG
+    protocol="all", # As of `evaluate`
+    relevance=(), # As of `evaluate`
+    gains:str="exponential", # As of `evaluate`
+    i2t_queries:str="all", # As of `evaluate`
     **about, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding is each model's own, so there is none
     "Average the similarities of several models (TERAN section 7.2)."
@@ -212,7 +218,7 @@ def ensemble(
     for what in ("images","captions"):
         if any(getattr(o, what).names != getattr(first, what).names for o in others): raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same split")
     sim = torch.stack([m.sim for m in members]).mean(0)
-    return Evaluation(retrieval(sim, image_of, protocol, relevance, **about), None, first.images, first.captions, sim)
+    return Evaluation(retrieval(sim, image_of, protocol, relevance, gains, i2t_queries, **about), None, first.images, first.captions, sim)
 
 # %% ../nbs/15_learner.ipynb #1a5d4648
 @contextmanager
@@ -231,7 +237,7 @@ def _interrupts():
 class History(Shown):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict of numbers for each epoch
-    select:str="rsum" # Metric by which the best is chosen
+    select:str="ndcg" # Metric by which the best is chosen
     def best(self): return max(self.epochs, key=lambda e: e[self.select])
     def _repr_markdown_(self):
         cols = [c for c in dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"words","seconds")) if self.epochs and c in self.epochs[0]]
@@ -259,7 +265,7 @@ class _Run:
         model = self.accelerator.unwrap_model(self.objective)
         before = {k: asdict(to_config(c, state["config"][k])) for k,c in (("train",TrainConfig),("model",MatcherConfig))}
         _same(before, {"train": asdict(self.config), "model": asdict(model.model.config)}, path)
-        if state["data"] != self.data: raise ValueError(f"{path} was trained on other images or captions; resume with the same data")
+        if state["data"] != self.data: raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume with the same data")
         load_weights(model, state["objective"], path)
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
@@ -359,14 +365,15 @@ def _accelerator(config, device):
     if acc.device.type != device.type: raise RuntimeError(f"{device} was asked for and accelerate gives {acc.device}")
     return acc
 
-def _fingerprint(train, valid, model):
-    "What a run was trained on: images, captions, vocabulary."
-    known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab()]
+def _fingerprint(train, valid, model, relevance):
+    "What a run was trained on and is chosen by: images, captions, vocabulary, names of relevance."
+    known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab(), [r.name for r in relevance] or ["rouge"]]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
 # %% ../nbs/15_learner.ipynb #3cfafa2e
 def _possible(train, valid, config, relevance):
     "Refuse what can be seen to fail before training begins."
+    if config.stop_words: stop_words(config.stop_words)
     if config.select == "words" and not any(valid.captions.links or ()): raise ValueError("select='words' needs a validation split with known links")
     if "ndcg_" in config.select:
         known = [r.name for r in relevance] or ["rouge"]
@@ -395,7 +402,7 @@ def fit(
     if acc.is_main_process: relevance = relevance or [rouge_l(valid.captions)]
     objective = Objective(model, config)
     optimizer = torch.optim.Adam([p for p in objective.parameters() if p.requires_grad], lr=config.rate)
-    run = _Run(*acc.prepare(objective, optimizer), acc, folder, config, _fingerprint(train, valid, model), relevance)
+    run = _Run(*acc.prepare(objective, optimizer), acc, folder, config, _fingerprint(train, valid, model, relevance), relevance)
     if resume: run.load()
     tokens = model.text.tokenize(train.captions.texts)
     if config.stop_words: tokens = without(tokens, stop_words(config.stop_words))

@@ -7,7 +7,7 @@ __all__ = ['MODELS', 'PRESETS', 'WORLDS', 'Row', 'trained_as', 'Preset', 'check'
            'train', 'members', 'read_plan', 'read_history', 'evaluate_run', 'compare']
 
 # %% ../nbs/16_presets.ipynb #29e0ae0d
-import dataclasses, json, subprocess, sys
+import dataclasses, json, os, subprocess, sys
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,13 +20,14 @@ from .captions import read_captions
 from .core import Shown, commit, environment, escape, markdown_table, new_run, one_of, override, pick_device, project_path, read_json, require_space, seed_everything, to_config, write_json
 from .features import Collection, Features
 from .learner import PRECISIONS, History, TrainConfig, ensemble, evaluate, fit
-from .metrics import PROTOCOLS, Protocol, Results, Retrieval
+from .metrics import PROTOCOLS, Results, Retrieval, folds
 from .models import Matcher, MatcherConfig, make_matcher
 from .originals import load_original
+from .papers import published
 from .regions import RegionConfig, StackConfig
 from .relevance import read_relevance, rouge_l
 from .scenes import scenes
-from .text import TextConfig
+from .text import TextConfig, stop_words
 
 # %% ../nbs/16_presets.ipynb #d9aa318c
 @dataclass(frozen=True)
@@ -107,8 +108,8 @@ def check(
     pick_device(device)
     require_space(project_path(output))
     if resume: _resumed(output, resume)
-    for r in [run] if isinstance(run, str) and run else run:
-        if not project_path(r).is_file() and not any((project_path(r)/f).is_file() for f in ("model/config.json","config.json")): raise FileNotFoundError(f"no trained run in {project_path(r)}; train one, or name another")
+    for r in ([run] if run else []) if isinstance(run, (str,Path)) else run:
+        if not project_path(r).is_file() and not any(list(project_path(r).glob(at + "model.safetensors")) for at in ("","model/","member-*/model/")): raise FileNotFoundError(f"no trained run in {project_path(r)}; train one, or name another")
 
 def _resumed(output, resume):
     "The folder of a run that can be gone on with."
@@ -118,6 +119,8 @@ def _resumed(output, resume):
     return folder
 
 # %% ../nbs/16_presets.ipynb #4cc1cc58
+_MOST = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
+
 @dataclass(frozen=True, repr=False)
 class Data(Shown):
     "A collection and where it came from."
@@ -130,11 +133,19 @@ class Data(Shown):
         if split not in known: raise ValueError(f"{self.whole!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; say which image is in which: "
                                                 "'split' in Karpathy's JSON, a column split in a .csv")
         return self.whole.split(split)
+    def precomputed(self, split):
+        "The relevance of a split that is read from files."
+        captions,files = self.part(split).captions,self.source["relevance"].get(split, {})
+        if not isinstance(files, dict): raise ValueError(f"relevance of the {split} split is {files!r}; say it as {{'{split}': {{'spice': 'file.npy'}}}}")
+        for name,path in files.items():
+            one_of(name, ("rouge","spice"), f"relevance of the {split} split")
+            if not project_path(path).is_file(): raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
+        return [read_relevance(project_path(path), captions, name) for name,path in files.items()]
     def relevance(self, split):
-        "ROUGE-L of a split's captions, and what was given precomputed."
-        captions,given = self.part(split).captions,self.source["relevance"].get(split, {})
-        computed = [] if "rouge" in given else [rouge_l(captions)]
-        return computed + [read_relevance(project_path(path), captions, name) for name,path in given.items()]
+        "ROUGE-L of a split's captions, where that is not too large, and what was given precomputed."
+        captions,given = self.part(split).captions,self.precomputed(split)
+        if "rouge" in [r.name for r in given] or len(captions)*len(captions.image_ids) > _MOST: return given
+        return [rouge_l(captions),*given]
     @cached_property
     def train(self): return self.part("train")
     @cached_property
@@ -154,10 +165,6 @@ def load_data(
     relevance:dict=None, # Precomputed relevance of splits, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Data: # Its parts are `train`, `val`, `test`, or `part(...)`
     "Open the data of an experiment and check it."
-    for split,files in (relevance or {}).items():
-        for name,path in files.items():
-            one_of(name, ("rouge","spice"), f"relevance of the {split} split")
-            if not project_path(path).is_file(): raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
     one_of(missing, ("refuse","drop"), "way with missing features")
     one_of(preset, PRESETS, "preset")
     if data == "scenes": whole = scenes(**WORLDS.get(preset, {}))
@@ -166,7 +173,9 @@ def load_data(
         if not (project_path(data)/"captions.json").is_file(): raise FileNotFoundError(f"{project_path(data)} is no collection: captions.json is not there; name a captions file, or say data='scenes'")
         whole = Collection.open(project_path(data), missing)
     whole.features.verify()
-    return Data(whole, {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}})
+    found = Data(whole, {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}})
+    for split in found.source["relevance"]: found.precomputed(split)
+    return found
 
 # %% ../nbs/16_presets.ipynb #987c4e05
 @dataclass(frozen=True, repr=False)
@@ -179,6 +188,11 @@ class Plan(Shown):
     device:str="auto" # `auto`, `cpu` or `cuda`
     members:int=1 # Models of an ensemble, with seeds one after the other
     def config(self): return {"about": self.about, "model": dataclasses.asdict(self.model), "train": dataclasses.asdict(self.train), "device": self.device, "members": self.members}
+    @property
+    def changed(self): return ", ".join(f"{k} {v}" for k,v in ({k: self.about.get(k) for k in ("pooling","text")} | self.about["overrides"]).items() if v)
+    def published(self):
+        "The published numbers of the same row under the same protocol; None where there are none, or where something was changed."
+        return None if self.changed else published(self.about["model"], self.about.get("protocol", ""))
     def _repr_markdown_(self):
         return _fields(self.about | {"members": self.members, "training": dataclasses.asdict(self.train)} | _parts("network", dataclasses.asdict(self.model)), PRESETS[self.about["preset"]].note)
 
@@ -190,6 +204,7 @@ def plan(
     pooling:str="", # Another pooling than the model's own
     text:str="", # Text encoder: `bert`, `bigru`, `bilstm`, or the name or folder of a pretrained one
     device:str="auto", # `auto`, `cpu` or `cuda`
+    protocol:str="", # How the test split will be ranked: one of `PROTOCOLS`, or all of it
     overrides:dict=None, # Dotted fields of the network, and with `train.` before them of the training, to their values
     **train, # Fields of `TrainConfig`; 0 and empty mean the preset's own, except for the seed
 ) -> Plan: # Checked
@@ -197,12 +212,14 @@ def plan(
     row,scale = MODELS[one_of(model, MODELS, "model")],PRESETS[one_of(preset, PRESETS, "preset")]
     for split in ("train","val","test"): data.part(split)
     network = override(scale.network, row.network | {"extractor": data.whole.features.extractor, "regions.features": data.whole.features.dim})
-    if pooling and "alignment" not in network.heads: raise ValueError(f"{model} has no alignment head, so no pooling; leave pooling empty")
+    if pooling and "alignment" not in network.heads: raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, ({"pooling": pooling} if pooling else {}) | _text(text))
     training = override(scale.train, row.train | (scale.tern if network.heads == ("global",) else {}) | {k: v for k,v in train.items() if v or k == "seed"})
     network,training = _overridden(network, training, overrides or {})
+    if training.stop_words: stop_words(training.stop_words)
+    if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
     pick_device(device)
-    about = {"model": model, "preset": preset, "text": text, "overrides": overrides or {}, "data": data.source}
+    about = {"model": model, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides or {}, "protocol": protocol, "data": data.source}
     where = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
     return Plan("-".join(filter(None, (preset,where,model,pooling))), about, network, training, device, row.members)
 
@@ -216,7 +233,7 @@ def _overridden(network, training, overrides):
 def _text(text):
     if not text: return {}
     if text in ("bert","bigru","bilstm"): return {"text.kind": text, "text.pretrained": ""}
-    return {"text.pretrained": str(project_path(text)) if project_path(text).is_dir() else text}
+    return {"text.kind": "bert", "text.pretrained": str(project_path(text)) if project_path(text).is_dir() else text}
 
 # %% ../nbs/16_presets.ipynb #9d80375a
 def start(
@@ -242,7 +259,7 @@ def train(
     if p.members > 1: return [train(q, data, _begun(q, folder/f"member-{i}"), processes, tensorboard) for i,q in enumerate(members(p))][0]
     if processes == 1:
         seed_everything(p.train.seed)
-        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val"))
+        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val") if int(os.environ.get("RANK", 0)) == 0 else data.precomputed("val"))
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m", "teran_nb.presets", str(folder), "launch.json"]
     done = subprocess.run(launch, stderr=subprocess.PIPE, text=True)
@@ -253,14 +270,20 @@ def members(
     p:Plan, # Of an ensemble, or of one model
 ) -> list: # A plan for each of its models
     "The models of a plan, with seeds one after the other."
-    return [dataclasses.replace(p, members=1, train=dataclasses.replace(p.train, seed=p.train.seed+i)) for i in range(p.members)]
+    about = p.about | {"model": trained_as(p.about["model"])} if p.members > 1 else p.about
+    return [dataclasses.replace(p, about=about, members=1, train=dataclasses.replace(p.train, seed=p.train.seed+i)) for i in range(p.members)]
 
 def _begun(p, folder):
-    "The folder of a plan's run; a run of another configuration is refused."
-    if not (folder/"config.json").is_file(): return new_run(folder.name, p.config(), environment(p.train.seed, pick_device(p.device)), folder.parent)
+    "The folder of a plan's run, made where it is not; a run of another configuration or of other data is refused."
+    if not (folder/"config.json").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder/"environment.json", environment(p.train.seed, pick_device(p.device)))
+        write_json(folder/"config.json", p.config()) # last: a folder that has it is whole
     before = read_plan(folder)
-    if (before.model,before.train) != (p.model,p.train): raise ValueError(f"{folder} holds a run of another configuration; choose another output folder")
+    if (before.model,before.train,_opened(before)) != (p.model,p.train,_opened(p)): raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output folder")
     return folder
+
+def _opened(p): return {k: v for k,v in p.about["data"].items() if k != "relevance"}
 
 # %% ../nbs/16_presets.ipynb #a9482fbf
 def read_plan(
@@ -297,31 +320,50 @@ def evaluate_run(
     protocol:str="", # One of `PROTOCOLS`; all of the collection when empty
     relevance=(), # `Relevance` of its captions, for NDCG, such as `Data.relevance` gives
     text:str="", # Folder of an original's text model, where it is not the one that its config names
-    **how, # For `retrieval`: `gains`, `i2t_queries`
+    gains:str="exponential", # Of NDCG, as of `retrieval`
+    i2t_queries:str="all", # Of NDCG, as of `retrieval`
 ): # The (first) model and the `Evaluation`
     "Evaluate a trained model, an original, or an ensemble."
     places = [p for r in ([runs] if isinstance(runs, (str,Path)) else runs) for p in _models(project_path(r))]
-    about = [_about(p) for p in places]
-    row = row or about[0]["model"]
+    known = [_about(p) for p in places]
+    row = _tested_row(row, known, places)
     test = (MODELS[row].test if row in MODELS else {}) | ({"pooling": pooling, "score": "alignment"} if pooling else {})
-    models = [load_original(p, project_path(text) if text else "", pick_device(device)) if p.is_file() else Matcher.load(p, pick_device(device)) for p in places]
+    models = [load_original(p, _folder_or_name(text), pick_device(device)) if p.is_file() else Matcher.load(p, pick_device(device)) for p in places]
     for m in models: m.config = override(m.config, test)
-    c,said = models[0].config,{k: v[0] if len(v) == 1 else " ".join(map(str, v)) for k in ("seed","commit") if (v := list(dict.fromkeys(a[k] for a in about)))}
-    said = {"model": row, "of": "a single model" if len(models) == 1 else f"an ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said
-    protocol = PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")] if protocol else Protocol(collection.name)
-    found = [evaluate(m, collection, protocol, relevance, **how, **said) for m in models]
-    return models[0],found[0] if len(found) == 1 else ensemble(found, collection.captions.image_of, protocol, relevance, **how, **said)
+    c,said = models[0].config,{k: v[0] if len(v) == 1 else ", ".join(map(str, v)) for k in ("changed","seed","commit") if (v := list(dict.fromkeys(a[k] for a in known)))}
+    said = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said
+    if protocol: one_of(protocol, PROTOCOLS, "protocol")
+    found = [evaluate(m, collection, protocol, relevance, gains, i2t_queries, **said) for m in models]
+    if len(found) == 1: return models[0],found[0]
+    return models[0],ensemble(found, collection.captions.image_of, protocol or collection.name, relevance, gains, i2t_queries, **said)
+
+def _tested_row(row, known, places):
+    "Which row is tested; models that were not trained for it, and one model twice, are refused."
+    if not places: raise ValueError("no run was named")
+    if len(set(places)) < len(places): raise ValueError(f"the run {places[0]} is named twice; an ensemble is of different models")
+    names = list(dict.fromkeys(a["model"] for a in known))
+    if not row: return " + ".join(names) + ("-ens" if len(places) > 1 and names == ["teran-mrsw"] else "")
+    wrong = [n for n in names if trained_as(one_of(row, MODELS, "row")) != (trained_as(n) if n in MODELS else n)]
+    if wrong: raise ValueError(f"{wrong[0]} was not trained for the row {row}, which is trained like {trained_as(row)}")
+    if len(places) < MODELS[row].members: raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
+    return row
+
+def _folder_or_name(text): return project_path(text) if text and project_path(text).is_dir() else text
 
 def _models(folder):
-    "The model folders of a run."
-    return sorted(folder.glob("member-*/model")) or [folder/"model" if (folder/"model").is_dir() else folder]
+    "The model folders of a run; all members of an ensemble."
+    if not (folder/"member-0").is_dir(): return [folder/"model" if (folder/"model").is_dir() else folder]
+    places = [folder/f"member-{i}/model" for i in range(read_plan(folder).members)]
+    missing = [p.parent.name for p in places if not p.is_dir()]
+    if missing: raise FileNotFoundError(f"{folder} is an ensemble whose {missing[0]} is not trained yet; resume it")
+    return places
 
 def _about(place):
     "What is known of a model from its run's folder."
     run = place.parent
-    if place.name != "model" or not (run/"environment.json").is_file(): return {"model": place.name, "seed": "unknown", "commit": commit()}
-    env = read_json(run/"environment.json")
-    return {"model": read_json(run/"config.json")["about"]["model"], "seed": env["seed"], "commit": env["commit"]}
+    if place.name != "model" or not (run/"environment.json").is_file(): return {"model": place.name, "changed": "", "seed": "unknown", "commit": commit()}
+    p,env = read_plan(run),read_json(run/"environment.json")
+    return {"model": p.about["model"], "changed": p.changed, "seed": env["seed"], "commit": env["commit"]}
 
 # %% ../nbs/16_presets.ipynb #d7f66300
 def compare(
@@ -340,8 +382,10 @@ def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]
     runs = [_done(p, data, output/f"{p.name}-seed{p.train.seed}") for p in plans]
-    path = runs[0]/f"metrics-{model}.json"
-    if not path.is_file(): evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"))[1].save(path)
+    path,want = runs[0]/f"metrics-{model}.json",{"data": data.source, "split": data.test.name}
+    if not path.is_file() or read_json(path).get("of") != want:
+        result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"))[1]
+        write_json(path, {"of": want, "metrics": result.metrics, "about": result.about})
     got = read_json(path)
     return Retrieval(got["metrics"], got["about"] | {"epochs": plans[0].train.epochs, "run": str(runs[0])})
 

@@ -52,7 +52,7 @@ def _check(self:Relevance, captions:Captions):
     "Refuse to be used for other captions than it was made for; returns itself."
     self.require(len(captions), len(captions.image_ids))
     if self.fingerprint and self.fingerprint != _fingerprint(captions):
-        raise ValueError(f"relevance {self.name} was computed from other captions than these, although their number is equal; it is for another split")
+        raise ValueError(f"relevance {self.name} belongs to other captions than these, although their number is equal; it is for another split")
     return self
 
 Relevance.require,Relevance.check = _require,_check
@@ -205,7 +205,7 @@ def read_relevance(
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"{path} is not there")
     values = _map(path, (len(captions),len(captions.image_ids)))
-    relevance = Relevance(name, values, path.name)
+    relevance = Relevance(name, values, path.name, _fingerprint(captions))
     _check_range(path, values, captions)
     return relevance
 
@@ -249,6 +249,7 @@ def ndcg_at_k(
     n,m = values.shape
     if ranking.shape != (n,min(k, m)): raise ValueError(f"a ranking of {ranking.shape[0]:,} queries, {ranking.shape[1]} results each, does not go with "
                                                         f"{direction} relevance {relevance.name} of {n:,} queries x {m:,} candidates and k {k}")
+    if ranking.shape[1] > 1 and not np.diff(np.sort(ranking, 1), axis=1).all(): raise ValueError("a ranking names a candidate twice")
     if ranking.size and not 0 <= ranking.min() <= ranking.max() < m: raise ValueError(f"the ranking names candidate {ranking.max()}, and relevance {relevance.name} has {m:,}")
     got,ideal = _dcg(np.take_along_axis(values, ranking, 1), gains),_ideal(relevance, direction, k, gains)
     return np.divide(got, ideal, out=np.zeros(n), where=ideal > 0)

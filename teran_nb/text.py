@@ -124,6 +124,7 @@ def without(
 ) -> Tokens: # The same tokens, of which fewer belong to a word
     "Leave words out of the alignment (TERAN section 8.3)."
     kept = [[j for j in range(len(s)) if t[s[j][0]:s[j][1]].lower() not in words] for t,s in zip(tokens.texts, tokens.spans)]
+    kept = [k if any(c.isalnum() for j in k for c in t[s[j][0]:s[j][1]]) else [] for t,k,s in zip(tokens.texts, kept, tokens.spans)]
     bare = [t for t,k,s in zip(tokens.texts, kept, tokens.spans) if s and not k]
     if bare: warnings.warn(f"{len(bare)} captions have no word left without stop-words, such as {bare[0]!r}: they keep all of their words", stacklevel=2)
     kept = [set(k or range(len(s))) for k,s in zip(kept, tokens.spans)]

@@ -68,7 +68,7 @@ def test_ablations_fill_every_row(tmp_path):
     about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-stopwords", "teran-mrsw-bigru", "teran-mrsw-ens"], "epochs": 1, "output": str(tmp_path), "figures": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
-    assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["of"] == "an ensemble of 2"
+    assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("model.safetensors")}
     papermill("ablations", tmp_path / "out.ipynb", **about, seeds=[0, 1])
     second = json.loads((tmp_path / "ablations.json").read_text())["lines"]
@@ -83,7 +83,7 @@ def test_ablations_fill_every_row(tmp_path):
 def test_a_row_is_a_value_of_train(tmp_path, row):
     papermill("train", tmp_path / "out.ipynb", model=row, epochs=1, output=str(tmp_path), name="run")
     found = numbers(tmp_path / "run")
-    assert found["about"]["model"] == row and found["about"]["of"] == ("an ensemble of 2" if row.endswith("ens") else "a single model")
+    assert found["about"]["model"] == row and found["about"]["models"] == ("ensemble of 2" if row.endswith("ens") else "single")
     assert found["about"]["NDCG@25"].startswith("exponential gains") and 0 < found["metrics"]["t2i_ndcg_rouge"] < 1
 
 
