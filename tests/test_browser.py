@@ -1,0 +1,229 @@
+"""What only a real browser can say: pages open without a network, answer to the pointer and the keyboard, and run nothing that a caption brings along.
+
+Screenshots are kept in runs/screenshots, which is named at the end of the log.
+"""
+import html
+import re
+import shutil
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from teran_nb.alignment import Alignment
+from teran_nb.drawing import compose
+from teran_nb.view import AlignmentView
+
+HOSTILE = "</script><img src=x onerror=document.title='broken'> a <b>kite</b> & \u2028 ${1}"
+ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    "Headless Chromium, or a skip that says how to get it."
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("Playwright is missing: pip install playwright")
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("Chromium is missing: apt-get update && apt-get install -y chromium")
+    with sync_playwright() as p:
+        launched = p.chromium.launch(executable_path=chromium, args=ARGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def screens(request):
+    "The folder of the screenshots, named in the log."
+    folder = ROOT / "runs" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+    request.config.pluginmanager.get_plugin("terminalreporter").write_line(f"\nscreenshots: {folder}")
+
+
+@pytest.fixture
+def offline(browser):
+    "Opens a file with networking off; at the end no error stands in the console and no request has left the page."
+    contexts, errors, requests = [], [], []
+
+    def go(path, width=1280, scheme="light", touch=False):
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True, has_touch=touch)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: errors.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: errors.append(str(e)))
+        page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "about:")) else requests.append(r.url))
+        page.goto(Path(path).as_uri())
+        return page
+
+    yield go
+    for c in contexts:
+        c.close()
+    assert not errors and not requests
+
+
+def pair(caption, words=36, regions=36, seed=0):
+    "A scene of 36 regions and an alignment in which region 0 fits word 1 best and region 1 next."
+    scene, rng = compose(3), np.random.default_rng(seed)
+    texts = [(m[0], m.span()) for m in re.finditer(r"\w+", caption)][:words]
+    corners = rng.uniform(0, .6, (regions, 2))
+    boxes = np.hstack([corners, corners + rng.uniform(.1, .4, (regions, 2))]) * [*scene.size, *scene.size]
+    things = [t.box for t in scene.things]
+    boxes[:len(things)] = things
+    cosines = torch.from_numpy(rng.uniform(-.2, .3, (regions, len(texts)))).float()
+    if len(texts) > 1:
+        cosines[0, 1], cosines[1, 1], cosines[2, 1] = .81, .62, .43
+    return Alignment([w for w, _ in texts], cosines, boxes, scene.size, caption, [s for _, s in texts], "scene-3", scene.picture)
+
+
+FIVE = ["a red kite above the small house", "two kittens on a wall, one asleep", "there is a boat", "a dog next to a tree and a car", "sunny day"]
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory):
+    path = tmp_path_factory.mktemp("view") / "five.html"
+    AlignmentView([pair(c, seed=i) for i, c in enumerate(FIVE)]).save(path)
+    return path
+
+
+def active(page, kind):
+    key = {"word": "word", "box": "region"}[kind]
+    return [int(e.get_attribute(f"data-{key}")) for e in page.locator(f".{kind}[data-active=true]").all()]
+
+
+def slide(page, name, value):
+    page.locator(f"#{name}").evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input')); }", str(value))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_word_lights_its_boxes(five, offline, screens, width, scheme):
+    page = offline(five, width, scheme)
+    page.screenshot(path=screens / f"view-{width}-{scheme}.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    slide(page, "k", 3)
+    page.locator(".word").nth(1).hover()
+    assert active(page, "word") == [1] and sorted(active(page, "box")) == [0, 1, 2]
+    assert page.locator(".box[data-rank='1']").get_attribute("data-region") == "0"
+    assert page.locator(".chip").all_inner_texts() == ["region 00.81", "region 10.62", "region 20.43"]
+    assert "red”: region 0 at 0.81, region 1 at 0.62" in page.locator("#status").inner_text()
+    assert page.locator(".band").count() == 4
+    page.screenshot(path=screens / f"view-{width}-{scheme}-word.png", full_page=True)
+    slide(page, "least", .5)
+    assert sorted(active(page, "box")) == [0, 1]
+    assert page.locator(".word").nth(0).get_attribute("data-below") == "true"
+
+
+def test_a_box_lights_its_words_and_a_click_pins(five, offline, screens):
+    page = offline(five)
+    page.locator("#rows [data-region='0']").hover()
+    assert active(page, "box") == [0] and 1 in active(page, "word")
+    assert page.locator(".chip").inner_text() == "region 0red 0.81"
+    page.screenshot(path=screens / "view-box.png")
+    page.locator(".word").nth(1).click()
+    page.mouse.move(5, 5)
+    assert active(page, "word") == [1] and page.locator(".word").nth(1).get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Escape")
+    assert active(page, "word") == [] and active(page, "box") == []
+
+
+def test_small_boxes_lie_on_top(five, offline):
+    areas = offline(five).locator(".box").evaluate_all("all => all.map(e => e.getAttribute('width') * e.getAttribute('height'))")
+    assert len(areas) == 36 and areas == sorted(areas, reverse=True)
+
+
+def test_keyboard(five, offline):
+    page = offline(five)
+    for key in ("Tab", "Tab", "ArrowRight"):
+        page.keyboard.press(key)
+    assert active(page, "word") == [1] and active(page, "box") == [0]
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowLeft")
+    assert active(page, "word") == [0]
+    page.locator(".word").nth(0).blur()
+    assert active(page, "word") == [1]
+    page.keyboard.press("Escape")
+    assert active(page, "word") == []
+
+
+def test_tabs(five, offline):
+    page = offline(five)
+    tabs = page.locator("[role=tab]")
+    assert tabs.all_inner_texts() == FIVE
+    tabs.nth(1).click()
+    assert " ".join(page.locator(".word span").all_inner_texts()) == "two kittens on a wall one asleep"
+    page.keyboard.press("ArrowRight")
+    assert tabs.nth(2).get_attribute("aria-selected") == "true" and page.locator(".word").count() == 4
+
+
+def test_touch(five, offline):
+    page = offline(five, 390, touch=True)
+    page.locator(".word").nth(1).tap()
+    assert active(page, "word") == [1] and active(page, "box") == [0]
+
+
+def test_hostile_text_is_text(offline, tmp_path):
+    a = replace(pair(HOSTILE), image_id=HOSTILE)
+    AlignmentView([a, a], [HOSTILE, "b"], [HOSTILE, ""]).save(tmp_path / "hostile.html")
+    page = offline(tmp_path / "hostile.html")
+    page.locator(".word").nth(0).hover()
+    assert page.title() == "Alignment" and page.locator("img").count() == 1 and page.locator("#caption b").count() == 0
+    text = page.locator("#caption").evaluate("e => [...e.childNodes].map(n => n.nodeType === 3 ? n.data : n.firstChild.textContent).join('')")
+    assert text == HOSTILE and page.locator("[role=tab]").nth(0).text_content() == HOSTILE and HOSTILE in page.locator("#notes").text_content()
+
+
+def test_words_left_out_other_scripts_and_many_regions(offline, tmp_path, screens):
+    long = " ".join(f"word{j}" for j in range(200))
+    odd = [pair("חתול אדום על הבית", words=3), pair("一只 红色 风筝"), pair("🪁 a kite 🐈"), pair("!"), pair(long, 200, 300), replace(pair("a kite"), boxes=None),
+           replace(pair("a kite"), picture=tmp_path / "gone.png")]
+    AlignmentView(odd).save(tmp_path / "odd.html")
+    page = offline(tmp_path / "odd.html")
+    tabs, notes = page.locator("[role=tab]"), page.locator("#notes")
+    assert page.locator("#caption").evaluate("e => getComputedStyle(e).direction") == "rtl" and "take no part" in notes.inner_text()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowLeft")
+    assert active(page, "word") == [1]
+    for i, (words, note) in enumerate([(3, "take no part"), (3, ""), (2, ""), (0, "no word to align"), (200, ""), (2, "without boxes"), (2, "cannot be shown")]):
+        tabs.nth(i).click()
+        assert page.locator(".word").count() == words and note in notes.text_content()
+        if words > 1:
+            page.locator(".word").nth(1).hover()
+            assert active(page, "word") == [1] and active(page, "box") == ([0] if i != 5 else [])
+        page.screenshot(path=screens / f"odd-{i}.png", full_page=True)
+
+
+def test_from_hover_to_paint_in_50_ms(five, offline):
+    page = offline(five)
+    slide(page, "k", 5)
+    took = page.evaluate("""async () => {
+      const took = [];
+      for (let i = 0; i < 14; i++) {
+        await new Promise(requestAnimationFrame);
+        const start = performance.now();
+        document.querySelectorAll('.word')[i % 7].dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));
+        await new Promise(done => requestAnimationFrame(() => { const c = new MessageChannel(); c.port1.onmessage = done; c.port2.postMessage(0); }));
+        took.push(performance.now() - start);
+      }
+      return took;
+    }""")
+    print(f"hover to paint: median {statistics.median(took):.1f} ms, worst {max(took):.1f} ms")
+    assert statistics.median(took) < 50
+
+
+def test_in_a_cell_the_frame_answers_and_hides_the_figure(offline, tmp_path):
+    bundle = AlignmentView(pair(FIVE[0]))._repr_mimebundle_()["text/html"]
+    (tmp_path / "cell.html").write_text(f"<!DOCTYPE html><title>t</title><body>{bundle}</body>", encoding="utf8")
+    (tmp_path / "stripped.html").write_text(re.sub("<iframe.*?</iframe>", "", bundle, flags=re.S), encoding="utf8")
+    page = offline(tmp_path / "cell.html", 1000)
+    assert page.locator("img").is_hidden() and page.locator("img").get_attribute("alt") == html.unescape(FIVE[0])
+    frame = page.frame_locator("iframe")
+    frame.locator(".word").nth(1).hover()
+    assert frame.locator(".box[data-active=true]").get_attribute("data-region") == "0"
+    assert offline(tmp_path / "stripped.html").locator("img").is_visible()
