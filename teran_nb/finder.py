@@ -102,6 +102,7 @@ class Finder:
         models, # A `Matcher`, or several by their names; the first two are shown
         data, # A `Collection`, or the `Data` of an experiment
         split:str="", # Which images; `test` where there is such a split, else all
+        pooling:str="", # How alignments are pooled; each model's own when empty
         describe=None, # Makes `Regions` from a PIL picture, for pictures of one's own
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
@@ -109,11 +110,12 @@ class Finder:
         self.models = models if isinstance(models, dict) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
         self.data,self.describe,self.per_page,self.memory = data,describe,per_page,memory
-        self.shown,self.pooling = list(self.models)[:2],""
+        self.shown,self.least = list(self.models)[:2],0.
         whole = getattr(data, "whole", data)
         self.splits = [*sorted(set(whole.captions.splits or ())),"all"]
         self._clear()
         self._use(split or ("test" if "test" in self.splits else "all"))
+        self.pooling = pooling
     @property
     def first(self): return self.shown[0]
     @property
@@ -125,7 +127,7 @@ class Finder:
 def _clear(self:Finder):
     "Ask nothing."
     self.way,self.query,self.picture,self.true,self.answers = "t2i","",None,frozenset(),{}
-    self.word,self.least,self.page,self.seconds = None,0.,0,0.
+    self.word,self.page,self.seconds = None,0,0.
 
 def _use(self:Finder, split):
     "Another split: everything that was known of the last one is forgotten."
@@ -303,7 +305,9 @@ Finder._cosines,Finder.kept = _cosines,_kept
 def _edit(self:Finder, word:int, text:str=""):
     "Replace a word of the query (an index into `words`); an empty text takes it away."
     start,end = self.words()[word]
-    return self.ask(self.query[:start] + text + self.query[end:])
+    self.ask(self.query[:start] + text + self.query[end:])
+    if text.strip() and word < len(self.words()): self.word = word
+    return self
 
 Finder.edit = _edit
 
