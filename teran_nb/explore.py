@@ -62,6 +62,7 @@ _STYLE = """<style>
 .teran .pic span{position:absolute}
 .teran .pic img{display:block;width:100%;height:100%;max-width:none;margin:0}
 .teran .spot{position:absolute;border:2.5px solid #d55e00;box-shadow:0 0 0 1px #fff,inset 0 0 0 1px #fff;box-sizing:border-box}
+.teran .seen{border:1.5px solid #d55e00;border-radius:3px;padding:0 3px;font-size:12px;line-height:1.25}
 .teran .gone{padding:8px;color:var(--quiet);font-size:11px;overflow-wrap:anywhere;text-align:center}
 .teran figcaption,.teran .row{padding:4px 8px 5px;font-variant-numeric:tabular-nums;display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline}
 .teran .sim,.teran .quiet{color:var(--quiet)}
@@ -109,7 +110,7 @@ def card(
     w,h = min(1, thumb.ratio*3/4),min(1, 4/3/thumb.ratio)
     place = f"left:{50-50*w:.1f}%;top:{50-50*h:.1f}%;width:{100*w:.1f}%;height:{100*h:.1f}%"
     img = f'<span style="{place}"><img src="{thumb.uri}" alt="{_attribute(name)}">{_spot(seen) if seen else ""}</span>' if thumb.uri else f'<div class="gone">{html.escape(name)}<br>{html.escape(thumb.lost)}</div>'
-    cosine = f'<span class="sim" title="cosine of the word at the box">□ {seen.cosine:.2f}</span>' if seen else ""
+    cosine = f'<span class="seen" title="cosine of the chosen word at the box">{seen.cosine:.2f}</span>' if seen else ""
     return f'<figure data-item="{hit.item}" data-rank="{"" if hit.rank is None else hit.rank}" data-true="{str(hit.true).lower()}"><div class="pic">{img}</div><figcaption>{_said(hit)}{cosine}</figcaption></figure>'
 
 def line(
@@ -152,12 +153,14 @@ def _title(finder, name):
 def _asked(finder, thumbs):
     "The query."
     if finder.way == "t2i": return f'<h3 dir="auto">{html.escape(finder.query)}</h3>' if finder.query else "<h3>Nothing asked yet</h3><p>Type a sentence, or click a picture to ask by it.</p>"
-    if finder.picture is None: return "<h3>Choose a picture</h3><p>Click one, or upload your own.</p>"
+    if finder.picture is None: return f"<h3>Choose a picture</h3><p>Click one{', or upload your own' if finder.describe else ''}.</p>{'' if finder.describe else _NO_OWN}"
     image = finder.image
     name = image.path.name if isinstance(image.path, Path) and finder.picture is image else image.regions.image_id
     t = thumbs(image.path, name) if finder.picture is not image else thumbs.shrink(image.picture())
     picture = f'<img src="{t.uri}" alt="{_attribute(name)}">' if t.uri else f'<div class="gone">{html.escape(t.lost)}</div>'
     return f'<div class="asked">{picture}<p>{html.escape(name)}</p></div>'
+
+_NO_OWN = '<p class="quiet">Pictures of your own cannot be asked here: the extractor that made this collection\'s regions is not at hand.</p>'
 
 def _who(finder, thumbs):
     "The regions of the collection that answer the chosen word."
@@ -219,9 +222,9 @@ class _Grid:
             box.add_class("teran-card")
             self.pairs.append((box,text,over))
         self.box = W.GridBox([b for b,_,_ in self.pairs], layout=W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px"))
-    def fill(self, cards, wide=False):
+    def fill(self, cards, columns="repeat(auto-fill, minmax(140px, 1fr))"):
         self.items = [o.item for _,_,o in cards]
-        self.box.layout.grid_template_columns = "minmax(0, 1fr)" if wide else "repeat(auto-fill, minmax(140px, 1fr))"
+        self.box.layout.grid_template_columns = columns
         for (box,text,over),c in zip(self.pairs, cards):
             text.value,over.description,over.tooltip = c[0],c[1],c[1]
         for i,(box,_,_) in enumerate(self.pairs): box.layout.display = None if i < len(cards) else "none"
@@ -229,24 +232,24 @@ class _Grid:
 # %% ../nbs/22_explore.ipynb #119957f8
 def _row(*widgets, **layout): return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible", **layout))
 
-def _html(**layout):
-    w = W.HTML(layout=W.Layout(width="100%", **layout))
+def _html(width="100%"):
+    w = W.HTML(layout=W.Layout(width=width))
     w.add_class("teran")
     return w
 
 def _choices(f):
     "The widgets that choose what is asked and of whom."
-    wide = {"description_width": "60px"}
+    wide = {"description_width": "56px"}
     return SimpleNamespace(
         way=W.ToggleButtons(options=[("Sentence → pictures","t2i"),("Picture → sentences","i2t")], style={"button_width": "auto"}, layout=W.Layout(width="auto")),
         text=W.Text(placeholder="Type a sentence and press Enter", description="Search", continuous_update=False, style=wide, layout=W.Layout(flex="1 1 260px", width="auto", min_width="220px")),
         go=W.Button(description="Search", button_style="primary", layout=W.Layout(width="90px")),
         other=W.Button(description="Another picture", layout=W.Layout(width="130px")),
         upload=W.FileUpload(accept="image/*", multiple=False, description="Upload a picture", layout=W.Layout(width="160px")),
-        model=W.Dropdown(options=list(f.models), value=f.first, description="Model", style=wide, layout=W.Layout(flex="1 1 220px", width="auto", max_width="340px")),
-        beside=W.Dropdown(options=[("—",""),*((n,n) for n in f.models)], value=f.shown[-1] if len(f.shown) > 1 else "", description="Beside", style=wide, layout=W.Layout(flex="1 1 220px", width="auto", max_width="340px")),
-        pooling=W.Dropdown(options=[("each model's own",""),*((p,p) for p in f.poolings(f.first))], value="", description="Pooling", style=wide, layout=W.Layout(width="220px")),
-        split=W.Dropdown(options=f.splits, value=f.split, description="Split", style=wide, layout=W.Layout(width="180px")),
+        model=W.Dropdown(options=list(f.models), value=f.first, description="Model", style=wide, layout=W.Layout(flex="1 1 200px", width="auto", max_width="320px")),
+        beside=W.Dropdown(options=[("—",""),*((n,n) for n in f.models)], value=f.shown[-1] if len(f.shown) > 1 else "", description="Beside", style=wide, layout=W.Layout(flex="1 1 200px", width="auto", max_width="320px")),
+        pooling=W.Dropdown(options=[("each model's own",""),*((p,p) for p in f.poolings(f.first))], value="", description="Pooling", style=wide, layout=W.Layout(flex="1 1 170px", width="auto", max_width="240px")),
+        split=W.Dropdown(options=f.splits, value=f.split, description="Split", style=wide, layout=W.Layout(flex="0 1 140px", width="auto", min_width="120px")),
         least=W.FloatSlider(0, min=0, max=1, step=.05, continuous_update=False, description="Cosine at least", readout_format=".2f", style={"description_width": "100px"}, layout=W.Layout(width="300px")))
 
 def _results():
@@ -254,11 +257,11 @@ def _results():
     return SimpleNamespace(
         words=_row(), status=_html(), asked=_html(), replace=W.Text(placeholder="another word, Enter", description="Replace by", continuous_update=False, layout=W.Layout(width="240px")),
         drop=W.Button(description="Take it away", layout=W.Layout(width="110px")), who=W.ToggleButton(description="Who else shows it?", layout=W.Layout(width="150px")),
-        back=W.Button(description="‹ Previous", tooltip="Previous page", layout=W.Layout(width="100px")), on=W.Button(description="Next ›", tooltip="Next page", layout=W.Layout(width="100px")), page=_html(),
+        back=W.Button(description="‹ Previous", tooltip="Previous page", layout=W.Layout(width="100px")), on=W.Button(description="Next ›", tooltip="Next page", layout=W.Layout(width="100px")), page=_html("auto"),
         only=W.Dropdown(options=ONLY, description="Show", style={"description_width": "60px"}, layout=W.Layout(width="200px")),
         holds=W.Text(placeholder="only those that hold this", description="Holds", continuous_update=False, style={"description_width": "60px"}, layout=W.Layout(width="280px")),
-        queries=W.Select(options=[], rows=7, description="", layout=W.Layout(width="100%")), counted=_html(), seen=_html(), view=_html(), shut=W.Button(description="Close", tooltip="Close the alignment", layout=W.Layout(width="80px")),
-        export=W.Button(description="Save this page as HTML", layout=W.Layout(width="190px")), saved=_html())
+        queries=W.Select(options=[], rows=7, description="", layout=W.Layout(width="100%")), counted=_html(), seen=_html(), view=_html(), shut=W.Button(description="‹ Back to the results", layout=W.Layout(width="170px")),
+        export=W.Button(description="Save this page as HTML", layout=W.Layout(width="190px")), saved=_html("auto"))
 
 # %% ../nbs/22_explore.ipynb #de42f54e
 class Explorer:
@@ -291,11 +294,12 @@ def _lay_out(self:Explorer):
     self.own = W.Accordion([W.VBox([_row(f.only, f.holds), f.queries, f.counted])], titles=("The collection's own queries, and where they fail",), selected_index=None, layout=W.Layout(width="100%"))
     self.edit = _row(f.replace, f.drop, f.who)
     self.who = W.VBox([f.seen, self.seen.box], layout=W.Layout(width="100%"))
-    self.why = W.VBox([_row(f.shut, justify_content="flex-end"), f.view], layout=W.Layout(width="100%"))
+    self.pager = _row(f.back, f.page, f.on)
+    self.why = W.VBox([_row(f.shut), f.view], layout=W.Layout(width="100%"))
     style = _html()
-    gap = W.Layout(width="100%", overflow="visible", flex_flow="row wrap", grid_gap="0 24px")
+    self.all = W.Box(self.columns, layout=W.Layout(width="100%", overflow="visible", flex_flow="row wrap", grid_gap="0 24px"))
     self.root = W.VBox([style, _row(a.way), _row(a.text, a.go, a.other, a.upload), _row(a.model, a.beside, a.pooling, a.split), f.words, self.edit, _row(a.least), self.own, f.status, f.asked,
-                        self.who, W.Box(self.columns, layout=gap), _row(f.back, f.page, f.on), self.why, _row(f.export, f.saved)], layout=W.Layout(width="100%", overflow="visible"))
+                        self.why, self.who, self.all, self.pager, _row(f.export, f.saved)], layout=W.Layout(width="100%", overflow="visible"))
     self.root.add_class("teran-root")
     style.value = _STYLE + _WIDGETS.replace("STILL", self._still_class)
 
@@ -391,18 +395,19 @@ Explorer.click,Explorer.open,Explorer.close,Explorer._key = _click,_open,_close,
 # %% ../nbs/22_explore.ipynb #8c0fabe5
 def _refresh(self:Explorer):
     "Show the finder as it is now."
+    if self.opened and self.opened[0] != self._key(): self.close()
     self._mirrored()
     self._list()
-    if self.opened and self.opened[0] != self._key(): self.close()
     x,f = self.finder,self.found
     for i,(column,head,grid) in enumerate(zip(self.columns, self.heads, self.grids)):
         here = i < (len(x.shown) if x.answers else 1)
         column.layout.display = None if here else "none"
         head.value = _title(x, x.shown[i]) if here else ""
-        grid.fill(_cards(x, x.shown[i], self.thumbs) if here else [], wide=x.way == "i2t" and bool(x.answers))
+        narrow = "minmax(0, 1fr)" if x.way == "i2t" and x.answers else f"repeat(auto-fill, minmax({140 if len(x.shown) == 1 else 104}px, 1fr))"
+        grid.fill(_cards(x, x.shown[i], self.thumbs) if here else [], narrow)
+    for w in (self.all,self.pager): w.layout.display = "none" if self.opened else None
     self.why.layout.display = None if self.opened else "none"
     f.asked.value = _asked(x, self.thumbs) if x.way == "i2t" or not x.answers else ""
-    if x.way == "i2t" and x.describe is None and x.picture is None: f.asked.value += '<p class="quiet">Pictures of your own cannot be asked: the extractor of this collection\'s regions is not at hand.</p>'
     f.page.value,f.back.disabled,f.on.disabled = f"page {x.page+1} of {x.pages()}",x.page == 0,x.page+1 >= x.pages()
     f.status.value = f'<p class="quiet" role="status">answered in {1000*x.seconds:.0f} ms</p>' if x.answers else ""
     if self._still: self._still.update(HTML(self.still()))
@@ -423,7 +428,7 @@ def _mirror(self:Explorer):
         w.layout.display = None if here else "none"
     spans = tuple(x.words()) if sentence else ()
     if (x.query,spans,x.word) != self._chips: self._chips = self._show_words(spans)
-    who = sentence and x.word is not None and f.who.value
+    who = sentence and x.word is not None and f.who.value and not self.opened
     self.who.layout.display = None if who else "none"
     if who: f.seen.value,cards = _who(x, self.thumbs); self.seen.fill(cards)
 

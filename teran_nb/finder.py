@@ -177,9 +177,11 @@ def _ask(self:Finder, query:str):
     return self._run(before)
 
 def _run(self:Finder, before=None):
-    "Answer the question by every model that is shown."
+    "Answer the question by every model that is shown; the time is that of the answer, not of encoding a split for the first time."
+    asked,sides = self.query or self.picture is not None,["images"] + ["captions"]*(self.way == "i2t")
+    for n in self.shown if asked else (): [_quiet(self._encoded, n, what) for what in sides]
     start = time.perf_counter()
-    if self.query or self.picture is not None:
+    if asked:
         said = {n: (self._sentence if self.way == "t2i" else self._image)(n) for n in self.shown}
         self.answers = {n: _answer(sims, (before or {}).get(n), q, notes) for n,(sims,q,notes) in said.items()}
     self.seconds = time.perf_counter() - start
@@ -211,7 +213,7 @@ def _sentence(self:Finder, name):
 
 def _image(self:Finder, name):
     "The same for a picture and all captions."
-    m,captions = self.models[name],_quiet(self._encoded, name, "captions")
+    m,captions = self.models[name],self._encoded(name, "captions")
     q = m.encode_images([self.image.regions]) if isinstance(self.picture, OwnPicture) else self._one(name, self.picture)
     return m.similarity(q, captions, **self._how(name))[0], q, self._about_head(name)
 
@@ -236,8 +238,7 @@ def _about_words(self:Finder, name):
 
 def _about_head(self:Finder, name):
     c = self.models[name].config
-    if c.score == "global" and not self.pooling: yield "Ranked by one vector a side (TERN)."
-    if "alignment" not in c.heads: yield "Its alignment was never trained: words and boxes are no claim of it."
+    if "alignment" not in c.heads: yield "Trained by one vector a side (TERN), never by its alignment: words and boxes are no claim of it."
 
 Finder._about_words,Finder._about_head = _about_words,_about_head
 
