@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from .core import Packed, Shown, atomic, markdown_table, one_of, pick_device, progress, require_space, seed_everything, to_config, write_json
 from .features import Collection
-from .losses import Uncertainty, triplet
+from .losses import Uncertainty, info_nce, triplet
 from .metrics import NDCGS, RECALLS, Grounding, Protocol, Retrieval, grounding, results, retrieval
 from .models import Encoded, Matcher, MatcherConfig, load_weights, region_batch
 from .relevance import rouge_l
@@ -41,6 +41,7 @@ class TrainConfig:
     step_at:int=20 # Epoch from which the rate of `step` is a tenth
     warmup:int=0 # Steps over which the rate rises from 0
     clip:float=2. # Norm to which gradients are clipped
+    loss:str="triplet" # `triplet` (TERN, TERAN), or `infonce` with a learned scale
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest` or `all`
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
@@ -54,6 +55,7 @@ class TrainConfig:
     def __post_init__(self):
         one_of(self.schedule, ("step","constant","cosine"), "schedule")
         one_of(self.precision, PRECISIONS, "precision")
+        one_of(self.loss, ("triplet","infonce"), "loss")
         one_of(self.negatives, ("hardest","all"), "choice of negatives")
         one_of(self.reduction, ("sum","mean"), "reduction")
         one_of(self.select, ("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")
@@ -146,17 +148,21 @@ class Objective(nn.Module):
         super().__init__()
         self.model,self.config = model,config
         self.weigh = Uncertainty(len(model.config.heads)) if len(model.config.heads) > 1 else None
+        self.log_scale = nn.Parameter(torch.full((len(model.config.heads),), math.log(1/.07))) if config.loss == "infonce" else None
+    def loss(self, sim, image_of, head):
+        c = self.config
+        if c.loss == "triplet": return triplet(sim, image_of, c.margin, c.negatives, c.reduction)
+        return info_nce(sim, image_of, self.log_scale[head].clamp(max=math.log(100)).exp()) # CLIP's bound
     def forward(self, batch):
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             image_of = _gather_owners(image_of, len(images[0]))
             images,captions = _gather_side(images),_gather_side(captions)
-        c = self.config
-        losses = [triplet(self.model.similarity(images, captions, h), image_of, c.margin, c.negatives, c.reduction) for h in self.model.config.heads]
+        losses = [self.loss(self.model.similarity(images, captions, h), image_of, i) for i,h in enumerate(self.model.config.heads)]
         return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
 
-# %% ../nbs/15_learner.ipynb #bd5df0be
+# %% ../nbs/15_learner.ipynb #bf4b12d5
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
     "What a model does on a collection; shows itself as tables."
@@ -168,14 +174,14 @@ class Evaluation(Shown):
     @property
     def about(self): return self.retrieval.about
     @property
-    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else {"words" if k == "all" else k: self.grounding[k] for k in self.grounding.kinds})
+    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else self.grounding.metrics)
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
     def _repr_markdown_(self): return "\n\n".join(t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None)
     def save(self, path):
         kinds = {} if self.grounding is None else {k: dict(zip(("right","random","possible","words"), v)) for k,v in self.grounding.kinds.items()}
         write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": kinds})
 
-# %% ../nbs/15_learner.ipynb #918b193f
+# %% ../nbs/15_learner.ipynb #1b9e6161
 def evaluate(
     model:Matcher, # What to evaluate
     collection:Collection, # Images and captions
@@ -192,7 +198,7 @@ def evaluate(
     found = retrieval(sim, collection.captions.image_of, protocol or Protocol(collection.name), relevance, **about)
     return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) else None, images, captions, sim)
 
-# %% ../nbs/15_learner.ipynb #10bed4ba
+# %% ../nbs/15_learner.ipynb #638d405a
 def ensemble(
     members, # An `Evaluation` of each model, all on the same images and captions
     image_of, # Row of each caption's image, `(captions,)`
@@ -208,7 +214,7 @@ def ensemble(
     sim = torch.stack([m.sim for m in members]).mean(0)
     return Evaluation(retrieval(sim, image_of, protocol, relevance, **about), None, first.images, first.captions, sim)
 
-# %% ../nbs/15_learner.ipynb #2133d0e1
+# %% ../nbs/15_learner.ipynb #1a5d4648
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed, or the process asked to end."
@@ -233,7 +239,7 @@ class History(Shown):
         rows = [[plain[c].format(e[c]) if c in plain else f"{100*e[c]:.1f}" for c in cols] for e in self.epochs]
         return markdown_table([c if c in plain else f"{c} %" for c in cols], rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
 
-# %% ../nbs/15_learner.ipynb #bbe4d447
+# %% ../nbs/15_learner.ipynb #4b27ebd3
 class _Run:
     "Everything that changes during training, and where it is kept."
     def __init__(self, objective, optimizer, accelerator, folder, config, data, relevance):
@@ -259,7 +265,7 @@ class _Run:
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
-# %% ../nbs/15_learner.ipynb #7b1a7887
+# %% ../nbs/15_learner.ipynb #7958b0ea
 def _same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are welcome where the learning rate does not depend on them."
     def flat(d, at=""): return {k2: v2 for k,v in d.items() for k2,v2 in (flat(v, f"{at}{k}.") if isinstance(v, dict) else {f"{at}{k}": v}).items()}
@@ -268,7 +274,7 @@ def _same(saved, asked, path):
     other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
     if other: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(other)}")
 
-# %% ../nbs/15_learner.ipynb #4b27ebd3
+# %% ../nbs/15_learner.ipynb #2d1b974e
 def _epoch(run, collection, tokens, stopped):
     "The rest of one epoch, from the step the run stands at; False when it was interrupted."
     c,acc = run.config,run.accelerator
@@ -295,7 +301,7 @@ def _epoch(run, collection, tokens, stopped):
     bar.close()
     return True
 
-# %% ../nbs/15_learner.ipynb #7958b0ea
+# %% ../nbs/15_learner.ipynb #5aa912d1
 def _any(acc, flag):
     "Whether it is so in any process; all of them must leave a loop together."
     return flag if acc.num_processes == 1 else bool(gather(torch.tensor([int(flag)], device=acc.device)).any())
@@ -305,7 +311,7 @@ def _update(run):
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
 
-# %% ../nbs/15_learner.ipynb #2d1b974e
+# %% ../nbs/15_learner.ipynb #4d61fcf3
 def _one(run, train, valid, tokens, stopped, logger):
     "One epoch with its validation, kept when it is done; False when it was interrupted, kept where it stands."
     start = time.perf_counter()
@@ -328,7 +334,7 @@ def _patient(history, config):
     "Whether patience is at its end."
     return bool(config.patience and history.epochs) and history.epochs[-1]["epoch"] - history.best()["epoch"] >= config.patience
 
-# %% ../nbs/15_learner.ipynb #5aa912d1
+# %% ../nbs/15_learner.ipynb #75c80a71
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."
     path = folder/"log.jsonl"
@@ -344,7 +350,7 @@ def _logger(folder, rows, tensorboard):
             writer.flush()
     return log
 
-# %% ../nbs/15_learner.ipynb #4d61fcf3
+# %% ../nbs/15_learner.ipynb #4789a56f
 def _accelerator(config, device):
     "An accelerator for this run, whatever ran before in this process."
     AcceleratorState._reset_state(reset_partial_state=not (torch.distributed.is_available() and torch.distributed.is_initialized()))
@@ -358,7 +364,7 @@ def _fingerprint(train, valid, model):
     known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab()]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
-# %% ../nbs/15_learner.ipynb #75c80a71
+# %% ../nbs/15_learner.ipynb #3cfafa2e
 def _possible(train, valid, config, relevance):
     "Refuse what can be seen to fail before training begins."
     if config.select == "words" and not any(valid.captions.links or ()): raise ValueError("select='words' needs a validation split with known links")
@@ -368,7 +374,7 @@ def _possible(train, valid, config, relevance):
     for r in relevance: r.check(valid.captions)
     if not deal(train.captions.image_of, config.images, config.captions): raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
 
-# %% ../nbs/15_learner.ipynb #4789a56f
+# %% ../nbs/15_learner.ipynb #3c8e56d2
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from

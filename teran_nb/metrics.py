@@ -183,7 +183,7 @@ def results(
 Retrieval.__or__ = lambda self, other: results(self, other)
 
 # %% ../nbs/14_metrics.ipynb #8e990212
-_WORDS = {"words": "words on their box", "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
+_WORDS = {"words": "words on their box", "words_random": "a random region", "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
 
 def _columns(self:Results):
     "Metrics that any line has, in the papers' order, with their headings."
@@ -252,6 +252,8 @@ class Grounding(Shown):
     kinds:dict # Kind of word, or `all`, to its `(right, random, possible, words)`
     threshold:float=.5 # IoU from which a box is right
     def __getitem__(self, kind): return self.kinds[kind][0]
+    @property
+    def metrics(self): return {"words" if k == "all" else k: v[0] for k,v in self.kinds.items()} | {"words_random": self.kinds["all"][1]}
     def _repr_markdown_(self):
         rows = [[k, f"{100*a:.1f}", f"{100*b:.1f}", f"{100*c:.1f}", f"{n:,}"] for k,(a,b,c,n) in self.kinds.items()]
         return markdown_table(["words", "right box %", "random region %", "possible %", "n"], rows) + f"\n\nright from IoU {self.threshold:g}"

@@ -23,7 +23,7 @@ from .core import Packed, atomic, length_mask, one_of, progress, read_json, to_c
 from .features import Collection, CollectionImage, Features
 from .reference import GATHERS, MEASURES, REFERENCE_POOLINGS, Reference, Slots, Variant, reference_similarity, region_slots, stop_ids, word_slots
 from .regions import RegionConfig, RegionEncoder, Stack, StackConfig, box_geometry
-from .text import TextConfig, TextEncoder, load_text, save_text, text_encoder
+from .text import TextConfig, TextEncoder, load_text, save_text, stop_words, text_encoder, without
 
 # %% ../nbs/10_models.ipynb #faa959a2
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class MatcherConfig:
     score:str="alignment" # What pairs are ranked by, `alignment` or `global`
     pooling:str="mrsw" # How an alignment becomes a similarity
     extractor:str="" # What made the region features; others are refused
+    stop_words:str="" # Words that encoded captions leave out of the alignment: `nltk`, a file with one a line, or none
     variant:Variant=Variant() # Parts that only some original checkpoints have
     reference:Reference=Reference() # Whether a published code's behaviour is repeated, faults included
     def __post_init__(self):
@@ -200,6 +201,14 @@ def check_features(
         raise ValueError(f"the model was trained on features by {config.extractor!r}, these are by {extractor!r}; extract them the same way, or train on these")
 
 # %% ../nbs/10_models.ipynb #9fcbd16e
+def _tokens(self:Matcher, texts):
+    "Tokens of captions, without the words that the model leaves out of its alignment."
+    tokens = self.text.tokenize(texts)
+    return without(tokens, stop_words(self.config.stop_words)) if self.config.stop_words else tokens
+
+Matcher.tokens = _tokens
+
+# %% ../nbs/10_models.ipynb #bcfe45af
 def _encode_captions(self:Matcher,
     captions, # `Captions`, a `Collection`, or a list of sentences
     batch:int=512, # Captions at a time
@@ -207,7 +216,7 @@ def _encode_captions(self:Matcher,
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of sentences."
     captions = getattr(captions, "captions", captions)
-    tokens = self.text.tokenize(getattr(captions, "texts", captions))
+    tokens = self.tokens(getattr(captions, "texts", captions))
     if not self.config.reference.code and self.config.score == "alignment": check_words(tokens)
     def forward(rows):
         t = tokens[rows].padded().to(self.device)
@@ -224,7 +233,7 @@ def check_words(
     empty = [i for i,w in enumerate(tokens.word_of) if max(w, default=-1) < 0]
     if empty: warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as caption {empty[0]}, {tokens.texts[empty[0]]!r}; their alignment scores 0 with every image", stacklevel=3)
 
-# %% ../nbs/10_models.ipynb #be3eeb2e
+# %% ../nbs/10_models.ipynb #785ea99c
 def _align(self:Matcher,
     image, # An image of a collection, or its `Regions`
     caption:str, # A sentence
@@ -237,13 +246,13 @@ def _align(self:Matcher,
 
 def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None):
     "The `Alignment` of encoded regions and words with what they stand for; `at` says which tokens published code kept."
-    t = self.text.tokenize([caption])
+    t = self.tokens([caption])
     of = t.pieces(0) if at is None else [(dict(enumerate(t.word_of[0]))).get(int(p), -1) for p in at]
     return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling)
 
 Matcher.align,Matcher.explain = _align,_explain
 
-# %% ../nbs/10_models.ipynb #785ea99c
+# %% ../nbs/10_models.ipynb #1ac79cd6
 def _alignments(self:Matcher,
     collection:Collection, # Images with their captions
     images:Encoded=None, # The collection's images, if they are encoded already
@@ -257,7 +266,7 @@ def _alignments(self:Matcher,
 
 Matcher.alignments = _alignments
 
-# %% ../nbs/10_models.ipynb #c1899be1
+# %% ../nbs/10_models.ipynb #6d00532e
 def _save(self:Matcher, folder):
     "Write the model's folder; in a folder with a model of the same configuration only the weights are replaced, atomically."
     folder,about = Path(folder),{"format": 1, "model": dataclasses.asdict(self.config)}
@@ -275,7 +284,7 @@ def _save(self:Matcher, folder):
         save_text(self.text, tmp/"text")
         save_file(weights, tmp/"model.safetensors")
 
-# %% ../nbs/10_models.ipynb #e2efc202
+# %% ../nbs/10_models.ipynb #83e2bf03
 def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor
@@ -302,7 +311,7 @@ def _load(cls, folder, device="cpu"):
 
 Matcher.save,Matcher.load = _save,classmethod(_load)
 
-# %% ../nbs/10_models.ipynb #9b611a5d
+# %% ../nbs/10_models.ipynb #62dcb3de
 def _corrected(self:Matcher,
     pooling:str="", # The model's own by default; needed where that exists only in the published code
 ) -> Matcher: # A copy

@@ -154,7 +154,7 @@ def _published(numbers, paper, label, protocol, folder):
 PUBLISHED = {
     "tern": ("teran","TERN"), "tern-mrsw-test": ("teran","TERN MrSw Test"), "tern-mwsr-test": ("teran","TERN MwSr Test"), "tern-align": ("teran","TERN w. Align"),
     "teran-mrsw": ("teran","TERAN MrSw"), "teran-mwsr": ("teran","TERAN MwSr"), "teran-symm": ("teran","TERAN Symm."), "teran-mravgw": ("teran","MrAvgw"),
-    "teran-mrsw-shared": ("teran","MrSw Shared-W"), "teran-mwsr-shared": ("teran","MwSr Shared-W"), "teran-mrsw-stopwords": ("teran","MrSw StopWordsFilter"),
+    "teran-mrsw-shared": ("teran","MrSw Shared-W"), "teran-mwsr-shared": ("teran","MwSr Shared-W"), "teran-mrsw-stopwords": ("teran","MrSw StopWordsFilter"), "teran-mrsw-stopwords-test": ("teran","MrSw StopWordsFilter"),
     "teran-mrsw-bilstm": ("teran","MrSw Bi-LSTM"), "teran-mrsw-bigru": ("teran","MrSw Bi-GRU"), "teran-mrsw-ens": ("teran","TERAN MrSw (ens.)")}
 
 def published(

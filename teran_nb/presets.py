@@ -43,7 +43,7 @@ MODELS = {
     "tern-align": Row(_TERN | {"heads": ("global","alignment")}),
     "teran-mrsw": Row(), "teran-mwsr": Row({"pooling": "mwsr"}), "teran-symm": Row({"pooling": "symm"}), "teran-mravgw": Row({"pooling": "mravgw"}),
     "teran-mrsw-shared": Row({"shared": True}), "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}),
-    "teran-mrsw-stopwords": Row(train={"stop_words": "nltk"}),
+    "teran-mrsw-stopwords": Row(train={"stop_words": "nltk"}), "teran-mrsw-stopwords-test": Row(train={"stop_words": "nltk"}, test={"stop_words": "nltk"}),
     "teran-mrsw-bilstm": Row({"text.kind": "bilstm", "text.pretrained": ""}), "teran-mrsw-bigru": Row({"text.kind": "bigru", "text.pretrained": ""}),
     "teran-mrsw-ens": Row(members=2)}
 
@@ -55,13 +55,24 @@ def trained_as(
     return next(k for k,r in MODELS.items() if (r.network,r.train,1) == (row.network,row.train,r.members))
 
 # %% ../nbs/16_presets.ipynb #cf3c628d
-@dataclass(frozen=True)
-class Preset:
-    "A scale: sizes and hyper-parameters."
+@dataclass(frozen=True, repr=False)
+class Preset(Shown):
+    "A scale: sizes and hyper-parameters; shows itself as a table."
     network:MatcherConfig # TERAN MrSw; a row changes it
     train:TrainConfig # How TERAN is trained
     tern:dict=field(default_factory=dict) # What training TERN changes
     note:str="" # Where the published code differs
+    def _repr_markdown_(self): return _fields({"training": dataclasses.asdict(self.train), "training of TERN changes": self.tern} | _parts("network", dataclasses.asdict(self.network)), self.note)
+
+def _parts(name, d):
+    "A nested configuration as one flat one for each part."
+    flat = {k: " + ".join(v) if isinstance(v, tuple) else v for k,v in d.items() if not isinstance(v, dict)}
+    return {name: flat} | {k2: v2 for k,v in d.items() if isinstance(v, dict) for k2,v2 in _parts(f"{name}.{k}".removeprefix("network."), v).items()}
+
+def _fields(parts, note):
+    "A table with a row for each part of a configuration."
+    def text(v): return (", ".join(f"{k} {x}" for k,x in v.items() if x not in ("",())) or "-") if isinstance(v, dict) else v
+    return markdown_table(["part","what it is"], [[k, text(v)] for k,v in (parts | ({"published code": note} if note else {})).items()])
 
 def _small(width, layers, feed_forward, dropout):
     stack = StackConfig(layers, 4, feed_forward, dropout)
@@ -169,15 +180,7 @@ class Plan(Shown):
     members:int=1 # Models of an ensemble, with seeds one after the other
     def config(self): return {"about": self.about, "model": dataclasses.asdict(self.model), "train": dataclasses.asdict(self.train), "device": self.device, "members": self.members}
     def _repr_markdown_(self):
-        parts = self.about | {"members": self.members, "training": dataclasses.asdict(self.train)} | _parts("network", dataclasses.asdict(self.model))
-        parts |= {"published code": PRESETS[self.about["preset"]].note or "-"}
-        def text(v): return ", ".join(f"{k} {x}" for k,x in v.items() if x not in ("",())) if isinstance(v, dict) else v
-        return markdown_table(["part","what it will be"], [[k, text(v)] for k,v in parts.items()])
-
-def _parts(name, d):
-    "A nested configuration as one flat one for each part."
-    flat = {k: " + ".join(v) if isinstance(v, tuple) else v for k,v in d.items() if not isinstance(v, dict)}
-    return {name: flat} | {k2: v2 for k,v in d.items() if isinstance(v, dict) for k2,v2 in _parts(f"{name}.{k}".removeprefix("network."), v).items()}
+        return _fields(self.about | {"members": self.members, "training": dataclasses.asdict(self.train)} | _parts("network", dataclasses.asdict(self.model)), PRESETS[self.about["preset"]].note)
 
 # %% ../nbs/16_presets.ipynb #6a399165
 def plan(

@@ -68,7 +68,7 @@ body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.45 system-ui,
 main{max-width:1240px;margin:0 auto;padding:14px 16px 16px}
 :focus-visible{outline:2px solid var(--next);outline-offset:2px}
 button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer}
-.columns{display:grid;grid-template-columns:minmax(0,1fr) minmax(0,1fr);gap:28px;align-items:start}
+.columns{display:grid;grid-template-columns:minmax(0,var(--left,1fr)) minmax(0,1fr);gap:28px;align-items:start}
 @media (max-width:760px){.columns{grid-template-columns:minmax(0,1fr);gap:20px}main{padding:10px 12px}#status{min-height:2.9em!important}}
 """
 
@@ -184,6 +184,7 @@ function scene() {
   const [w, h] = tab.size, area = r => { const [a, b, c, d] = tab.boxes[r]; return (c - a) * (d - b); };
   $("scene").hidden = !tab.boxes && tab.picture === undefined;
   $("stage").style.aspectRatio = `${w} / ${h}`;
+  $("panel").style.setProperty("--left", `${clamp(.75 * w / h, .6, 1)}fr`);
   $("stage").style.width = `${Math.round(500 * w / h)}px`;
   $("stage").toggleAttribute("data-empty", tab.picture === undefined);
   $("picture").hidden = tab.picture === undefined;
@@ -307,7 +308,7 @@ function bands({words, regions}) {
 # %% ../nbs/20_view.ipynb #ea0cb7db
 _LABELS = """
 function note(e, r, words, of) {
-  make(e, "i", {}, `region ${r}`);
+  make(e, "i", {}, $("stage").clientWidth < 420 ? `#${r}` : `region ${r}`);
   const said = of === undefined ? words.slice(0, 3) : [];
   if (of !== undefined) make(e, "span", {}, number(tab.cos(r, of)));
   said.forEach((j, i) => { if (i) e.append(", "); make(e, "bdi", {}, tab.words[j]); e.append(` ${number(tab.cos(r, j))}`); });
