@@ -65,12 +65,12 @@ _STYLE = """<style>
 .teran .seen{border:1.5px solid #d55e00;border-radius:3px;padding:0 3px;font-size:12px;line-height:1.25}
 .teran .gone{padding:8px;color:var(--quiet);font-size:11px;overflow-wrap:anywhere;text-align:center}
 .teran figcaption,.teran .row{padding:4px 8px 5px;font-variant-numeric:tabular-nums;display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline}
-.teran .sim,.teran .quiet{color:var(--quiet)}
+.teran .sim,.teran .quiet{color:var(--quiet);font-weight:400}
 .teran .move[data-way=up]{color:var(--up);font-weight:600}.teran .move[data-way=down]{color:var(--down);font-weight:600}.teran .move[data-way=same]{color:var(--quiet)}
 .teran .true{color:var(--good);font-weight:600}
 .teran figure.row .text{flex:1 1 60%;font-size:14px;overflow-wrap:anywhere}
-.teran h3{font-size:15px;line-height:1.3;margin:6px 0 2px;color:var(--ink);overflow-wrap:anywhere}
 .teran p{margin:2px 0;overflow-wrap:anywhere}
+.teran .head{font-weight:600;font-size:15px;line-height:1.3;margin:8px 0 2px;color:var(--ink);overflow-wrap:anywhere}
 .teran .note{border-left:3px solid var(--down);padding:1px 0 1px 8px;margin:4px 0}
 .teran .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(140px,1fr));gap:10px;margin:8px 0}
 .teran .list{display:grid;gap:6px;margin:8px 0}
@@ -147,13 +147,13 @@ def _title(finder, name):
     left = len(finder.kept(name))
     left = "" if left == finder.count else f" · {left:,} of them pass the filter"
     notes = "".join(f'<p class="note">{html.escape(n)}</p>' for n in finder.answers[name].notes)
-    return f'<h3>{html.escape(name)} <span class="quiet">{html.escape(how)}</span></h3><p>{finder.count:,} {"pictures" if finder.way == "t2i" else "sentences"}{place}{left}</p>{notes}'
+    return f'<p class="head">{html.escape(name)} <span class="quiet">{html.escape(how)}</span></p><p>{finder.count:,} {"pictures" if finder.way == "t2i" else "sentences"}{place}{left}</p>{notes}'
 
 # %% ../nbs/22_explore.ipynb #20f5a71b
 def _asked(finder, thumbs):
     "The query."
-    if finder.way == "t2i": return f'<h3 dir="auto">{html.escape(finder.query)}</h3>' if finder.query else "<h3>Nothing asked yet</h3><p>Type a sentence, or click a picture to ask by it.</p>"
-    if finder.picture is None: return f"<h3>Choose a picture</h3><p>Click one{', or upload your own' if finder.describe else ''}.</p>{'' if finder.describe else _NO_OWN}"
+    if finder.way == "t2i": return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>' if finder.query else '<p class="head">Nothing asked yet</p><p>Type a sentence, or click a picture to ask by it.</p>'
+    if finder.picture is None: return f'<p class="head">Choose a picture</p><p>Click one{", or upload your own" if finder.describe else ""}.</p>{"" if finder.describe else _NO_OWN}'
     image = finder.image
     name = image.path.name if isinstance(image.path, Path) and finder.picture is image else image.regions.image_id
     t = thumbs(image.path, name) if finder.picture is not image else thumbs.shrink(image.picture())
@@ -167,7 +167,7 @@ def _who(finder, thumbs):
     start,end = finder.words()[finder.word]
     ids = finder.collection.image_ids
     cards = [(card(Hit(s.item, None, None, None, False), ids[s.item], thumbs(finder.collection.picture_path(ids[s.item]), ids[s.item]), s), f"{ids[s.item]}: cosine {s.cosine:.2f}. Show why", s) for s in finder.who_else(finder.word, finder.per_page)]
-    return f'<h3>Who else shows “<bdi>{html.escape(finder.query[start:end])}</bdi>”</h3><p>Best regions of {len(ids):,} pictures, by {html.escape(finder.first)}</p>',cards
+    return f'<p class="head">Who else shows “<bdi>{html.escape(finder.query[start:end])}</bdi>”</p><p>Best regions of {len(ids):,} pictures, by {html.escape(finder.first)}</p>',cards
 
 def _frame(view):
     "An `AlignmentView` inside a page."

@@ -202,7 +202,7 @@ Finder.ask,Finder._run,Finder._how,Finder.poolings = _ask,_run,_how,_poolings
 def _quiet(f, *args):
     "Call without the warnings that become notes here."
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*(captions are longer than|captions have no words)")
+        warnings.filterwarnings("ignore", "(?s).*(captions are longer than|captions have no word)")
         return f(*args)
 
 def _sentence(self:Finder, name):
@@ -269,7 +269,7 @@ Finder.hits,Finder.hit,Finder.best_true,Finder.pages = _hits,_hit,_best_true,_pa
 # %% ../nbs/21_finder.ipynb #94ecbb5e
 def _vectors(self:Finder, name, word):
     "Vectors of a word of the query (an index into `words`), or of all of them for None, `(pieces, dim)`."
-    q,t = self.answers[name].query,_quiet(self.models[name].text.tokenize, [self.query])
+    q,t = self.answers[name].query,_quiet(self.models[name].tokens, [self.query])
     if word is None: return q.parts[0]
     start,end = self.words()[word]
     at = q.parts.at[0].tolist() if isinstance(q.parts, Slots) else [i for i,w in enumerate(t.word_of[0]) if w >= 0]
@@ -379,9 +379,9 @@ def _seen(self:Finder, i, region, cosine):
     return Seen(i, region, cosine, tuple(float(v) for v in r.boxes[region]/np.array([*r.size,*r.size])))
 
 def _spot(self:Finder, name, item):
-    "`Seen` of the chosen word in one picture."
-    x = self._encoded(name, "images").parts[item] @ self._vectors(name, self.word).T.mean(1)
-    return self._seen(item, int(x.argmax()), float(x.max())) if len(x) else None
+    "`Seen` of the chosen word in one picture; None for a word that takes no part."
+    x = (self._encoded(name, "images").parts[item] @ self._vectors(name, self.word).T).mean(1)
+    return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
 
 Finder.who_else,Finder._seen,Finder.spot = _who_else,_seen,_spot
 
