@@ -6,7 +6,7 @@ Embeddings of pictures and captions are random unit vectors, 36 regions an image
 all that stands between Enter and the page: encoding the sentence, the similarity with every picture, the order, and the HTML of a page of results with its
 thumbnails. Each sentence is new; the median and the worst of all are given. The issue asks for less than 300 ms at 1,000 images on two cores.
 """
-import argparse, os, platform, sys, tempfile, time
+import argparse, io, os, platform, sys, tempfile, time
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,14 +30,15 @@ WORDS = "a the red blue green small large kite house boat tree dog cat car bird 
 def sentence(rng): return " ".join(rng.choice(WORDS, rng.integers(6, 14)))
 
 def collection(folder, images):
-    "Images with features that nobody reads, and photographs of noise."
+    "Images with features that nobody reads, and pictures of blurred noise."
     rng,ids = np.random.default_rng(0),[f"im{i}" for i in range(images)]
     (folder/"pictures").mkdir(parents=True)
-    picture = Image.fromarray(rng.integers(0, 255, (480,640,3), dtype=np.uint8)).resize((640,480))
+    out = io.BytesIO()
+    Image.fromarray(rng.integers(0, 255, (30,40,3), dtype=np.uint8)).resize((640,480)).save(out, "JPEG", quality=90)
     with FeatureWriter(folder/"features", "noise", dim=4) as w:
         for k in ids:
             w.add(k, np.zeros((36,4)), np.tile([10,20,300,400], (36,1)), (640,480))
-            picture.save(folder/"pictures"/f"{k}.jpg", quality=80)
+            (folder/"pictures"/f"{k}.jpg").write_bytes(out.getvalue())
     return Collection(Features(folder/"features"), Captions([sentence(rng) for _ in range(5*images)], np.repeat(np.arange(images), 5), ids), folder/"pictures")
 
 def units(lengths, dim, seed):
@@ -84,9 +85,9 @@ def machine():
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--images", type=int, nargs="+", default=[1000,5000])
+    p.add_argument("--images", type=int, nargs="+", default=[1000])
     p.add_argument("--dim", type=int, default=1024)
-    p.add_argument("--sentences", type=int, default=30)
+    p.add_argument("--sentences", type=int, default=20)
     p.add_argument("--quick", action="store_true")
     args = p.parse_args()
     if args.quick: args.images,args.dim,args.sentences = [100],64,3
