@@ -81,6 +81,8 @@ _STYLE = """<style>
 
 def _attribute(text): return html.escape(str(text), quote=True)
 
+def _number(v): return f"{v:.2f}".replace("-", "−")
+
 def _move(hit):
     "Where a result stood before and stands now."
     if hit.before is None: return ""
@@ -92,7 +94,7 @@ def _said(hit):
     "The line below a result."
     if hit.rank is None: return ""
     true = '<span class="true">✓ true match</span>' if hit.true else ""
-    return f'<b>{hit.rank+1}</b><span class="sim" title="similarity">{hit.sim:.2f}</span>{_move(hit)}{true}'
+    return f'<b>{hit.rank+1}</b><span class="sim" title="similarity">{_number(hit.sim)}</span>{_move(hit)}{true}'
 
 # %% ../nbs/22_explore.ipynb #bc279d9d
 def _spot(seen):
@@ -110,7 +112,7 @@ def card(
     w,h = min(1, thumb.ratio*3/4),min(1, 4/3/thumb.ratio)
     place = f"left:{50-50*w:.1f}%;top:{50-50*h:.1f}%;width:{100*w:.1f}%;height:{100*h:.1f}%"
     img = f'<span style="{place}"><img src="{thumb.uri}" alt="{_attribute(name)}">{_spot(seen) if seen else ""}</span>' if thumb.uri else f'<div class="gone">{html.escape(name)}<br>{html.escape(thumb.lost)}</div>'
-    cosine = f'<span class="seen" title="cosine of the chosen word at the box">{seen.cosine:.2f}</span>' if seen else ""
+    cosine = f'<span class="seen" title="cosine of the chosen word at the box">{_number(seen.cosine)}</span>' if seen else ""
     return f'<figure data-item="{hit.item}" data-rank="{"" if hit.rank is None else hit.rank}" data-true="{str(hit.true).lower()}"><div class="pic">{img}</div><figcaption>{_said(hit)}{cosine}</figcaption></figure>'
 
 def line(

@@ -232,7 +232,7 @@ def _about_words(self:Finder, name):
     lost = list(dict.fromkeys(t.words(0)[w] for w,i in ids.items() if i == {unknown}))
     if not t.spans[0]: yield "This sentence has no word to search by; the order says nothing."
     elif lost and len(lost) == len(set(t.words(0))): yield "The model knows none of these words; the order says nothing."
-    elif lost: yield f"Not in the model's vocabulary: {', '.join(lost[:8])}{' …' if len(lost) > 8 else ''}."
+    elif named := [w for w in lost if re.search(r"\w", w)]: yield f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}."
     end = max((b for _,b in t.spans[0]), default=len(self.query))
     if re.search(r"\w", self.query[end:]): yield f"The model reads {m.text.config.max_tokens} tokens: everything behind “{self.query[max(0,end-30):end].split(' ', 1)[-1]}” is cut off."
 

@@ -25,12 +25,15 @@ def lab(trained, tmp_path_factory):
     cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))
     cell.source += f'\nrun = {json.dumps({"one": str(trained), "two": str(trained)})}\npreset = "tiny"\ndevice = "cpu"\noutput = {str(folder / "pages")!r}'
     nbformat.write(nb, folder / "explore.ipynb")
+    settings = folder / ".settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false", "checkForUpdates": false}')
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     env = os.environ | {"PYTHONPATH": str(ROOT), "JUPYTER_CONFIG_DIR": str(folder / ".config"), "JUPYTER_RUNTIME_DIR": str(folder / ".runtime")}
     command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip", "127.0.0.1", "--port", str(port), "--ServerApp.token=", "--ServerApp.password=",
-               "--LabApp.news_url=", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"]
+               f"--LabApp.user_settings_dir={folder / '.settings'}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"]
     with open(folder / "lab.log", "w") as log:
         server = subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log)
     for _ in range(300):
@@ -103,6 +106,7 @@ def test_type_click_hover(lab, browser, screens):
     root.get_by_text("Picture → sentences").click()
     root.get_by_role("button", name="Ask by picture").nth(3).click()
     root.locator("figure.row[data-true=true]").nth(1).wait_for(timeout=30_000)
+    page.keyboard.press("Control+b")
     page.set_viewport_size({"width": 390, "height": 1300})
     page.screenshot(path=screens / "explore-390.png")
     assert not errors and not requests, (errors, requests)
