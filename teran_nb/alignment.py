@@ -270,6 +270,8 @@ class Alignment:
     picture:Path|str|Image.Image|Callable|None = None # The picture, its path, or a function that gives it; opened only by `image`
     pooling:str = "mrsw" # How the model that made it pools it
     pieces:Tensor|None = None # Cosines before the pieces were merged into words, `(regions, pieces)`; what the model compared
+    piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None where every word is one piece
+    piece_texts:list|None = None # How the tokenizer writes each piece, where that is known
     def __post_init__(self):
         r,w = self.cosines.shape
         if not len(self.words) == len(self.spans) == w: raise ValueError(f"{len(self.words)} words and {len(self.spans)} spans for {w} columns of cosines")
@@ -326,6 +328,7 @@ def explain(
     image_id:str="", # The image's name
     picture=None, # The picture, its path, or a function that gives it
     pooling:str="mrsw", # How the model pools an alignment
+    piece_texts:list=None, # How the tokenizer writes each piece, for figures
 ) -> Alignment: # Words without a piece, as after a tokenizer's cut, are left out
     "Align one image with one caption."
     of = torch.as_tensor(range(len(texts)) if piece_of is None else piece_of, dtype=torch.int64)
@@ -334,5 +337,6 @@ def explain(
     member = of[:,None] == torch.arange(len(texts))
     kept = member.any(0).nonzero().ravel().tolist()
     cosines = pieces @ (member / member.sum(0).clamp(min=1)).float()
+    column = {j: i for i,j in enumerate(kept)}
     return Alignment([texts[j] for j in kept], cosines[:,kept], None if boxes is None else np.asarray(boxes), size, caption,
-                     [tuple(spans[j]) for j in kept], image_id, picture, pooling, pieces)
+                     [tuple(spans[j]) for j in kept], image_id, picture, pooling, pieces, [column.get(int(j), -1) for j in of], piece_texts)

@@ -6,14 +6,18 @@
 __all__ = ['FORMAT', 'Regions', 'check_regions', 'FeatureWriter', 'Features', 'Collection', 'CollectionImage', 'open_picture']
 
 # %% ../nbs/02_features.ipynb #c21699f9
-import hashlib, json, os, warnings
-from contextlib import ExitStack
+import hashlib, json, os, shutil, warnings
+from collections import Counter
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+try: import fcntl
+except ImportError: fcntl = None # Windows, where two writers are not told apart
 
 from .captions import Captions, read_captions
 from .core import atomic, read_json, require_space, write_json
@@ -24,8 +28,8 @@ class Regions:
     "The regions of one image: vectors, and where in the picture they come from."
     image_id:str # Name of the image
     features:np.ndarray # One vector a region, `(regions, dim)`
-    boxes:np.ndarray # `(x1,y1,x2,y2)` in pixels, `(regions, 4)` float32
-    size:tuple # Width and height of the picture in pixels
+    boxes:np.ndarray|None # `(x1,y1,x2,y2)` in pixels, `(regions, 4)` float32; None where features came without boxes
+    size:tuple|None # Width and height of the picture in pixels; None where there are no boxes
     classes:np.ndarray=None # Detector's class of each region, an index into the store's `class_names`
     confidences:np.ndarray=None # Detector's confidence in [0,1]
     extractor:str="" # What made the features, where that is known
@@ -38,19 +42,24 @@ def check_regions(
 ):
     "Refuse vectors that are not finite or of another length, and boxes that are inverted or leave their image."
     def fail(what): raise ValueError(f"image {r.image_id}: {what}")
-    f,b,(w,h) = np.asarray(r.features),np.asarray(r.boxes),r.size
+    f = np.asarray(r.features)
     if f.ndim != 2 or f.shape[1] != dim: fail(f"features have the shape {f.shape}, not (regions, {dim})")
     if not len(f): fail("no regions")
     if not np.isfinite(f).all(): fail(f"region {np.flatnonzero(~np.isfinite(f).all(1))[0]} has NaN or infinite features")
-    if b.shape != (len(f),4): fail(f"boxes have the shape {b.shape}, not ({len(f)}, 4)")
-    if not (w > 0 and h > 0): fail(f"size {w} x {h} is not a picture's")
-    bad = ~((0 <= b[:,0]) & (b[:,0] < b[:,2]) & (b[:,2] <= w) & (0 <= b[:,1]) & (b[:,1] < b[:,3]) & (b[:,3] <= h))
-    if bad.any(): fail(f"box {np.flatnonzero(bad)[0]} {b[bad][0].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture")
+    if r.boxes is not None: _check_boxes(np.asarray(r.boxes), len(f), r.size, fail)
     for name in ("classes","confidences"):
         v = getattr(r, name)
         if v is not None and len(v) != len(f): fail(f"{len(v)} {name} for {len(f)} regions")
     if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer): fail("classes are not whole numbers; give indices into class_names")
     if r.confidences is not None and not np.isfinite(np.asarray(r.confidences, dtype=float)).all(): fail("NaN or infinite confidences")
+
+def _check_boxes(b, n, size, fail):
+    if size is None: fail("boxes without the size of their picture")
+    if b.shape != (n,4): fail(f"boxes have the shape {b.shape}, not ({n}, 4)")
+    w,h = size
+    if not (w > 0 and h > 0): fail(f"size {w} x {h} is not a picture's")
+    bad = ~((0 <= b[:,0]) & (b[:,0] < b[:,2]) & (b[:,2] <= w) & (0 <= b[:,1]) & (b[:,1] < b[:,3]) & (b[:,3] <= h))
+    if bad.any(): fail(f"box {np.flatnonzero(bad)[0]} {b[bad][0].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture")
 
 # %% ../nbs/02_features.ipynb #2ecd17dc
 FORMAT = 1
@@ -65,10 +74,13 @@ class FeatureWriter:
         dtype:str="float16", # How vectors are kept: `float16` or `float32`
         class_names=(), # Names behind the regions' classes, where there are any
         expect:int=0, # Regions that will come, to check the disk for space
+        boxes:bool=True, # False for features that came without boxes: the store says so, and nothing can be drawn in the picture
+        resume:str="", # What is being written, such as a hash of the source: given, a stopped writer's work is kept and gone on with
     ):
         if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
         self.path,self.dim,self.dtype,self.ids,self.total = Path(path),dim,np.dtype(dtype).newbyteorder("<"),{},0
-        self.about = {"format": FORMAT, "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names)}
+        self.boxes,self.resume,self.counts,self.have = boxes,resume,Counter(),None
+        self.about = {"format": FORMAT, "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
         require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
         self.files,self.sums = {},{}
 
@@ -80,16 +92,19 @@ def _put(self:FeatureWriter, part, array):
     self.files[part].write(data)
     self.sums[part].update(data)
 
-def _add(self:FeatureWriter, image_id, features, boxes, size, classes=None, confidences=None):
+def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=None, confidences=None):
     "Add the regions of one image; what a store must not hold is refused, and nothing of it is written."
-    r = Regions(str(image_id), np.asarray(features), np.asarray(boxes, dtype=np.float32), tuple(size), classes, confidences)
+    if self.resume and len(self.ids) - self.safe >= 256: self._keep()
+    r = Regions(str(image_id), np.asarray(features), None if boxes is None else np.asarray(boxes, dtype=np.float32), None if size is None else tuple(size), classes, confidences)
     if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
+    if (boxes is None) == self.boxes: raise ValueError(f"image {r.image_id}: {'no boxes' if self.boxes else 'boxes, in a store without'}; boxes are for all images or, with boxes=False, for none")
     check_regions(r, self.dim)
-    if not np.isfinite(r.features.astype(self.dtype)).all(): raise ValueError(f"image {r.image_id}: features do not fit into {self.dtype.name}; keep float32")
+    with np.errstate(over="ignore"): fits = np.isfinite(r.features.astype(self.dtype)).all()
+    if not fits: raise ValueError(f"image {r.image_id}: features do not fit into {self.dtype.name}; keep float32")
     have = {"classes": classes is not None, "confidences": confidences is not None}
-    if self.ids and have != self.have: raise ValueError(f"image {r.image_id}: classes and confidences are for all images or for none")
+    if self.have not in (None,have): raise ValueError(f"image {r.image_id}: classes and confidences are for all images or for none")
     self.have = have
-    parts = {"values": r.features, "boxes": r.boxes, "sizes": [r.size], "offsets": [self.total + len(r)]} | {k: getattr(r, k) for k,v in have.items() if v}
+    parts = {"values": r.features, "offsets": [self.total + len(r)]} | ({"boxes": r.boxes, "sizes": [r.size]} if self.boxes else {}) | {k: getattr(r, k) for k,v in have.items() if v}
     parts = {k: np.ascontiguousarray(v, dtype=_PARTS[k][0] or self.dtype) for k,v in parts.items()} # all of it fits, or none is written
     for k,v in parts.items(): self._put(k, v)
     self.total += len(r)
@@ -101,25 +116,32 @@ FeatureWriter._put,FeatureWriter.add = _put,_add
 def _digest(manifest): return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode("utf8")).hexdigest()
 
 def _enter(self:FeatureWriter):
-    self._atomic = ExitStack()
-    self.tmp = self._atomic.enter_context(atomic(self.path))
-    self.tmp.mkdir()
-    self._put("offsets", np.zeros(1, "<i8"))
+    with ExitStack() as stack:
+        self.tmp = stack.enter_context((_kept if self.resume else atomic)(self.path))
+        self.tmp.mkdir(exist_ok=True)
+        if self.resume: _alone(self.tmp, stack)
+        if not (self.resume and self._go_on()):
+            self._put("offsets", np.zeros(1, "<i8"))
+            if self.resume: (self.tmp/"journal").write_text(json.dumps({"source": self.resume} | self.about) + "\n")
+        self._atomic = stack.pop_all()
     return self
 
 def _exit(self:FeatureWriter, kind, error, trace):
     with self._atomic:
+        if self.resume: self._keep()
         for f in self.files.values():
             f.flush(); os.fsync(f.fileno()); f.close()
+        if not self.ids and self.resume: shutil.rmtree(self.tmp)
         if error is not None: raise error
         if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
+        (self.tmp/"journal").unlink(missing_ok=True)
         sums = {k: v.hexdigest() for k,v in self.sums.items()}
-        manifest = self.about | {"count": len(self.ids), "regions": self.total, "image_ids": list(self.ids), "sha256": sums}
+        manifest = self.about | {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts), "image_ids": list(self.ids), "sha256": sums}
         write_json(self.tmp/"manifest.json", manifest | {"self": _digest(manifest)})
 
 FeatureWriter.__enter__,FeatureWriter.__exit__ = _enter,_exit
 
-# %% ../nbs/02_features.ipynb #0c51d237
+# %% ../nbs/02_features.ipynb #ab195d65
 class Features:
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
     def __init__(self,
@@ -133,13 +155,13 @@ class Features:
         self.dim,self.extractor,self.image_ids,self.class_names = m["dim"],m["extractor"],m["image_ids"],m["class_names"]
         self._map()
     def __len__(self): return len(self.image_ids)
-    def __repr__(self): return f"Features({len(self):,} images, {len(self.values):,} regions of {self.dim}, {self.values.dtype}, by {self.extractor})"
+    def __repr__(self): return f"Features({len(self):,} images, {len(self.values):,} regions of {self.dim}, {self.values.dtype}, by {self.extractor}{'' if self.boxes is not None else ', without boxes'})"
     def __getstate__(self): return self.path
     def __setstate__(self, path): self.__init__(path)
     @cached_property
     def index(self): return {k: i for i,k in enumerate(self.image_ids)}
 
-# %% ../nbs/02_features.ipynb #6a297d7a
+# %% ../nbs/02_features.ipynb #3b5b36c6
 def _shape(m, part):
     kind,rest = _PARTS[part]
     n = m["count"]+1 if part == "offsets" else m["count"] if part == "sizes" else m["regions"]
@@ -161,12 +183,12 @@ def _getitem(self:Features, i):
         i = self.index[i]
     i = range(len(self))[i]
     a,b = self.offsets[i:i+2]
-    more = [None if v is None else np.array(v[a:b]) for v in (self.classes,self.confidences)]
-    return Regions(self.image_ids[i], self.values[a:b], np.array(self.boxes[a:b]), tuple(self.sizes[i].tolist()), *more, self.extractor)
+    boxes,*more = [None if v is None else np.array(v[a:b]) for v in (self.boxes,self.classes,self.confidences)]
+    return Regions(self.image_ids[i], self.values[a:b], boxes, None if self.sizes is None else tuple(self.sizes[i].tolist()), *more, self.extractor)
 
 Features._map,Features.__getitem__ = _map,_getitem
 
-# %% ../nbs/02_features.ipynb #56e6284f
+# %% ../nbs/02_features.ipynb #0d693447
 def _verify(self:Features):
     "Compare every part with its checksum; a broken one is named. Reads the whole store."
     broken = []
@@ -178,7 +200,67 @@ def _verify(self:Features):
 
 Features.verify = _verify
 
-# %% ../nbs/02_features.ipynb #a5ff2956
+# %% ../nbs/02_features.ipynb #e6ea0b08
+@contextmanager
+def _kept(path):
+    "Like `atomic`, but what was written stays when the block does not end well."
+    if path.is_dir(): raise FileExistsError(f"{path} is already there; remove it or choose another name")
+    yield path.with_name(f".{path.name}.unfinished")
+    os.replace(path.with_name(f".{path.name}.unfinished"), path)
+
+def _alone(folder, stack):
+    "Refuse a folder that another process writes, until the stack is left."
+    if fcntl is None: return
+    stack.callback(os.close, held := os.open(folder, os.O_RDONLY))
+    try: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError: raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it") from None
+
+def _keep(self:FeatureWriter):
+    "Bring all parts to the disk, then say in the journal how far they go."
+    for f in self.files.values():
+        f.flush(); os.fsync(f.fileno())
+    with open(self.tmp/"journal", "a", encoding="utf8") as f:
+        f.write(json.dumps({"images": list(self.ids.items())[self.safe:], "counts": self.counts}) + "\n")
+        f.flush(); os.fsync(f.fileno())
+    self.safe = len(self.ids)
+
+FeatureWriter._keep,FeatureWriter.safe = _keep,0
+
+# %% ../nbs/02_features.ipynb #11b8b2b6
+def _journal(path):
+    "The lines of a journal; a last one that was cut off is removed."
+    if not path.is_file(): return []
+    *lines,cut = path.read_bytes().split(b"\n")
+    if cut: os.truncate(path, path.stat().st_size - len(cut))
+    return [json.loads(l) for l in lines]
+
+def _go_on(self:FeatureWriter):
+    "Take up what a stopped writer left; False where that is nothing."
+    head,*lines = _journal(self.tmp/"journal") or [None]
+    if head not in (None, {"source": self.resume} | self.about): raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; remove it to begin again")
+    self.ids,self.total = {k: n for l in lines for k,n in l["images"]},sum(n for l in lines for _,n in l["images"])
+    if not self.ids:
+        for f in self.tmp.iterdir(): f.unlink()
+        return False
+    self.counts,self.safe = Counter(lines[-1]["counts"]),len(self.ids)
+    for part in _PARTS:
+        if (self.tmp/f"{part}.bin").is_file(): self._cut(self.tmp/f"{part}.bin")
+    self.have = {k: k in self.files for k in ("classes","confidences")}
+    return True
+
+# %% ../nbs/02_features.ipynb #7d999851
+def _cut(self:FeatureWriter, file):
+    "Cut a part behind the last image that is whole, and take up its checksum."
+    kind,shape = _shape(self.about | {"count": len(self.ids), "regions": self.total}, file.stem)
+    size,got = kind.itemsize*int(np.prod(shape)),file.stat().st_size
+    if got < size: raise ValueError(f"{file} has {got:,} bytes and its journal says {size:,}; remove {self.tmp} to begin again")
+    self.files[file.stem] = f = open(file, "r+b")
+    f.truncate(size)
+    self.sums[file.stem] = hashlib.file_digest(f, "sha256") # reads to the end, where writing goes on
+
+FeatureWriter._go_on,FeatureWriter._cut = _go_on,_cut
+
+# %% ../nbs/02_features.ipynb #e36f3b8a
 class Collection:
     "Images with their regions, captions and, where they are at hand, pictures: `collection[i]` is one image."
     def __init__(self,
@@ -200,7 +282,7 @@ class Collection:
     @property
     def image_ids(self): return self.captions.image_ids
 
-# %% ../nbs/02_features.ipynb #38ffff8b
+# %% ../nbs/02_features.ipynb #3c540c68
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
@@ -211,7 +293,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../nbs/02_features.ipynb #e6ea0b08
+# %% ../nbs/02_features.ipynb #bffdbfd7
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -222,7 +304,7 @@ def open_picture(
         with Image.open(path) as im: return im.convert("RGB")
     except OSError as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #7d999851
+# %% ../nbs/02_features.ipynb #dedccea9
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
     return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))

@@ -196,7 +196,7 @@ def evaluate(
     images,captions = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
     sim,links = model.similarity(images.to(model.device), captions.to(model.device), progress=show).cpu(),collection.captions.links
     found = retrieval(sim, collection.captions.image_of, protocol or Protocol(collection.name), relevance, **about)
-    return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) else None, images, captions, sim)
+    return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) and collection.features.boxes is not None else None, images, captions, sim)
 
 # %% ../nbs/15_learner.ipynb #638d405a
 def ensemble(

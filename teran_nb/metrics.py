@@ -272,6 +272,7 @@ def grounding(
     "Measure which words found their things."
     got = {}
     for a,known in zip(alignments, links, strict=True):
+        if known and a.boxes is None: raise ValueError(f"image {a.image_id} has no boxes: its features came without them, so grounding cannot be measured")
         for l in known:
             words = [i for i,(start,end) in enumerate(a.spans) if start < l.end and end > l.start]
             fits = _fits(a.boxes, l, threshold)

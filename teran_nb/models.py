@@ -61,6 +61,7 @@ def region_batch(
     mask = length_mask([len(r) for r in regions])
     features,boxes = torch.zeros(*mask.shape, regions[0].features.shape[1]),torch.zeros(*mask.shape, 4)
     features[mask] = torch.from_numpy(np.concatenate([r.features for r in regions]).astype(np.float32))
+    if any(r.boxes is None for r in regions): return RegionBatch(features, torch.zeros(*mask.shape, 5), mask) # a store has boxes for all images or for none
     boxes[mask] = torch.from_numpy(np.concatenate([r.boxes for r in regions]).astype(np.float32))
     sizes = torch.tensor([r.size for r in regions], dtype=torch.float32)
     return RegionBatch(features, box_geometry(boxes, sizes[:,None].expand(*mask.shape, 2)), mask)
@@ -247,8 +248,9 @@ def _align(self:Matcher,
 def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None):
     "The `Alignment` of encoded regions and words with what they stand for; `at` says which tokens published code kept."
     t = self.tokens([caption])
-    of = t.pieces(0) if at is None else [(dict(enumerate(t.word_of[0]))).get(int(p), -1) for p in at]
-    return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling)
+    kept = [k for k,w in enumerate(t.word_of[0]) if w >= 0] if at is None else [int(p) if 0 <= p < len(t.ids[0]) else -1 for p in at]
+    of,pieces = [t.word_of[0][k] if k >= 0 else -1 for k in kept],self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
+    return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling, piece_texts=pieces)
 
 Matcher.align,Matcher.explain = _align,_explain
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'PRESETS', 'WORLDS', 'Row', 'trained_as', 'Preset', 'check', 'Data', 'load_data', 'Plan', 'plan', 'start',
-           'train', 'members', 'read_plan', 'evaluate_run', 'compare']
+           'train', 'members', 'read_plan', 'read_history', 'evaluate_run', 'compare']
 
 # %% ../nbs/16_presets.ipynb #29e0ae0d
-import dataclasses, subprocess, sys
+import dataclasses, json, subprocess, sys
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -277,7 +277,17 @@ def _main(folder, name="config.json"):
 
 if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
-# %% ../nbs/16_presets.ipynb #9b9e3d8f
+# %% ../nbs/16_presets.ipynb #c19273e2
+def read_history(
+    folder, # A run's folder
+) -> History: # Of its epochs
+    "What a run measured after each epoch."
+    path = project_path(folder)/"log.jsonl"
+    if not path.is_file(): raise FileNotFoundError(f"no log.jsonl in {path.parent}; name the folder of a run (of an ensemble, of one of its members)")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines() if line.strip()]
+    return History(list({r["epoch"]: r for r in rows}.values()), read_plan(path.parent).train.select) # a resumed epoch is there twice; the last counts
+
+# %% ../nbs/16_presets.ipynb #6aa68634
 def evaluate_run(
     runs, # A run's folder, a model's, or an original checkpoint; or several, whose similarities are averaged
     collection:Collection, # What to evaluate on
@@ -313,7 +323,7 @@ def _about(place):
     env = read_json(run/"environment.json")
     return {"model": read_json(run/"config.json")["about"]["model"], "seed": env["seed"], "commit": env["commit"]}
 
-# %% ../nbs/16_presets.ipynb #a852841f
+# %% ../nbs/16_presets.ipynb #d7f66300
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
@@ -325,7 +335,7 @@ def compare(
     found = {(m,s): _outcome(data, m, s, project_path(output), kwargs) for s in seeds for m in models}
     return Results({m: tuple(found[m,s] for s in seeds) for m in models})
 
-# %% ../nbs/16_presets.ipynb #a63cefe8
+# %% ../nbs/16_presets.ipynb #48f809f8
 def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]

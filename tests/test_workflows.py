@@ -52,12 +52,15 @@ def test_same_command_same_metrics(trained, tmp_path):
 def test_evaluate_repeats_the_numbers(trained, tmp_path):
     papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"))
     assert numbers(tmp_path / "ev")["metrics"] == pytest.approx(numbers(trained)["metrics"])
+    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word"}
+    assert {p.stem for p in (tmp_path / "ev").glob("*.png")} == names
 
 
 def test_compare_fills_its_table(tmp_path):
     papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
     lines = json.loads((tmp_path / "c" / "table.json").read_text())["lines"]
     assert {k: len(v) for k, v in lines.items()} == {"teran-mrsw": 2, "tern": 2}
+    assert {p.stem for p in (tmp_path / "c").glob("*.png")} == {"curves", "grounding", "heatmaps"}
 
 
 def test_ablations_fill_every_row(tmp_path):
