@@ -212,6 +212,7 @@ _WIDGETS = """<style>
 .STILL{display:none!important}
 </style>"""
 
+# %% ../nbs/22_explore.ipynb #119957f8
 class _Grid:
     "A fixed number of results that are filled again and again."
     def __init__(self, n, click):
@@ -231,7 +232,7 @@ class _Grid:
             text.value,over.description,over.tooltip = c[0],c[1],c[1]
         for i,(box,_,_) in enumerate(self.pairs): box.layout.display = None if i < len(cards) else "none"
 
-# %% ../nbs/22_explore.ipynb #119957f8
+# %% ../nbs/22_explore.ipynb #a7078538
 def _row(*widgets, **layout): return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible", **layout))
 
 def _html(width="100%"):
@@ -254,6 +255,7 @@ def _choices(f):
         split=W.Dropdown(options=f.splits, value=f.split, description="Split", style=wide, layout=W.Layout(flex="0 1 140px", width="auto", min_width="120px")),
         least=W.FloatSlider(0, min=0, max=1, step=.05, continuous_update=False, description="Cosine at least", readout_format=".2f", style={"description_width": "100px"}, layout=W.Layout(width="300px")))
 
+# %% ../nbs/22_explore.ipynb #de42f54e
 def _results():
     "The widgets that show what was found."
     return SimpleNamespace(
@@ -265,7 +267,7 @@ def _results():
         queries=W.Select(options=[], rows=7, description="", layout=W.Layout(width="100%")), counted=_html(), seen=_html(), view=_html(), shut=W.Button(description="‹ Back to the results", layout=W.Layout(width="170px")),
         export=W.Button(description="Save this page as HTML", layout=W.Layout(width="190px")), saved=_html("auto"))
 
-# %% ../nbs/22_explore.ipynb #de42f54e
+# %% ../nbs/22_explore.ipynb #18da731d
 class Explorer:
     "A search page in a notebook: type, click, hover; `finder` holds its state."
     def __init__(self,
@@ -288,7 +290,7 @@ class Explorer:
         self._listen()
         self.refresh()
 
-# %% ../nbs/22_explore.ipynb #b145d20b
+# %% ../nbs/22_explore.ipynb #552be38b
 def _lay_out(self:Explorer):
     "Put the widgets together."
     a,f = self.ask,self.found
@@ -308,7 +310,7 @@ def _lay_out(self:Explorer):
 Explorer._lay_out = _lay_out
 Explorer._still_class = property(lambda self: f"teran-still-{id(self):x}")
 
-# %% ../nbs/22_explore.ipynb #18da731d
+# %% ../nbs/22_explore.ipynb #cbdf5bcd
 def _listen(self:Explorer):
     "Hand on what a reader does."
     a,f,x = self.ask,self.found,self.finder
@@ -328,6 +330,7 @@ def _listen(self:Explorer):
     on(f.queries, self._pick)
     press(f.shut, self.close); press(f.export, self._export)
 
+# %% ../nbs/22_explore.ipynb #cff75a30
 def _do(self:Explorer, what):
     "Do what was asked; whatever goes wrong is said on the page, since an error of a widget would vanish into a log."
     self.found.status.value = '<p class="quiet" role="status">working …</p>'
@@ -340,7 +343,7 @@ def _do(self:Explorer, what):
 
 Explorer._listen,Explorer.do = _listen,_do
 
-# %% ../nbs/22_explore.ipynb #552be38b
+# %% ../nbs/22_explore.ipynb #8c0fabe5
 def _upload(self:Explorer, files):
     if files: self.finder.show(own_picture(io.BytesIO(files[0]["content"]), self.finder.describe, files[0]["name"]))
 
@@ -370,7 +373,7 @@ def _list(self:Explorer, most=200):
 
 Explorer._upload,Explorer._models,Explorer._filter,Explorer._turn,Explorer._pick,Explorer._list = _upload,_models,_filter,_turn,_pick,_list
 
-# %% ../nbs/22_explore.ipynb #cff75a30
+# %% ../nbs/22_explore.ipynb #fc5a7120
 def _click(self:Explorer, item):
     "What a click on a result does."
     if self.finder.answers: self.open(item)
@@ -394,7 +397,7 @@ def _key(self:Explorer):
 
 Explorer.click,Explorer.open,Explorer.close,Explorer._key = _click,_open,_close,_key
 
-# %% ../nbs/22_explore.ipynb #8c0fabe5
+# %% ../nbs/22_explore.ipynb #db0a04a5
 def _refresh(self:Explorer):
     "Show the finder as it is now."
     if self.opened and self.opened[0] != self._key(): self.close()
@@ -414,6 +417,7 @@ def _refresh(self:Explorer):
     f.status.value = f'<p class="quiet" role="status">answered in {1000*x.seconds:.0f} ms</p>' if x.answers else ""
     if self._still: self._still.update(HTML(self.still()))
 
+# %% ../nbs/22_explore.ipynb #ad88ee98
 def _mirrored(self:Explorer):
     "Widgets that choose say what the finder does, and nobody listens."
     self._mirrors = True
@@ -436,7 +440,7 @@ def _mirror(self:Explorer):
 
 Explorer.refresh,Explorer._mirrored,Explorer._mirror = _refresh,_mirrored,_mirror
 
-# %% ../nbs/22_explore.ipynb #39fa8606
+# %% ../nbs/22_explore.ipynb #bf9da457
 def _show_words(self:Explorer, spans):
     "The query's words, each of which can be chosen."
     x,old = self.finder,self.found.words.children
@@ -454,7 +458,7 @@ def _show_words(self:Explorer, spans):
 
 Explorer._show_words = _show_words
 
-# %% ../nbs/22_explore.ipynb #db0a04a5
+# %% ../nbs/22_explore.ipynb #f29815a6
 def _explorer_still(self:Explorer):
     "What is on the screen, as HTML."
     return f'<div class="{self._still_class}">{still(self.finder, self.thumbs, self.found.who.value, self.opened and self.opened[1])}</div>'

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from .alignment import POOLINGS
 from .core import one_of, pick_device, project_path
-from .features import Collection, CollectionImage
+from .features import CollectionImage
+from .galleries import best_regions
 from .metrics import ranking, ranks
 from .models import Encoded, Matcher
 from .originals import load_original
 from .reference import REFERENCE_POOLINGS, Slots
-from .text import STOP_WORDS
-from .view import AlignmentView, view
+from .view import view
 
 # %% ../nbs/21_finder.ipynb #8c5758ad
 def open_models(
@@ -54,6 +54,7 @@ class Answer:
     query:Encoded # The encoded sentence or picture
     notes:tuple # Sentences that a reader should know
 
+# %% ../nbs/21_finder.ipynb #051e5c83
 @dataclass(frozen=True)
 class Hit:
     "One candidate in an answer."
@@ -71,13 +72,14 @@ class Seen:
     cosine:float # How well it fits, in [-1,1]
     box:tuple # Its corners, as shares of width and height
 
+# %% ../nbs/21_finder.ipynb #b0a055b1
 def _answer(sims, before, query, notes):
     order = ranking(sims[None])[0]
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order))
     return Answer(sims, order, rank, before, query, tuple(notes))
 
-# %% ../nbs/21_finder.ipynb #655ce33a
+# %% ../nbs/21_finder.ipynb #ae0323cd
 @dataclass(frozen=True, repr=False)
 class OwnPicture(CollectionImage):
     "An uploaded picture with its regions."
@@ -95,7 +97,7 @@ def own_picture(
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e: raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
     return OwnPicture(describe(picture), [], Path(name), picture)
 
-# %% ../nbs/21_finder.ipynb #731f4cf4
+# %% ../nbs/21_finder.ipynb #6b04dfb4
 class Finder:
     "A query, what it finds in a collection, and where its true match stands."
     def __init__(self,
@@ -123,7 +125,7 @@ class Finder:
     @property
     def candidates(self): return self.collection.captions.texts if self.way == "i2t" and self.answers else self.collection.image_ids
 
-# %% ../nbs/21_finder.ipynb #86384b79
+# %% ../nbs/21_finder.ipynb #eb406ee2
 def _clear(self:Finder):
     "Ask nothing."
     self.way,self.query,self.picture,self.true,self.answers = "t2i","",None,frozenset(),{}
@@ -142,7 +144,7 @@ def _bare(text): return " ".join(text.casefold().split()).rstrip(" .!?")
 
 Finder._clear,Finder._use = _clear,_use
 
-# %% ../nbs/21_finder.ipynb #6b04dfb4
+# %% ../nbs/21_finder.ipynb #b2c93c53
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
     held,c = getattr(self, what),self.collection
@@ -155,7 +157,7 @@ def _encoded(self:Finder, name, what):
 
 Finder._encoded = _encoded
 
-# %% ../nbs/21_finder.ipynb #6e93eb90
+# %% ../nbs/21_finder.ipynb #1e739205
 def one_word_apart(
     a:str, # A sentence
     b:str, # Another one
@@ -165,7 +167,7 @@ def one_word_apart(
     changes = [o for o in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes() if o[0] != "equal"]
     return bool(x and y) and len(changes) == 1 and max(changes[0][2]-changes[0][1], changes[0][4]-changes[0][3]) == 1
 
-# %% ../nbs/21_finder.ipynb #1e739205
+# %% ../nbs/21_finder.ipynb #cde41e05
 def _ask(self:Finder, query:str):
     "Search pictures by a sentence; an empty one asks nothing."
     query = " ".join(query.split())
@@ -187,6 +189,7 @@ def _run(self:Finder, before=None):
     self.seconds = time.perf_counter() - start
     return self
 
+# %% ../nbs/21_finder.ipynb #4fcaeb0a
 def _how(self:Finder, name):
     "Head and pooling by which a model is asked to rank."
     if not self.pooling: return {}
@@ -198,7 +201,7 @@ def _poolings(self:Finder, name):
 
 Finder.ask,Finder._run,Finder._how,Finder.poolings = _ask,_run,_how,_poolings
 
-# %% ../nbs/21_finder.ipynb #4f607162
+# %% ../nbs/21_finder.ipynb #7ad886b6
 def _quiet(f, *args):
     "Call without the warnings that become notes here."
     with warnings.catch_warnings():
@@ -223,7 +226,7 @@ def _one(self:Finder, name, i):
 
 Finder._sentence,Finder._image,Finder._one = _sentence,_image,_one
 
-# %% ../nbs/21_finder.ipynb #4fcaeb0a
+# %% ../nbs/21_finder.ipynb #2a005ce1
 def _about_words(self:Finder, name):
     "What the model cannot read of the query."
     m = self.models[name]
@@ -242,7 +245,7 @@ def _about_head(self:Finder, name):
 
 Finder._about_words,Finder._about_head = _about_words,_about_head
 
-# %% ../nbs/21_finder.ipynb #5b0bcf41
+# %% ../nbs/21_finder.ipynb #64ecc9dd
 def _hits(self:Finder, name:str=""):
     "The page's results by a model, as `Hit`s."
     name = name or self.first
@@ -266,7 +269,7 @@ def _pages(self:Finder):
 
 Finder.hits,Finder.hit,Finder.best_true,Finder.pages = _hits,_hit,_best_true,_pages
 
-# %% ../nbs/21_finder.ipynb #94ecbb5e
+# %% ../nbs/21_finder.ipynb #55f34299
 def _vectors(self:Finder, name, word):
     "Vectors of a word of the query (an index into `words`), or of all of them for None, `(pieces, dim)`."
     q,t = self.answers[name].query,_quiet(self.models[name].tokens, [self.query])
@@ -282,7 +285,7 @@ def _words(self:Finder):
 
 Finder._vectors,Finder.words = _vectors,_words
 
-# %% ../nbs/21_finder.ipynb #64ecc9dd
+# %% ../nbs/21_finder.ipynb #13c1952f
 def _cosines(self:Finder, name):
     "How well every candidate answers the chosen word, or the words on average, `(candidates,)`."
     q = self.answers[name].query.parts[0]
@@ -302,7 +305,7 @@ def _kept(self:Finder, name):
 
 Finder._cosines,Finder.kept = _cosines,_kept
 
-# %% ../nbs/21_finder.ipynb #60d79563
+# %% ../nbs/21_finder.ipynb #c44841ef
 def _edit(self:Finder, word:int, text:str=""):
     "Replace a word of the query (an index into `words`); an empty text takes it away."
     start,end = self.words()[word]
@@ -312,7 +315,7 @@ def _edit(self:Finder, word:int, text:str=""):
 
 Finder.edit = _edit
 
-# %% ../nbs/21_finder.ipynb #f95a2775
+# %% ../nbs/21_finder.ipynb #c886e70f
 def _show(self:Finder, picture):
     "Search captions by a picture of the split (an index) or an `OwnPicture`; None asks nothing."
     self._clear()
@@ -323,7 +326,7 @@ def _show(self:Finder, picture):
 Finder.show = _show
 Finder.image = property(lambda self: self.picture if isinstance(self.picture, OwnPicture) else None if self.picture is None else self.collection[int(self.picture)])
 
-# %% ../nbs/21_finder.ipynb #c886e70f
+# %% ../nbs/21_finder.ipynb #9402b8e8
 def _choose(self:Finder, shown=None, pooling=None, split=None):
     "Ask the same again, of other models (their names), with another pooling ('' is each model's own) or in another split."
     shown,pooling = list(shown or self.shown),self.pooling if pooling is None else pooling
@@ -339,7 +342,7 @@ def _choose(self:Finder, shown=None, pooling=None, split=None):
 
 Finder.choose = _choose
 
-# %% ../nbs/21_finder.ipynb #9402b8e8
+# %% ../nbs/21_finder.ipynb #48d758f8
 ONLY = ("all","failures","successes","differences")
 
 def _rank_of(self:Finder, name):
@@ -362,16 +365,14 @@ def _queries(self:Finder, only:str="failures", holds:str=""):
 
 Finder.rank_of,Finder.queries = _rank_of,_queries
 
-# %% ../nbs/21_finder.ipynb #48d758f8
+# %% ../nbs/21_finder.ipynb #9f8b81f4
 def _who_else(self:Finder, word:int, n:int=12, name:str=""):
     "The pictures whose best region answers a word of the query most, as `Seen`."
     name = name or self.first
-    pieces,parts = self._vectors(name, word),self._encoded(name, "images").parts
+    pieces = self._vectors(name, word)
     if not len(pieces): return []
-    x = (parts.values @ pieces.T.mean(1)).float()
-    best = torch.segment_reduce(x, "max", offsets=parts.offsets)
-    first = ranking(best[None], min(n, len(parts)))[0].tolist()
-    return [self._seen(i, int(x[parts.offsets[i]:parts.offsets[i+1]].argmax()), float(best[i])) for i in first if best[i] >= max(self.least, -1)]
+    found = best_regions(pieces.mean(0), self._encoded(name, "images"), n)
+    return [self._seen(*o) for o in zip(found.images, found.regions, found.cosines) if self.least <= 0 or o[2] >= self.least]
 
 def _seen(self:Finder, i, region, cosine):
     r = self.collection.features[self.collection.image_ids[i]]
@@ -385,7 +386,7 @@ def _spot(self:Finder, name, item):
 
 Finder.who_else,Finder._seen,Finder.spot = _who_else,_seen,_spot
 
-# %% ../nbs/21_finder.ipynb #9f8b81f4
+# %% ../nbs/21_finder.ipynb #d2f40f40
 def _open(self:Finder, item:int):
     "The query with one of its results, word by word."
     models = {n: self.models[n] for n in self.shown}
