@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 try: import fcntl
 except ImportError: fcntl = None # Windows, where two writers are not told apart
@@ -301,7 +301,7 @@ def open_picture(
     "The picture of an image; one that is missing or broken is named."
     if path is None: raise FileNotFoundError(f"the picture of image {image_id} is not here: the collection has no pictures folder with it")
     try:
-        with Image.open(path) as im: return im.convert("RGB")
+        with Image.open(path) as im: return ImageOps.exif_transpose(im).convert("RGB") # boxes are those of the upright picture
     except OSError as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
 # %% ../nbs/02_features.ipynb #dedccea9
