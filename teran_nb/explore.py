@@ -155,14 +155,12 @@ def _title(finder, name):
 def _asked(finder, thumbs):
     "The query."
     if finder.way == "t2i": return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>' if finder.query else '<p class="head">Nothing asked yet</p><p>Type a sentence, or click a picture to ask by it.</p>'
-    if finder.picture is None: return f'<p class="head">Choose a picture</p><p>Click one{", or upload your own" if finder.describe else ""}.</p>{"" if finder.describe else _NO_OWN}'
+    if finder.picture is None: return '<p class="head">Choose a picture</p><p>Click one, or upload your own.</p>'
     image = finder.image
     name = image.path.name if isinstance(image.path, Path) and finder.picture is image else image.regions.image_id
     t = thumbs(image.path, name) if finder.picture is not image else thumbs.shrink(image.picture())
     picture = f'<img src="{t.uri}" alt="{_attribute(name)}">' if t.uri else f'<div class="gone">{html.escape(t.lost)}</div>'
     return f'<div class="asked">{picture}<p>{html.escape(name)}</p></div>'
-
-_NO_OWN = '<p class="quiet">Pictures of your own cannot be asked here: the extractor that made this collection\'s regions is not at hand.</p>'
 
 def _who(finder, thumbs):
     "The regions of the collection that answer the chosen word."
@@ -276,7 +274,7 @@ class Explorer:
         split:str="", # Which images; `test` where there is such a split
         query:str="", # What is asked first; a sentence of the split when empty
         pooling:str="", # How alignments are pooled; each model's own when empty
-        describe=None, # Makes `Regions` from a PIL picture, for pictures of one's own
+        describe=None, # Makes `Regions` from a PIL picture of one's own; like the collection's by default
         output="runs/explorer", # Folder for pages that are saved
         per_page:int=12, # Results on a page
     ):
@@ -430,7 +428,7 @@ def _mirror(self:Explorer):
     a.way.value,a.split.value,a.pooling.value,a.least.value = x.way,x.split,x.pooling,x.least
     if x.way == "t2i": a.text.value = x.query
     sentence = x.way == "t2i"
-    for w,here in ((a.text,sentence),(a.go,sentence),(a.other,not sentence and x.picture is not None),(a.upload,not sentence and x.describe is not None),(f.words,sentence),(self.edit,sentence and x.word is not None)):
+    for w,here in ((a.text,sentence),(a.go,sentence),(a.other,not sentence and x.picture is not None),(a.upload,not sentence),(f.words,sentence),(self.edit,sentence and x.word is not None)):
         w.layout.display = None if here else "none"
     spans = tuple(x.words()) if sentence else ()
     if (x.query,spans,x.word) != self._chips: self._chips = self._show_words(spans)

@@ -14,6 +14,8 @@ import nbformat
 import pytest
 from conftest import ROOT, papermill
 
+from teran_nb.drawing import compose
+
 SENTENCE = "a red kite above the small house"
 
 
@@ -106,6 +108,14 @@ def test_type_click_hover(lab, browser, screens):
     root.get_by_text("Picture → sentences").click()
     root.get_by_role("button", name="Ask by picture").nth(3).click()
     root.locator("figure.row[data-true=true]").nth(1).wait_for(timeout=30_000)
+    compose(3).picture().save(folder / "own.png")
+    root.get_by_role("button", name="Another picture").click()
+    with page.expect_file_chooser() as chooser:
+        root.get_by_role("button", name="Upload a picture").click()
+    chooser.value.set_files(folder / "own.png")
+    root.get_by_text("own.png").wait_for(timeout=30_000)
+    root.locator("figure.row[data-rank='0']:visible").nth(1).wait_for()
+    page.screenshot(path=screens / "explore-1280-own.png")
     page.keyboard.press("Control+b")
     page.set_viewport_size({"width": 390, "height": 1300})
     page.screenshot(path=screens / "explore-390.png")
