@@ -1,5 +1,6 @@
 """What the tests share: a way to run workflows as a user does."""
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 PAPERMILL = [sys.executable, "-m", "papermill", "--no-progress-bar"]
 
 
@@ -31,3 +33,28 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     papermill("train", folder / "out.ipynb", output=str(folder / "runs"), name="tiny")
     return folder / "runs" / "tiny"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    "Headless Chromium, or a skip that says how to get it."
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("Playwright is missing: pip install playwright")
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("Chromium is missing: apt-get update && apt-get install -y chromium")
+    with sync_playwright() as p:
+        launched = p.chromium.launch(executable_path=chromium, args=ARGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def screens(request):
+    "The folder of the screenshots, named in the log."
+    folder = ROOT / "runs" / "screenshots"
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+    request.config.pluginmanager.get_plugin("terminalreporter").write_line(f"\nscreenshots: {folder}")

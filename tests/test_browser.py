@@ -4,7 +4,6 @@ Screenshots are kept in runs/screenshots, which is named at the end of the log.
 """
 import html
 import re
-import shutil
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -12,39 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
 
 from teran_nb.alignment import Alignment
 from teran_nb.drawing import compose
 from teran_nb.view import AlignmentView
 
 HOSTILE = "</script><img src=x onerror=document.title='broken'> a <b>kite</b> & \u2028 ${1}"
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    "Headless Chromium, or a skip that says how to get it."
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.skip("Playwright is missing: pip install playwright")
-    chromium = shutil.which("chromium")
-    if not chromium:
-        pytest.skip("Chromium is missing: apt-get update && apt-get install -y chromium")
-    with sync_playwright() as p:
-        launched = p.chromium.launch(executable_path=chromium, args=ARGS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture(scope="session")
-def screens(request):
-    "The folder of the screenshots, named in the log."
-    folder = ROOT / "runs" / "screenshots"
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder
-    request.config.pluginmanager.get_plugin("terminalreporter").write_line(f"\nscreenshots: {folder}")
 
 
 @pytest.fixture
