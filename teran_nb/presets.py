@@ -330,7 +330,7 @@ def evaluate_run(
     test = (MODELS[row].test if row in MODELS else {}) | ({"pooling": pooling, "score": "alignment"} if pooling else {})
     models = [load_original(p, _folder_or_name(text), pick_device(device)) if p.is_file() else Matcher.load(p, pick_device(device)) for p in places]
     for m in models: m.config = override(m.config, test)
-    c,said = models[0].config,{k: v[0] if len(v) == 1 else ", ".join(map(str, v)) for k in ("changed","seed","commit") if (v := list(dict.fromkeys(a[k] for a in known)))}
+    c,said = models[0].config,{k: v[0] if len(v) == 1 else " + ".join(map(str, v)) for k in ("changed","seed","commit") if (v := list(dict.fromkeys(a[k] for a in known)))}
     said = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     found = [evaluate(m, collection, protocol, relevance, gains, i2t_queries, **said) for m in models]
@@ -387,7 +387,12 @@ def _outcome(data, model, seed, output, kwargs):
         result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"))[1]
         write_json(path, {"of": want, "metrics": result.metrics, "about": result.about})
     got = read_json(path)
-    return Retrieval(got["metrics"], got["about"] | {"epochs": plans[0].train.epochs, "run": str(runs[0])})
+    return Retrieval(got["metrics"], got["about"] | {"epochs": plans[0].train.epochs, "run": _near(runs[0])})
+
+def _near(folder):
+    "A folder as the project's workflows name it."
+    root = project_path(".").resolve()
+    return str(folder.resolve().relative_to(root)) if folder.resolve().is_relative_to(root) else str(folder)
 
 def _done(p, data, folder):
     "The folder of a finished run."

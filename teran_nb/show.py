@@ -148,7 +148,7 @@ def show_rows(
     known = [(i,p.metrics[metric]) for i,k in enumerate(lines) if k in PUBLISHED and (p := published(k, protocol)) and metric in p.metrics]
     if known: ax.plot([100*v for _,v in known], [i for i,_ in known], "D", color=COLOURS[1], markersize=4, label=f"published, {protocol}")
     name = metric_name(metric)
-    ax.set(yticks=list(at), yticklabels=map(short, lines), xlim=(0,100), xlabel="%")
+    ax.set(yticks=list(at), yticklabels=[short(k, 32) for k in lines], xlim=(0,100), xlabel="%")
     ax.set_title(f"{name[0].upper()}{name[1:]}", pad=22)
     ax.invert_yaxis()
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
