@@ -131,6 +131,7 @@ def test_type_click_hover(lab, browser, screens):
     page.screenshot(path=screens / "explore-1280-own.png")
     page.keyboard.press("Control+b")
     page.set_viewport_size({"width": 390, "height": 1300})
+    root.evaluate("e => e.scrollIntoView()")
     page.screenshot(path=screens / "explore-390.png")
     assert not errors and not requests, (errors, requests)
     page.context.close()
