@@ -246,7 +246,7 @@ def _choices(f):
         text=W.Text(placeholder="Type a sentence and press Enter", description="Search", continuous_update=False, style=wide, layout=W.Layout(flex="1 1 260px", width="auto", min_width="220px")),
         go=W.Button(description="Search", button_style="primary", layout=W.Layout(width="90px")),
         other=W.Button(description="Another picture", layout=W.Layout(width="130px")),
-        upload=W.FileUpload(accept="image/*", multiple=False, description="Upload a picture", layout=W.Layout(width="160px")),
+        upload=W.FileUpload(accept="image/*", multiple=False, description="Upload a picture", layout=W.Layout(width="190px")),
         model=W.Dropdown(options=list(f.models), value=f.first, description="Model", style=wide, layout=W.Layout(flex="1 1 200px", width="auto", max_width="320px")),
         beside=W.Dropdown(options=[("—",""),*((n,n) for n in f.models)], value=f.shown[-1] if len(f.shown) > 1 else "", description="Beside", style=wide, layout=W.Layout(flex="1 1 200px", width="auto", max_width="320px")),
         pooling=W.Dropdown(options=[("each model's own",""),*((p,p) for p in f.poolings(f.first))], value="", description="Pooling", style=wide, layout=W.Layout(flex="1 1 170px", width="auto", max_width="240px")),
