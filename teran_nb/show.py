@@ -144,7 +144,7 @@ def show_rows(
     lines = {k: v for k,v in lines.items() if v}
     ax = _axis(ax, (6, 1.2+.3*len(lines)))
     at = range(len(lines))
-    ax.barh(at, [100*np.mean(v) for v in lines.values()], xerr=[100*np.std(v) for v in lines.values()], color=COLOURS[5], height=.6, capsize=2, label="ours")
+    ax.barh(at, [100*np.mean(v) for v in lines.values()], xerr=[100*np.std(v, ddof=1) if len(v) > 1 else 0 for v in lines.values()], color=COLOURS[5], height=.6, capsize=2, label="ours")
     known = [(i,p.metrics[metric]) for i,k in enumerate(lines) if k in PUBLISHED and (p := published(k, protocol)) and metric in p.metrics]
     if known: ax.plot([100*v for _,v in known], [i for i,_ in known], "D", color=COLOURS[1], markersize=4, label=f"published, {protocol}")
     name = metric_name(metric)
