@@ -188,13 +188,14 @@ def word_vector(
 ) -> Tensor: # Mean of its pieces' unit vectors, `(dim,)`
     "A word's vector in its sentence."
     caption = caption or str(word)
-    t = model.text.tokenize([caption])
-    words,of = t.words(0),t.pieces(0)
+    t,parts = model.tokens([caption]),model.encode_captions([caption]).parts
+    words,of = t.words(0),model.places(t, getattr(parts, "at", [None])[0])[1]
     if not words: raise ValueError(f"caption {caption!r} has no words")
     same = [j for j,w in enumerate(words) if isinstance(word, str) and w.casefold() == word.casefold()]
     if isinstance(word, str) and not same: raise ValueError(f"{word!r} is not a word of {caption!r}; its words are {', '.join(words)}")
     j = same[0] if same else range(len(words))[word]
-    return model.encode_captions([caption]).parts[0][torch.tensor(of) == j].mean(0)
+    if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
+    return parts[0][torch.tensor(of) == j].mean(0)
 
 # %% ../nbs/19_galleries.ipynb #61a5655e
 @dataclass(frozen=True, repr=False)

@@ -248,11 +248,17 @@ def _align(self:Matcher,
 def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None):
     "The `Alignment` of encoded regions and words with what they stand for; `at` says which tokens published code kept."
     t = self.tokens([caption])
-    kept = [k for k,w in enumerate(t.word_of[0]) if w >= 0] if at is None else [int(p) if 0 <= p < len(t.ids[0]) else -1 for p in at]
-    of,pieces = [t.word_of[0][k] if k >= 0 else -1 for k in kept],self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
+    kept,of = self.places(t, at)
+    pieces = self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
     return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling, piece_texts=pieces)
 
-Matcher.align,Matcher.explain = _align,_explain
+def _places(self:Matcher, tokens, at=None):
+    "Of each packed vector of the first caption: its token, and its word; -1 where it has none."
+    n,of = len(tokens.ids[0]),tokens.word_of[0]
+    kept = [k for k,w in enumerate(of) if w >= 0] if at is None else [int(p) if 0 <= p < n else -1 for p in at]
+    return kept,[of[k] if k >= 0 else -1 for k in kept]
+
+Matcher.align,Matcher.explain,Matcher.places = _align,_explain,_places
 
 # %% ../nbs/10_models.ipynb #1ac79cd6
 def _alignments(self:Matcher,
