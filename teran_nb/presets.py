@@ -223,6 +223,7 @@ def plan(
     where = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
     return Plan("-".join(filter(None, (preset,where,model,pooling))), about, network, training, device, row.members)
 
+# %% ../nbs/16_presets.ipynb #593b8529
 def _overridden(network, training, overrides):
     "Fields by their dotted names; those of the training begin with `train.`."
     for k in overrides:
@@ -235,7 +236,7 @@ def _text(text):
     if text in ("bert","bigru","bilstm"): return {"text.kind": text, "text.pretrained": ""}
     return {"text.kind": "bert", "text.pretrained": str(project_path(text)) if project_path(text).is_dir() else text}
 
-# %% ../nbs/16_presets.ipynb #9d80375a
+# %% ../nbs/16_presets.ipynb #d453e663
 def start(
     p:Plan, # What to do
     output:str="runs", # Folder of all runs
@@ -247,7 +248,7 @@ def start(
     require_space(project_path(output))
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
-# %% ../nbs/16_presets.ipynb #d453e663
+# %% ../nbs/16_presets.ipynb #9f0ac7af
 def train(
     p:Plan, # What to do
     data:Data, # What to learn from
@@ -266,6 +267,7 @@ def train(
     if done.returncode: raise RuntimeError(f"training on {processes} processes failed: {done.stderr[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], p.train.select)
 
+# %% ../nbs/16_presets.ipynb #a9482fbf
 def members(
     p:Plan, # Of an ensemble, or of one model
 ) -> list: # A plan for each of its models
@@ -285,7 +287,7 @@ def _begun(p, folder):
 
 def _opened(p): return {k: v for k,v in p.about["data"].items() if k != "relevance"}
 
-# %% ../nbs/16_presets.ipynb #a9482fbf
+# %% ../nbs/16_presets.ipynb #c19273e2
 def read_plan(
     folder, # A run's folder
     name:str="config.json", # The file in it
@@ -300,7 +302,7 @@ def _main(folder, name="config.json"):
 
 if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
-# %% ../nbs/16_presets.ipynb #c19273e2
+# %% ../nbs/16_presets.ipynb #b3dd80ec
 def read_history(
     folder, # A run's folder
 ) -> History: # Of its epochs
@@ -310,7 +312,37 @@ def read_history(
     rows = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines() if line.strip()]
     return History(list({r["epoch"]: r for r in rows}.values()), read_plan(path.parent).train.select) # a resumed epoch is there twice; the last counts
 
-# %% ../nbs/16_presets.ipynb #6aa68634
+# %% ../nbs/16_presets.ipynb #a852841f
+def _models(folder):
+    "The model folders of a run; all members of an ensemble."
+    if not (folder/"member-0").is_dir(): return [folder/"model" if (folder/"model").is_dir() else folder]
+    places = [folder/f"member-{i}/model" for i in range(read_plan(folder).members)]
+    missing = [p.parent.name for p in places if not p.is_dir()]
+    if missing: raise FileNotFoundError(f"{folder} is an ensemble whose {missing[0]} is not trained yet; resume it")
+    return places
+
+def _about(place):
+    "What is known of a model from its run's folder."
+    run = place.parent
+    if place.name != "model" or not (run/"environment.json").is_file(): return {"model": place.name, "changed": "", "seed": "unknown", "commit": commit()}
+    p,env = read_plan(run),read_json(run/"environment.json")
+    return {"model": p.about["model"], "changed": p.changed, "seed": env["seed"], "commit": env["commit"]}
+
+# %% ../nbs/16_presets.ipynb #a63cefe8
+def _tested_row(row, known, places):
+    "Which row is tested; models that were not trained for it, and one model twice, are refused."
+    if not places: raise ValueError("no run was named")
+    if len(set(places)) < len(places): raise ValueError(f"the run {places[0]} is named twice; an ensemble is of different models")
+    names = list(dict.fromkeys(a["model"] for a in known))
+    if not row: return " + ".join(names) + ("-ens" if len(places) > 1 and names == ["teran-mrsw"] else "")
+    wrong = [n for n in names if trained_as(one_of(row, MODELS, "row")) != (trained_as(n) if n in MODELS else n)]
+    if wrong: raise ValueError(f"{wrong[0]} was not trained for the row {row}, which is trained like {trained_as(row)}")
+    if len(places) < MODELS[row].members: raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
+    return row
+
+def _folder_or_name(text): return project_path(text) if text and project_path(text).is_dir() else text
+
+# %% ../nbs/16_presets.ipynb #d7f66300
 def evaluate_run(
     runs, # A run's folder, a model's, or an original checkpoint; or several, whose similarities are averaged
     collection:Collection, # What to evaluate on
@@ -337,35 +369,7 @@ def evaluate_run(
     if len(found) == 1: return models[0],found[0]
     return models[0],ensemble(found, collection.captions.image_of, protocol or collection.name, relevance, gains, i2t_queries, **said)
 
-def _tested_row(row, known, places):
-    "Which row is tested; models that were not trained for it, and one model twice, are refused."
-    if not places: raise ValueError("no run was named")
-    if len(set(places)) < len(places): raise ValueError(f"the run {places[0]} is named twice; an ensemble is of different models")
-    names = list(dict.fromkeys(a["model"] for a in known))
-    if not row: return " + ".join(names) + ("-ens" if len(places) > 1 and names == ["teran-mrsw"] else "")
-    wrong = [n for n in names if trained_as(one_of(row, MODELS, "row")) != (trained_as(n) if n in MODELS else n)]
-    if wrong: raise ValueError(f"{wrong[0]} was not trained for the row {row}, which is trained like {trained_as(row)}")
-    if len(places) < MODELS[row].members: raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
-    return row
-
-def _folder_or_name(text): return project_path(text) if text and project_path(text).is_dir() else text
-
-def _models(folder):
-    "The model folders of a run; all members of an ensemble."
-    if not (folder/"member-0").is_dir(): return [folder/"model" if (folder/"model").is_dir() else folder]
-    places = [folder/f"member-{i}/model" for i in range(read_plan(folder).members)]
-    missing = [p.parent.name for p in places if not p.is_dir()]
-    if missing: raise FileNotFoundError(f"{folder} is an ensemble whose {missing[0]} is not trained yet; resume it")
-    return places
-
-def _about(place):
-    "What is known of a model from its run's folder."
-    run = place.parent
-    if place.name != "model" or not (run/"environment.json").is_file(): return {"model": place.name, "changed": "", "seed": "unknown", "commit": commit()}
-    p,env = read_plan(run),read_json(run/"environment.json")
-    return {"model": p.about["model"], "changed": p.changed, "seed": env["seed"], "commit": env["commit"]}
-
-# %% ../nbs/16_presets.ipynb #d7f66300
+# %% ../nbs/16_presets.ipynb #b74def55
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
@@ -377,7 +381,7 @@ def compare(
     found = {(m,s): _outcome(data, m, s, project_path(output), kwargs) for s in seeds for m in models}
     return Results({m: tuple(found[m,s] for s in seeds) for m in models})
 
-# %% ../nbs/16_presets.ipynb #48f809f8
+# %% ../nbs/16_presets.ipynb #c410f7c9
 def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]
