@@ -1,7 +1,9 @@
 """Every workflow runs by papermill, from the repository and from elsewhere, and leaves what it promises."""
 import json
+import re
 import subprocess
 
+import html5lib
 import nbformat
 import numpy as np
 import pytest
@@ -54,6 +56,23 @@ def test_evaluate_repeats_the_numbers(trained, tmp_path):
     assert numbers(tmp_path / "ev")["metrics"] == pytest.approx(numbers(trained)["metrics"])
     names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word"}
     assert {p.stem for p in (tmp_path / "ev").glob("*.png")} == names
+
+
+def test_gallery_opens_from_disk(trained, tmp_path):
+    "Strict HTML, no outside address, every link a file; what else stood in the folder stays."
+    site = tmp_path / "figures"
+    site.mkdir()
+    (site / "metrics.json").write_text("{}")
+    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), queries=12, views=4)
+    pages = list(site.rglob("*.html"))
+    assert {"index.html", "sentences-1.html", "pictures-1.html", "words.html"} <= {p.name for p in pages} and (site / "metrics.json").read_text() == "{}"
+    for page in pages:
+        text = page.read_text(encoding="utf8")
+        assert "http://" not in text and "https://" not in text
+        html5lib.HTMLParser(strict=True).parse(text)
+        for link in re.findall(r'(?:href|src)="([^"#]+)', text):
+            assert (page.parent / link).is_file(), f"{page.name} links to {link}"
+    assert len(list(site.glob("thumbs/*.jpg"))) > 5 and sum(p.stat().st_size for p in site.rglob("*") if p.is_file()) < 4e6
 
 
 def test_compare_fills_its_table(tmp_path):
