@@ -36,6 +36,14 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def toured(tmp_path_factory):
+    "The executed tour of the smallest preset."
+    folder = tmp_path_factory.mktemp("toured")
+    papermill("tour", folder / "tour.ipynb", output=str(folder / "runs"), epochs=1)
+    return folder / "tour.ipynb"
+
+
+@pytest.fixture(scope="session")
 def browser():
     "Headless Chromium, or a skip that says how to get it."
     try:

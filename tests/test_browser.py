@@ -4,10 +4,14 @@ Screenshots are kept in runs/screenshots, which is named at the end of the log.
 """
 import html
 import re
+import shlex
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -199,3 +203,21 @@ def test_in_a_cell_the_frame_answers_and_hides_the_figure(offline, tmp_path):
     frame.locator(".word").nth(1).hover()
     assert frame.locator(".box[data-active=true]").get_attribute("data-region") == "0"
     assert offline(tmp_path / "stripped.html").locator("img").is_visible()
+
+
+def test_the_tour_is_a_page_that_answers_offline(toured, offline, screens, tmp_path):
+    "The command that the tour itself names."
+    said = next(c.source for c in nbformat.read(toured, 4).cells if "jupyter nbconvert" in c.source)
+    words = shlex.split(re.search("`jupyter (nbconvert[^`]*)`", said)[1].replace("out.ipynb", str(toured)))
+    done = subprocess.run([sys.executable, "-m", *words, "--output-dir", str(tmp_path)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]
+    page = offline(tmp_path / "tour.html")
+    assert page.locator("h1").inner_text().startswith("Tour")
+    frame = page.frame_locator("iframe")
+    word = frame.locator(".word").nth(1)
+    word.hover()
+    assert word.get_attribute("data-active") == "true" and frame.locator(".box[data-active=true]").get_attribute("data-rank") == "1"
+    page.screenshot(path=screens / "tour-word.png")
+    frame.locator("[role=tab]").nth(1).click()
+    assert frame.locator("[role=tab]").nth(1).get_attribute("aria-selected") == "true"
+    page.screenshot(path=screens / "tour.png", full_page=True)

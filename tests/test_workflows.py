@@ -98,6 +98,15 @@ def test_ablations_fill_every_row(tmp_path):
     assert "TERAN finds more images than TERN" in outputs
 
 
+def test_the_tour_shows_every_step(toured):
+    "The figures, the tables, and the view as the last thing on the page."
+    outputs = [o for c in nbformat.read(toured, 4).cells for o in c.get("outputs", ())]
+    assert not [o for o in outputs if o.output_type == "error"] and sum("image/png" in o.get("data", {}) for o in outputs) >= 9
+    assert '<iframe class="teran-view"' in outputs[-1].data["text/html"]
+    run = next((toured.parent / "runs").glob("*/metrics.json")).parent
+    assert {p.stem for p in (run / "figures").glob("*.png")} == {"curves", "heatmaps", "gallery", "receipt", "grounding"}
+
+
 @pytest.mark.parametrize("row", ["tern-mwsr-test", "tern-align", "teran-mrsw-ens"])
 def test_a_row_is_a_value_of_train(tmp_path, row):
     papermill("train", tmp_path / "out.ipynb", model=row, epochs=1, output=str(tmp_path), name="run")
