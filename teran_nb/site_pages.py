@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .alignment import Alignment
 from .core import Shown, atomic, markdown_table, progress, read_json, require_space, write_json
 from .galleries import best_regions, hard_failures, hard_successes, spread, word_vector, wrong_but_relevant
 from .learner import Evaluation
@@ -99,7 +98,7 @@ def figure(
     spot = f'<i class="spot" style="left:{box[0]}%;top:{box[1]}%;width:{box[2]}%;height:{box[3]}%"></i>' if box else ""
     size = f'width="{thumb.width}" height="{thumb.height}"'
     picture = f'<img src="{thumb.file}" {size} alt="{safe(name)}" loading="lazy">' if thumb.file else f'<span class="gone">{safe(thumb.note)}</span>'
-    return f'<figure{" class=true" if true else ""}><div class="pic" title="{safe(name)}" style="aspect-ratio:{thumb.width}/{thumb.height}">{picture}{spot}</div><figcaption>{said}</figcaption></figure>'
+    return f'<figure{" class=true" if true else ""} style="--r:{thumb.width/thumb.height:.3f}"><div class="pic" title="{safe(name)}" style="aspect-ratio:{thumb.width}/{thumb.height}">{picture}{spot}</div><figcaption>{said}</figcaption></figure>'
 
 # %% ../nbs/23_site.ipynb #219f06a3
 class Cards:
@@ -176,6 +175,7 @@ def word_card(
         figures.append(figure(cards.thumbs(i), name, _number(v), box=None if regions.boxes is None else _percent(regions.boxes, r, regions.size)))
     return f'<article class="card" id="w{n}"><h2 dir="auto">{safe(word)}</h2><p class="note">its best region in each of {len(found)} pictures, with the mean cosine over {len(some)} sentences, such as “{safe(some[0])}”</p><div class="grid small">{"".join(figures)}</div></article>\n'
 
+# %% ../nbs/23_site.ipynb #06b8e6a1
 def common_words(
     cards:Cards, # What they are counted in
     queries:list, # Captions
@@ -188,8 +188,8 @@ def common_words(
         for w in dict.fromkeys(words[j].casefold() for j in numbered(words)): at.setdefault(w, []).append(cards.captions.texts[c])
     return {w: at[w] for w,_ in Counter({w: len(t) for w,t in at.items()}).most_common(n)}
 
-# %% ../nbs/23_site.ipynb #9a5e443d
-_STYLE = """
+# %% ../nbs/23_site.ipynb #ca7f7ee2
+_PAPER = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1f24;--quiet:#59626c;--line:#d5dbe1;--card:#f6f8fa;--good:#00795a;--bad:#b34f00;--link:#0063a0;--spot:#d55e00}
 @media (prefers-color-scheme:dark){:root{--paper:#14171b;--ink:#e9ebee;--quiet:#a2acb7;--line:#363e47;--card:#1d2228;--good:#2fc79a;--bad:#f08535;--link:#6cc1f2;--spot:#f08535}}
 *{box-sizing:border-box}
@@ -197,11 +197,15 @@ body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,-
 main,nav{max-width:1180px;margin:0 auto;padding:12px 16px}
 nav{display:flex;flex-wrap:wrap;gap:4px 14px;border-bottom:1px solid var(--line);font-size:14px}
 a{color:var(--link)}
-nav [aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
+[aria-current]{color:var(--ink);font-weight:600;text-decoration:none}
 h1{font-size:26px;line-height:1.2;margin:12px 0 6px;overflow-wrap:anywhere}
 h2{font-size:19px;margin:30px 0 4px;overflow-wrap:anywhere}
 p{margin:4px 0;overflow-wrap:anywhere}
 .note{color:var(--quiet);font-size:14px}
+"""
+
+# %% ../nbs/23_site.ipynb #31c07843
+_CARD = """
 .card{border:1px solid var(--line);border-radius:8px;padding:12px 14px 14px;margin:14px 0;background:var(--card);scroll-margin-top:8px}
 .card:target{border-color:var(--link);box-shadow:0 0 0 1px var(--link)}
 .card h2{margin:0}
@@ -210,9 +214,9 @@ p{margin:4px 0;overflow-wrap:anywhere}
 .bad{color:var(--bad)}
 .w{font:inherit;color:inherit;background:none;border:0;border-radius:4px;margin:0 -2px;padding:0 2px;cursor:pointer;border-bottom:1px dotted var(--quiet)}
 .w:hover,.w:focus-visible,.w.on{background:var(--spot);color:var(--paper);outline:0}
-.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:10px;margin-top:10px}
-.grid.small{grid-template-columns:repeat(auto-fill,minmax(128px,1fr))}
-figure{margin:0;border:1px solid var(--line);border-radius:6px;overflow:hidden;background:var(--paper);align-self:start}
+.grid{--h:130px;display:flex;flex-wrap:wrap;gap:10px;margin-top:10px}
+.grid.small{--h:98px}
+figure{margin:0;width:calc(var(--h)*var(--r));min-width:76px;max-width:100%;border:1px solid var(--line);border-radius:6px;overflow:hidden;background:var(--paper);align-self:start}
 figure.true{outline:3px solid var(--good);outline-offset:-1px}
 figcaption{padding:3px 8px;font-size:14px;font-variant-numeric:tabular-nums;display:flex;flex-wrap:wrap;gap:0 8px}
 figcaption:empty{display:none}
@@ -220,8 +224,12 @@ figcaption:empty{display:none}
 .pic img{width:100%;height:100%;display:block}
 .gone{color:var(--quiet);font-size:13px;padding:8px;text-align:center}
 .spot{position:absolute;border:2.5px solid var(--spot);box-shadow:0 0 0 1px #fff,inset 0 0 0 1px #fff}
-.spot b{position:absolute;left:-2px;top:-2px;padding:0 4px;font:600 11px/15px system-ui,sans-serif;background:#b34f00;color:#fff}
-.pair{display:grid;grid-template-columns:minmax(0,260px) minmax(0,1fr);gap:6px 18px;margin-top:10px}
+.spot b{position:absolute;left:-2.5px;bottom:100%;padding:0 4px;font:600 11px/15px system-ui,sans-serif;background:#b34f00;color:#fff}
+"""
+
+# %% ../nbs/23_site.ipynb #a6310eac
+_FRONT = """
+.pair{--h:190px;display:grid;grid-template-columns:254px minmax(0,1fr);gap:6px 18px;margin-top:10px}
 ol{margin:0;padding-left:2.6em;font-variant-numeric:tabular-nums}
 li{padding:2px 0;overflow-wrap:anywhere}
 li.true{color:var(--good);font-weight:600}
@@ -235,10 +243,12 @@ th:first-child,td:first-child{text-align:left;padding-left:0}
 #found a{display:flex;gap:10px;align-items:center;color:inherit;text-decoration:none;border:1px solid var(--line);border-radius:6px;padding:6px;height:100%}
 #found img{width:72px;height:54px;object-fit:cover;border-radius:4px;flex:none}
 #found small{color:var(--quiet);display:block}
+.spot.low b{bottom:auto;top:100%}.spot.left b{left:auto;right:-2.5px}.spot.in b{bottom:auto;top:0}
 .chips{display:flex;flex-wrap:wrap;gap:6px 12px}
 :focus-visible{outline:2px solid var(--link);outline-offset:2px}
-@media (max-width:560px){main,nav{padding:10px 12px}.grid{grid-template-columns:repeat(2,minmax(0,1fr))}.grid.small{grid-template-columns:repeat(3,minmax(0,1fr))}.pair{grid-template-columns:minmax(0,1fr)}.card{padding:10px}th,td{padding:4px 7px;font-size:14px}.w{padding:2px}nav{gap:6px 16px}}
+@media (max-width:560px){main,nav{padding:10px 12px}.grid{--h:min(116px,31vw);gap:8px}.grid.small{--h:min(78px,20vw)}figcaption{padding:2px 5px;font-size:13px;gap:0 6px}.pair{grid-template-columns:minmax(0,1fr)}.card{padding:10px}th,td{padding:4px 7px;font-size:14px}.w{padding:2px}nav{gap:6px 16px}}
 """
+_STYLE = _PAPER+_CARD+_FRONT
 
 _WORDS = """"use strict";
 function show(w) {
@@ -248,7 +258,7 @@ function show(w) {
   card.querySelectorAll(".pic").forEach((pic, i) => {
     if (!boxes[i]) return;
     const [x, y, width, height, cosine] = boxes[i].split(",").map(Number), spot = pic.appendChild(document.createElement("i"));
-    spot.className = "spot";
+    spot.className = `spot${x > 60 ? " left" : ""}${y > 14 ? "" : y + height < 86 ? " low" : " in"}`; // the number stays in the picture and off the box
     Object.assign(spot.style, {left: x + "%", top: y + "%", width: width + "%", height: height + "%"});
     spot.appendChild(document.createElement("b")).textContent = (cosine / 100).toFixed(2).replace("-", "\\u2212");
   });
@@ -256,7 +266,7 @@ function show(w) {
 for (const kind of ["pointerover", "focusin", "click"]) addEventListener(kind, e => { const w = e.target.closest && e.target.closest(".w"); if (w) show(w); });
 """
 
-# %% ../nbs/23_site.ipynb #ca7f7ee2
+# %% ../nbs/23_site.ipynb #23326fd1
 _SEARCH = """
 const ask = document.getElementById("ask");
 if (ask) {
@@ -294,27 +304,19 @@ def page(
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport" content="width=device-width,initial-scale=1">'
             f'<title>{safe(title)}</title><style>{_STYLE}</style></head>\n<body><nav aria-label="Pages">{links}</nav><main><h1>{safe(title)}</h1>\n{body}</main>\n<script>{_SCRIPT}</script></body></html>\n')
 
-# %% ../nbs/23_site.ipynb #3cf951df
+# %% ../nbs/23_site.ipynb #db10e31c
 @dataclass(frozen=True, repr=False)
 class Site(Shown):
     "A gallery on disk; shows itself as a table."
     folder:Path # Where `index.html` is
     sizes:dict # Each of its files to its bytes
     def _repr_markdown_(self):
-        of = {"pages": lambda f: "/" not in f and f.endswith(".html"), "region by region": lambda f: f.startswith("views/"), "thumbnails": lambda f: f.startswith("thumbs/")}
-        rows = [[k, len(v := [n for f,n in self.sizes.items() if test(f)]), f"{sum(v)/1e6:.2f}"] for k,test in of.items()]
-        return markdown_table(["", "files", "MB"], [*rows, ["all", len(self.sizes), f"{sum(self.sizes.values())/1e6:.2f}"]]) + "\n\nopen `index.html`"
+        of = {"pages": lambda f: "/" not in f, "region by region": lambda f: f.startswith("views/"), "thumbnails": lambda f: f.startswith("thumbs/"), "all": bool}
+        return markdown_table(["","files","MB"], [[k, len(v := [n for f,n in self.sizes.items() if fits(f)]), f"{sum(v)/1e6:.2f}"] for k,fits in of.items()]) + "\n\nopen `index.html`"
 
-def _own(folder):
-    "Files that an earlier call wrote here; a folder with somebody else's pages is refused."
-    if (folder/"site.json").is_file(): return {f for f in read_json(folder/"site.json")["files"] if (folder/f).resolve().is_relative_to(folder.resolve())}
-    lost = [n for n in ("index.html","thumbs","views","words.html") if (folder/n).exists()]
-    if lost: raise FileExistsError(f"{folder/lost[0]} is there and no gallery wrote it; choose another folder")
-    return set()
-
-# %% ../nbs/23_site.ipynb #ec8ccf76
+# %% ../nbs/23_site.ipynb #3663e96a
 def _rules(cards, relevance, n=3):
-    "What the rules pick: a title, whether sentences ask, and the queries."
+    "What the rules pick: a title, which way, and the queries."
     sim,own = cards.sim,cards.captions.image_of
     for way,what in (("t2i","picture"),("i2t","sentence")):
         yield f"A wrong {what} wins by the widest margin",way,hard_failures(sim, own, n, way)
@@ -326,20 +328,51 @@ def _numbers(m):
     rows = "".join(f"<tr><td>{what}</td>" + "".join(f"<td>{100*m[f'{d}_r{k}']:.1f}</td>" for k in (1,5,10)) + f"<td>{m[f'{d}_median']:g}</td></tr>" for d,what in (("t2i","sentence → pictures"),("i2t","picture → sentences")))
     return f'<div class="wide"><table><thead><tr><th></th><th>R@1 %</th><th>R@5 %</th><th>R@10 %</th><th>median rank</th></tr></thead><tbody>{rows}</tbody></table></div>'
 
-_HINT = '<p class="note">Point at a word, or tap it: its best region shows in each picture. The true match has a green outline and a ✓.</p>'
+_HINT = '<p class="note">Point at a word, or tap it: its best region shows in each picture, with the cosine. The true match has a green outline and a ✓.</p>'
+_NAV = {"start": "index.html", "sentences": "sentences-1.html", "pictures": "pictures-1.html", "words": "words.html"}
 
-# %% ../nbs/23_site.ipynb #19b77e3e
-def _index(cards, title, index, words, picked, relevance, nav):
+# %% ../nbs/23_site.ipynb #a4319340
+def _index(cards, index, words, picked):
     "The first page."
-    about = " · ".join(f"{safe(k)} {safe(v)}" for k,v in cards.result.about.items() if v != "")
+    about,draw = cards.result.about,{"t2i": sentence_card, "i2t": picture_card}
     warn = "" if "alignment" in cards.model.config.heads else '<p class="note">This model was trained by one vector a side, never by its alignment: the boxes are no claim of it.</p>'
     chips = "".join(f'<a href="words.html#w{n}">{safe(w)}</a> ' for n,w in enumerate(words))
-    draw = {"t2i": sentence_card, "i2t": picture_card}
-    parts = "".join(f"<h2>{safe(t)}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>') for t,way,qs in picked)
-    return page(title, f'<p class="note">{about}</p>{_numbers(cards.result.metrics)}{warn}<h2>Search</h2><p><input id="ask" type="search" placeholder="words of a query, an image id" aria-label="Search the queries" autocomplete="off"></p>'
-                f'<p class="note" id="said" role="status"></p><ul id="found"></ul><h2>Words</h2><p class="chips">{chips}</p>{_HINT}{parts}<script type="application/json" id="index">{_json(index)}</script>', nav, "index.html")
+    parts = "".join(f"<h2>{t}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>') for t,way,qs in picked)
+    search = '<p><input id="ask" type="search" placeholder="words of a sentence, an image\'s id" aria-label="Search the queries" autocomplete="off"></p><p class="note" id="said" role="status"></p><ul id="found"></ul>'
+    body = [f'<p class="note">{" · ".join(f"{safe(k)} {safe(v)}" for k,v in about.items() if v != "")}</p>', _numbers(cards.result.metrics), warn, "<h2>Search</h2>", search, f'<h2>Words</h2><p class="chips">{chips}</p>',
+            "<h2>Best and worst</h2>", _HINT, parts, f'<script type="application/json" id="index">{_json(index)}</script>']
+    return page(f"What {about.get('model') or 'the model'} finds in {cards.collection.name or 'the collection'}", "".join(body), _NAV, "index.html")
 
-# %% ../nbs/23_site.ipynb #db10e31c
+def _queries(cards, name, queries, each):
+    "Pages of queries: file to HTML; and their lines of the search."
+    way,letter,draw,said = {"sentences": ("t2i","s",sentence_card,cards.captions.texts), "pictures": ("i2t","p",picture_card,cards.collection.image_ids)}[name]
+    files,texts,index = [f"{name}-{n//each+1}.html" for n in range(0, len(queries), each)],{},[]
+    for n,f in enumerate(progress(files, name)):
+        qs = queries[n*each:(n+1)*each]
+        pager = '<p class="chips">' + "".join(f'<a href="{o}"{" aria-current=page" if o == f else ""}>{j*each+1}–{min((j+1)*each, len(queries))}</a> ' for j,o in enumerate(files)) + "</p>"
+        texts[f] = page(f"{name.capitalize()} {n*each+1}–{n*each+len(qs)} of {len(queries):,}, the best answered first", pager + _HINT + "".join(draw(cards, q) for q in qs) + pager, _NAV, f"{name}-1.html")
+        index += [[f"{f}#{letter}{q}", str(said[q]), f"{name[:-1]}, true match at rank {getattr(cards.rank, way)[q]+1}", cards.thumbs(int(cards.captions.image_of[q]) if way == "t2i" else q).file] for q in qs]
+    return texts,index
+
+# %% ../nbs/23_site.ipynb #005e22c1
+def _own(folder):
+    "Files that an earlier call wrote here; a folder with somebody else's pages is refused."
+    if (folder/"site.json").is_file(): return {f for f in read_json(folder/"site.json")["files"] if re.fullmatch(r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html", f)}
+    lost = [n for n in ("index.html","words.html","sentences-1.html","pictures-1.html","thumbs","views") if (folder/n).exists()]
+    if lost: raise FileExistsError(f"{folder/lost[0]} is there and no gallery wrote it; choose another folder")
+    return set()
+
+def _view(cards, c):
+    "A sentence in its own picture, and in the strongest wrong one, region by region."
+    own = int(cards.captions.image_of[c])
+    wrong = [i for i in ranking(cards.sim[:,c][None], 2)[0].tolist() if i != own][:1]
+    return AlignmentView([cards.align(i, c) for i in (own,*wrong)], ["the true picture","the strongest wrong one"][:1+len(wrong)]).html()
+
+def _write(folder, texts):
+    for f,text in texts.items():
+        with atomic(folder/f) as p: p.write_text(text, encoding="utf8")
+
+# %% ../nbs/23_site.ipynb #17803a2a
 def write_site(
     folder, # Where to; files of other things that stand there stay
     model:Matcher, # The evaluated model
@@ -349,45 +382,26 @@ def write_site(
     relevance:Relevance=None, # For the rule "wrong, and yet relevant"
     k:int=6, # Results of a query
     views:int=24, # How many sentences get a page with every region
-    words:int=48, # How many words get a place
+    words:int=48, # How many words are looked for in the whole collection
     side:int=160, # Longest side of a thumbnail, pixels
     each:int=50, # Queries a page
 ) -> Site: # What was written
     "Write a gallery that opens from disk."
     folder = Path(folder)
     require_space(folder, 60_000_000)
-    old,texts,ids = _own(folder),{},collection.image_ids
-    cards = Cards(model, collection, result, Thumbs(collection, folder, side), k)
-    asked = {way: spread(getattr(cards.rank, way), queries or 1000) for way in ("t2i","i2t")}
-    picked,common = list(_rules(cards, relevance)),common_words(cards, asked["t2i"], words)
-    cards.views |= {q for _,way,qs in picked if way == "t2i" for q in qs} if views else set()
-    cards.views |= {asked["t2i"][j] for j in spread(range(len(asked["t2i"])), max(0, views-len(cards.views)))} if views > len(cards.views) else set()
-    kinds = {"t2i": ("sentences","s",sentence_card,collection.captions.texts),"i2t": ("pictures","p",picture_card,ids)}
-    pages = {way: [qs[i:i+each] for i in range(0, len(qs), each)] for way,qs in asked.items()}
-    nav = {"start": "index.html"} | {f"{kinds[way][0]} {n+1}": f"{kinds[way][0]}-{n+1}.html" for way,ps in pages.items() for n in range(len(ps))} | {"words": "words.html"}
-    index = [[f"words.html#w{n}", w, "word", ""] for n,w in enumerate(common)]
-    for way,ps in pages.items():
-        name,letter,draw,said = kinds[way]
-        for n,qs in enumerate(progress(ps, name)):
-            title = f"{name.capitalize()} {n*each+1}–{n*each+len(qs)} of {len(asked[way])}, the best answered first"
-            texts[f"{name}-{n+1}.html"] = page(title, _HINT + "".join(draw(cards, q) for q in qs), nav, f"{name}-{n+1}.html")
-            index += [[f"{name}-{n+1}.html#{letter}{q}", str(said[q]), f"{name[:-1]}, true match at rank {getattr(cards.rank, way)[q]+1}", cards.thumbs(int(collection.captions.image_of[q]) if way == "t2i" else q).file] for q in qs]
-    texts["words.html"] = page("Words", "".join(word_card(cards, n, w, t) for n,(w,t) in enumerate(common.items())), nav, "words.html")
-    for c in sorted(cards.views): texts[f"views/s{c:06}.html"] = _view(cards, c).html()
-    return _written(folder, texts | {"index.html": _index(cards, f"What {result.about.get('model') or 'the model'} finds in {collection.name or 'the collection'}", index, common, picked, relevance, nav)}, cards.thumbs, old)
-
-def _view(cards, c):
-    "A sentence in its own picture, and in the strongest wrong one, region by region."
-    own = int(cards.captions.image_of[c])
-    wrong = next((i for i in ranking(cards.sim[:,c][None], 2)[0].tolist() if i != own), own)
-    return AlignmentView([cards.align(i, c) for i in dict.fromkeys((own,wrong))], ["the true picture","the strongest wrong one"][:1+(wrong != own)])
-
-def _written(folder, texts, thumbs, old):
-    "Write the pages, the first one last; remove what an earlier call wrote and this one did not."
-    files = [*texts, *(t.file for t in thumbs.made.values() if t.file)]
+    old,cards = _own(folder),Cards(model, collection, result, Thumbs(collection, folder, side), k)
+    write_json(folder/"site.json", {"files": sorted(old)}) # from here on, the folder's pages are known to be a site's
+    sentences,pictures = spread(cards.rank.t2i, queries or 1000),spread(cards.rank.i2t, queries or 1000)
+    picked,common = list(_rules(cards, relevance)),common_words(cards, sentences, words)
+    first = list(dict.fromkeys(q for _,way,qs in picked if way == "t2i" for q in qs))[:views]
+    cards.views = {*first, *(sentences[j] for j in spread(range(len(sentences)), views-len(first)))}
+    (texts,index),(more,more_index) = _queries(cards, "sentences", sentences, each),_queries(cards, "pictures", pictures, each)
+    texts |= more | {f"views/s{c:06}.html": _view(cards, c) for c in sorted(cards.views)}
+    texts["words.html"] = page("Words", "".join(word_card(cards, n, w, t) for n,(w,t) in enumerate(common.items())), _NAV, "words.html")
+    texts["index.html"] = _index(cards, [[f"words.html#w{n}", w, "word", ""] for n,w in enumerate(common)] + index + more_index, common, picked)
+    files = [*texts, *(t.file for t in cards.thumbs.made.values() if t.file)]
     write_json(folder/"site.json", {"files": sorted({*files, *old})})
-    for f,text in texts.items():
-        with atomic(folder/f) as p: p.write_text(text, encoding="utf8")
+    _write(folder, texts)
     for f in old - set(files): (folder/f).unlink(missing_ok=True)
     write_json(folder/"site.json", {"files": sorted(files)})
     return Site(folder, {f: (folder/f).stat().st_size for f in files})
