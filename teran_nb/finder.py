@@ -283,8 +283,8 @@ def _vectors(self:Finder, name, word):
     q,t = self.answers[name].query,_quiet(self.models[name].tokens, [self.query])
     if word is None: return q.parts[0]
     start,end = self.words()[word]
-    at = q.parts.at[0].tolist() if isinstance(q.parts, Slots) else [i for i,w in enumerate(t.word_of[0]) if w >= 0]
-    spans = [t.spans[0][t.word_of[0][p]] if 0 <= p < len(t.word_of[0]) and t.word_of[0][p] >= 0 else (0,0) for p in at]
+    of = self.models[name].places(t, q.parts.at[0] if isinstance(q.parts, Slots) else None)[1]
+    spans = [t.spans[0][w] if w >= 0 else (0,0) for w in of]
     return q.parts[0][[i for i,(a,b) in enumerate(spans) if a < end and b > start]]
 
 def _words(self:Finder):

@@ -7,7 +7,7 @@ __all__ = ['MODELS', 'PRESETS', 'WORLDS', 'Row', 'trained_as', 'Preset', 'check'
            'train', 'members', 'read_plan', 'read_history', 'evaluate_run', 'compare']
 
 # %% ../nbs/16_presets.ipynb #29e0ae0d
-import dataclasses, json, os, subprocess, sys
+import dataclasses, json, subprocess, sys
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -260,7 +260,7 @@ def train(
     if p.members > 1: return [train(q, data, _begun(q, folder/f"member-{i}"), processes, tensorboard) for i,q in enumerate(members(p))][0]
     if processes == 1:
         seed_everything(p.train.seed)
-        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val") if int(os.environ.get("RANK", 0)) == 0 else data.precomputed("val"))
+        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val"))
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m", "teran_nb.presets", str(folder), "launch.json"]
     done = subprocess.run(launch, stderr=subprocess.PIPE, text=True)
