@@ -6,7 +6,7 @@ quarter of an hour on two cores); `--quick` takes seconds and shows only that it
 Captions are those of COCO's test split, from ../shared; where they are missing, those of the drawn scenes, repeated. Embeddings are random unit vectors, 36 regions
 an image and as many word vectors as the caption has words. SPICE, which is read from a file, is stood in for by a second relevance of random numbers.
 """
-import argparse, os, platform, sys, tempfile, time
+import argparse, sys, tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,10 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from common import machine, timed, unit_sets
 from teran_nb.alignment import similarity
 from teran_nb.captions import Captions, read_captions
-from teran_nb.core import Packed, markdown_table
+from teran_nb.core import markdown_table
 from teran_nb.metrics import PROTOCOLS, Protocol, ranking, ranks, retrieval
 from teran_nb.relevance import Relevance, ndcg_at_k, rouge_l
 from teran_nb.scenes import scenes
@@ -30,16 +31,6 @@ def captions(images):
     texts = scenes("test").captions.texts
     return Captions([texts[i % len(texts)] for i in range(5*images)], np.repeat(np.arange(images), 5), [str(i) for i in range(images)]),"scenes, test (../shared is not here)"
 
-def unit_sets(lengths, dim, seed):
-    "Random unit vectors, packed."
-    values = torch.randn(int(lengths.sum()), dim, generator=torch.Generator().manual_seed(seed))
-    for part in values.split(4096): part /= part.norm(dim=-1, keepdim=True)
-    return Packed(values, torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]))
-
-def timed(f):
-    start = time.perf_counter()
-    result = f()
-    return time.perf_counter() - start,result
 
 def parts(images, args, folder):
     "Seconds of every part of an evaluation of so many images."
@@ -58,10 +49,6 @@ def parts(images, args, folder):
     if images == 5000: s["the same in five folds (COCO 1K)"],_ = timed(lambda: retrieval(sim, caps.image_of, PROTOCOLS["COCO 1K"], fresh))
     return s
 
-def machine():
-    info = Path("/proc/cpuinfo")
-    names = [l.split(":")[1].strip() for l in info.read_text().splitlines() if l.startswith("model name")] if info.exists() else []
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores ({torch.get_num_threads()} threads), torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -7,13 +7,14 @@ that the field's evaluation code runs for each caption and reference, here on wo
 (one caption, one reference). Ours includes everything: fingerprint, words to characters, scores, the file of the result. Every sampled score must be equal.
 Memory is the peak of the resident set over its start, in a fresh process, read from /proc (Linux only).
 """
-import argparse, json, os, platform, random, statistics, subprocess, sys, tempfile, time
+import argparse, json, random, statistics, subprocess, sys, tempfile
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from common import machine, rss, timed
 from teran_nb.captions import read_captions
 from teran_nb.core import markdown_table
 from teran_nb.relevance import rouge_l
@@ -47,15 +48,6 @@ def naive(candidate, references, beta=1.2):
 
 # measuring
 
-def timed(f):
-    start = time.perf_counter()
-    result = f()
-    return time.perf_counter() - start,result
-
-def rss(key):
-    "Megabytes of one line of /proc/self/status."
-    line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(key))
-    return int(line.split()[1]) / 1000
 
 def peak(captions, workers):
     "Peak resident memory over that at the start, MB, of this process."
@@ -68,10 +60,6 @@ def peak_of(args):
     "`peak` in a fresh process."
     return float(subprocess.run([sys.executable, __file__, "--job", json.dumps(vars(args))], capture_output=True, text=True, check=True).stdout)
 
-def machine():
-    info = Path("/proc/cpuinfo")
-    names = [l.split(":")[1].strip() for l in info.read_text().splitlines() if l.startswith("model name")] if info.exists() else []
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
 
 def compare(args, captions, folder):
     "Seconds of every round: naive a pair, ours in all, ours opened again; and the pairs naive was timed on."

@@ -7,13 +7,14 @@ neighbour cut off the end), sliced for every comparison; it expands both to all 
 image against all captions, once with one group of five captions against all images. It is timed on a sample and projected.
 Memory is the peak of the resident set over its start, in a fresh process, read from /proc (Linux only).
 """
-import argparse, json, os, platform, statistics, subprocess, sys, time
+import argparse, json, statistics, subprocess, sys, time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import machine, rss, unit_sets
 from teran_nb.alignment import similarity
 from teran_nb.core import Packed
 from teran_nb.losses import triplet
@@ -24,11 +25,6 @@ FLOAT, HALF = torch.float32, torch.bfloat16
 
 # data and the reference
 
-def unit_sets(lengths, dim, seed):
-    "Random unit vectors, packed."
-    values = torch.randn(int(lengths.sum()), dim, generator=torch.Generator().manual_seed(seed))
-    for part in values.split(4096): part /= part.norm(dim=-1, keepdim=True)
-    return Packed(values, F.pad(lengths.cumsum(0), (1,0)))
 
 def data(args, images, captions):
     g = torch.Generator().manual_seed(args.seed)
@@ -64,10 +60,6 @@ def gemm_rate(dtype, dim, span):
         return 2 * n * m * dim / seconds(once, max(1, int(span / seconds(once))))
     return max(rate(4096, 4096), rate(1152, 768))
 
-def rss(key):
-    "Megabytes of one line of /proc/self/status."
-    line = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(key))
-    return int(line.split()[1]) / 1000
 
 def peak(f):
     "Peak resident memory over that at the start, MB, of this process."
@@ -111,10 +103,6 @@ def table(head, rows):
     for r in (head, ["---"] * len(head), *rows): print("| " + " | ".join(map(str, r)) + " |")
     print(flush=True)
 
-def machine():
-    info = Path("/proc/cpuinfo")
-    names = [l.split(":")[1].strip() for l in info.read_text().splitlines() if l.startswith("model name")] if info.exists() else []
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores ({torch.get_num_threads()} threads), torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
 
 def retrieval(args):
     "Table 1: the whole matrix."
