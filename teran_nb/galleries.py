@@ -118,7 +118,7 @@ def _superscript(text, spans, skipped):
 def _ground(ax, image, text, model):
     "A result's picture, with the words of a sentence in it where a model is given; what is written of the sentence."
     a = None if model is None else model.align(image, text)
-    if a is not None and a.words:
+    if a is not None and a.words and a.boxes is not None:
         show_grounding(a, ax=ax, phrases=True, brief=True)
         return _superscript(text, a.spans, numbered(a.words))
     picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size or (320,240))
@@ -241,7 +241,8 @@ def show_word(
     axes = grid(len(found), columns, (1.6,1.75), title=wrapped(f"“{word}”: its best region in each of {len(found)} images" if word else f"The best region in each of {len(found)} images", 15*min(columns, len(found))))
     for ax,i,r,c,name in zip(axes, found.images, found.regions, found.cosines, found.names):
         image = collection[i]
-        picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size or (320,240))
+        if image.regions.boxes is None: raise ValueError(f"image {name} has no boxes: its features came without them, so where a word was found cannot be shown")
+        picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size)
         part,(x1,y1,x2,y2) = crop(picture, image.regions.boxes[r], image.regions.size, .3)
         ax.imshow(part)
         for colour,width in (("white",3),(COLOURS[0],1.5)): ax.add_patch(Rectangle((x1-.5,y1-.5), x2-x1, y2-y1, fill=False, ec=colour, lw=width))
