@@ -91,11 +91,13 @@ class _Block:
         self.sets = sets
         lengths,counts = offsets.diff()[sets].unique_consecutive(return_counts=True)
         shapes = torch.stack([counts,lengths], 1).tolist()
-        groups = _rows(offsets, sets)[1].split([n*k for n,k in shapes])
+        self.counts = counts.tolist()
+        groups = [torch.stack(g) for g in zip(*(v.split([n*k for n,k in shapes]) for v in _rows(offsets, sets)))]
         if by_position:
-            groups = [g.view(s).T.flatten() for g,s in zip(groups,shapes)]
+            groups = [g.view(2, *s).mT.flatten(1) for g,s in zip(groups,shapes)]
             shapes = [s[::-1] for s in shapes]
-        self.rows,self.shapes = torch.cat(groups),shapes
+        self.owners,self.rows = torch.cat(groups, 1)
+        self.shapes = shapes
         self.together = bool((self.rows.diff() == 1).all())
     def __len__(self): return len(self.rows)
     def load(self, values, dtype):
@@ -162,15 +164,15 @@ class _Pass:
             words = [(b, b.load(self.values[1], self.dtype)) for b in self.captions[i:i+self.held]]
             for images in self.images:
                 x = images.load(self.values[0], self.dtype)
-                for captions,y in words: self.pool(images, captions, torch.mm(x, y.T, out=self.out[:len(x)*len(y)].view(len(x), len(y))))
+                for captions,y in words: self.pool((images,captions), (x,y), torch.mm(x, y.T, out=self.out[:len(x)*len(y)].view(len(x), len(y))))
                 yield
 
 # %% ../nbs/08_alignment.ipynb #dc3008fd
-def _pool(self:_Pass, images, captions, x):
-    "Add what a block of cosines says to the similarities of its pairs."
-    sim,(i,c) = 0,(b.sets.to(x.device) for b in (images,captions))
-    if "words" in self.ways: sim = sim + _sum(_best_in(x, images, 0), captions, 1, self.total)
-    if "regions" in self.ways: sim = sim + _sum(_best_in(x, captions, 1), images, 0, self.total)
+def _pool(self:_Pass, blocks, vectors, cosines):
+    "What a block of cosines says of the similarities of its pairs."
+    (images,captions),(i,c),sim = blocks,(b.sets.to(cosines.device) for b in blocks),0
+    if "words" in self.ways: sim = sim + _sum(_best_in(cosines, images, 0), captions, 1, self.total)
+    if "regions" in self.ways: sim = sim + _sum(_best_in(cosines, captions, 1), images, 0, self.total)
     self.sim[i[:,None],c] = sim
 
 _Pass.pool = _pool
@@ -205,32 +207,62 @@ def _winners(
         best,(pair,slot) = cosines.masked_fill(~said[:,None], -torch.inf).argmax(2),real.nonzero().T
         yield r[pair,slot], w[pair,best[pair,slot]], pair
 
-# %% ../nbs/08_alignment.ipynb #a6d92da5
+# %% ../nbs/08_alignment.ipynb #ac405919
+class _Return(_Pass):
+    "The walk back: what the pairs' gradients give to regions and words."
+    def __init__(self, grad, wanted, regions, words, *how):
+        super().__init__(regions, words, *how)
+        self.grad,self.link = grad,torch.empty_like(self.out)
+        self.given = [torch.zeros_like(v, dtype=grad.dtype) if n else None for v,n in zip(self.values, wanted)]
+    def pool(self, blocks, vectors, cosines):
+        (images,captions),(i,c) = blocks,(b.sets.to(cosines.device) for b in blocks)
+        grad,link = self.grad[i[:,None],c].to(self.dtype),self.link[:cosines.numel()].view_as(cosines).zero_()
+        if "words" in self.ways: _credit(link, cosines, images, 0, grad[:,captions.owners.to(link.device)])
+        if "regions" in self.ways: _credit(link, cosines, captions, 1, grad[images.owners.to(link.device)])
+        for d,block,other,part in zip(self.given, blocks, vectors[::-1], (link,link.T)):
+            if d is not None: d.index_add_(0, block.rows.to(link.device), (part @ other).to(d.dtype))
+
+def _credit(link, cosines, block, dim, grad):
+    "Add the gradients of the maxima over each set of a block where they were reached."
+    for l,x,g in zip(block.groups(link, dim), block.groups(cosines, dim), grad.split(block.counts, dim)): l.scatter_add_(1, x.argmax(1, keepdim=True), g.unsqueeze(1))
+
+# %% ../nbs/08_alignment.ipynb #9156a667
+_FEW = .1 # Share of the pairs up to which looking at them one by one is faster
+
+def _pair_gradients(grad, wanted, regions, words, offsets, ways, memory):
+    "What the gradients of few pairs give to regions and words."
+    values = regions,words = regions.to(grad.dtype),words.to(grad.dtype)
+    given = [torch.zeros_like(v) if n else None for v,n in zip(values, wanted)]
+    for pairs in _alive(grad, offsets, regions.shape[1], memory * 2**20):
+        for r,w,pair in _winners([_padded(*of) for of in zip(values, offsets, pairs)], ways):
+            link = torch.sparse_coo_tensor(torch.stack([r,w]), grad[tuple(pairs)][pair], (len(regions),len(words)), check_invariants=False)
+            for d,part,other in zip(given, (link,link.t()), (words,regions)):
+                if d is not None: torch.addmm(d, part, other, out=d)
+    return given
+
 class _Similarity(torch.autograd.Function):
-    "The similarity matrix; on the way back only pairs with a gradient are looked at again."
+    "The similarity matrix; cosines are not kept, but made again on the way back."
     @staticmethod
     def forward(ctx, regions, words, region_offsets, word_offsets, ways, dtype, memory, progress):
         walk = _Pass(regions, words, region_offsets, word_offsets, ways, dtype, memory)
         for _ in show_progress(walk, "similarity") if progress else walk: pass
         ctx.save_for_backward(regions, words, region_offsets, word_offsets)
-        ctx.memory,ctx.ways = memory * 2**20,ways
+        ctx.how = ways,dtype,memory
         return walk.sim
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         regions,words,*offsets = ctx.saved_tensors
-        types,offsets = (regions.dtype,words.dtype),[o.to(grad.device) for o in offsets]
-        values = regions,words = regions.to(grad.dtype),words.to(grad.dtype)
-        d_regions,d_words = (torch.zeros_like(v) if n else None for v,n in zip(values, ctx.needs_input_grad))
-        for pairs in _alive(grad, offsets, regions.shape[1], ctx.memory):
-            for r,w,pair in _winners([_padded(*of) for of in zip(values, offsets, pairs)], ctx.ways):
-                link = torch.sparse_coo_tensor(torch.stack([r,w]), grad[tuple(pairs)][pair], (len(regions),len(words)), check_invariants=False)
-                if d_regions is not None: torch.addmm(d_regions, link, words, out=d_regions)
-                if d_words is not None: torch.addmm(d_words, link.t(), regions, out=d_words)
-        return *(d if d is None else d.to(t) for d,t in zip((d_regions,d_words), types)), *[None]*6
+        ways,dtype,memory = ctx.how
+        if (grad != 0).float().mean() <= _FEW: given = _pair_gradients(grad, ctx.needs_input_grad, regions, words, [o.to(grad.device) for o in offsets], ways, memory)
+        else:
+            walk = _Return(grad, ctx.needs_input_grad, regions, words, *offsets, ways, dtype, memory)
+            for _ in walk: pass
+            given = walk.given
+        return *(d if d is None else d.to(v.dtype) for d,v in zip(given, (regions,words))), *[None]*6
 
-# %% ../nbs/08_alignment.ipynb #9156a667
+# %% ../nbs/08_alignment.ipynb #ea12b514
 def similarity(
     regions:Packed, # Region vectors of every image, of unit length
     words:Packed, # Word vectors of every caption, of unit length
@@ -247,7 +279,7 @@ def similarity(
     sim = _Similarity.apply(r, w, regions.offsets, words.offsets, _WAYS[pooling], dtype, memory, progress)
     return sim / words.lengths.clamp(min=1).to(sim.device) if pooling == "mravgw" else sim
 
-# %% ../nbs/08_alignment.ipynb #0e68c005
+# %% ../nbs/08_alignment.ipynb #3343d95d
 @dataclass(frozen=True)
 class Found:
     "Where a word was found."
@@ -256,7 +288,7 @@ class Found:
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # How well it fits, in [-1,1]
 
-# %% ../nbs/08_alignment.ipynb #b3b0af3b
+# %% ../nbs/08_alignment.ipynb #def12006
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
     "One image against one caption, word by word."
@@ -280,7 +312,7 @@ class Alignment:
     @property
     def best_regions(self): return self.cosines.argmax(0).numpy()
 
-# %% ../nbs/08_alignment.ipynb #7e3660bd
+# %% ../nbs/08_alignment.ipynb #df5148ba
 def _best_of(self:Alignment, word):
     "`Found` of a word, given by its text (any case) or its index."
     if isinstance(word, str):
@@ -298,7 +330,7 @@ def _score(self:Alignment, pooling=""):
 
 Alignment.best,Alignment.score = _best_of,_score
 
-# %% ../nbs/08_alignment.ipynb #c8c0e3a3
+# %% ../nbs/08_alignment.ipynb #bf6ce41d
 def _table(self:Alignment):
     "One row a word: its best region, the cosine, the box."
     found = [_best_of(self, j) for j in range(len(self.words))]
@@ -314,7 +346,7 @@ def _image(self:Alignment):
 
 Alignment._repr_markdown_,Alignment.image = _table,_image
 
-# %% ../nbs/08_alignment.ipynb #18f383ea
+# %% ../nbs/08_alignment.ipynb #bd5c4530
 @torch.no_grad()
 def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`
