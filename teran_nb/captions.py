@@ -51,7 +51,7 @@ def _check(c):
     if len(strange): raise ValueError(f"caption {strange[0]} ({c.texts[strange[0]]!r}) belongs to an unknown image; there are {len(c.image_ids)} images")
     empty = [i for i,t in enumerate(c.texts) if not t.strip()]
     if empty: raise ValueError(f"{len(empty)} captions are empty: {_some(f'number {i} of {c.image_ids[c.image_of[i]]}' for i in empty)}; leave them out with skip=True")
-    bare = np.setdiff1d(np.arange(len(c.image_ids)), c.image_of)
+    bare = np.setdiff1d(np.arange(len(c.image_ids)), c.image_of) if c.texts else ()
     if len(bare): raise ValueError(f"{len(bare)} images have no caption: {_some(c.image_ids[i] for i in bare)}; leave them out with skip=True")
     for name,n in (("sizes",len(c.image_ids)),("splits",len(c.image_ids)),("links",len(c.texts))):
         v = getattr(c, name)
@@ -63,7 +63,7 @@ def _some(names, n=3):
     names = list(map(str, names))
     return ", ".join(names[:n]) + (f" and {len(names)-n} more" if len(names) > n else "")
 
-# %% ../nbs/01_captions.ipynb #a285ab08
+# %% ../nbs/01_captions.ipynb #aeccc011
 def _select(self:Captions, images):
     "The captions of some images, in the order given (indices into `image_ids`)."
     images = np.asarray(images, dtype=np.int64)
@@ -83,14 +83,16 @@ def _split(self:Captions, name):
 def _markdown(self:Captions):
     n = np.bincount(self.image_of, minlength=len(self.image_ids))
     splits = ", ".join(f"{v:,} {escape(k)}" for k,v in Counter(self.splits or []).items())
+    if not self.texts: return f"{len(self.image_ids):,} images{f' ({splits})' if splits else ''} without captions"
     head = f"{len(self):,} captions of {len(self.image_ids):,} images" + (f" ({splits})" if splits else "") + f", {n.min()} to {n.max()} an image\n\n"
     return head + markdown_table(["image","caption"], [[self.image_ids[self.image_of[i]], self.texts[i]] for i in range(min(3, len(self)))])
 
 Captions.select,Captions.split,Captions._repr_markdown_ = _select,_split,_markdown
 
-# %% ../nbs/01_captions.ipynb #91b8b655
+# %% ../nbs/01_captions.ipynb #0d34944e
 def _build(path, images, rows, skip):
     "`images`: id -> (split, size) or None where rows make them; `rows`: (image id, caption, links), in the order of the file."
+    if images and not rows: return _table(path, images, rows) # a list of images
     bad = [i for i,(k,t,_) in enumerate(rows) if k not in images or not t.strip()]
     if bad and not skip:
         k,t,_ = rows[bad[0]]
@@ -103,9 +105,9 @@ def _build(path, images, rows, skip):
     if bad or bare: warnings.warn(f"{path}: left out {len(bad)} bad captions and {len(bare)} images without captions", stacklevel=3)
     return _table(path, {k: v for k,v in images.items() if k in named}, good)
 
-# %% ../nbs/01_captions.ipynb #ea691fe2
+# %% ../nbs/01_captions.ipynb #2c7bf563
 def _table(path, images, rows):
-    if not rows: raise ValueError(f"{path} holds no captions")
+    if not images: raise ValueError(f"{path} holds no captions")
     index = {k: i for i,k in enumerate(images)}
     splits,sizes = zip(*images.values())
     return Captions([t for _,t,_ in rows], [index[k] for k,_,_ in rows], list(images), np.array(sizes, dtype=np.float64) if all(sizes) else None,
@@ -128,7 +130,7 @@ def _json(path):
     if not isinstance(found, dict): raise ValueError(f"{path} holds a {type(found).__name__}, not an object with images; is it another layout?")
     return found
 
-# %% ../nbs/01_captions.ipynb #2c7bf563
+# %% ../nbs/01_captions.ipynb #7ff16a9c
 def read_karpathy(
     path, # JSON file, plain or .gz
     key:str="", # Which field names an image: `id`, `cocoid`, `imgid` or `filename` (without its ending); the first of them that is there, by default
@@ -146,7 +148,7 @@ def read_karpathy(
             for k,i in zip(ids, images) for s in i.get("sentences", ())]
     return _build(path, table, rows, skip)
 
-# %% ../nbs/01_captions.ipynb #4a0337e8
+# %% ../nbs/01_captions.ipynb #67fd28ff
 def read_coco(
     path, # `captions_val2017.json` and its like, plain or .gz
     split:str="", # The split these images are in, where the file is one split
@@ -160,7 +162,7 @@ def read_coco(
     table = {k: (split or None, (i["width"],i["height"]) if "width" in i else None) for k,i in zip(ids, d["images"])}
     return _build(path, table, [(str(a["image_id"]), a["caption"], ()) for a in d["annotations"]], skip)
 
-# %% ../nbs/01_captions.ipynb #8e7fc0a5
+# %% ../nbs/01_captions.ipynb #fc73c01e
 def read_lines(
     path, # Text file, one caption a line, plain or .gz
     per_image:int=5, # Lines of each image
@@ -177,7 +179,7 @@ def read_lines(
     _unique(path, ids)
     return _build(path, {k: (split or None, None) for k in ids}, [(ids[i//per_image], t, ()) for i,t in enumerate(lines)], skip)
 
-# %% ../nbs/01_captions.ipynb #779204a2
+# %% ../nbs/01_captions.ipynb #9a5c883f
 def read_csv(
     path, # CSV file with a header row, plain or .gz
     skip:bool=False, # Leave out empty captions, counting them
@@ -194,7 +196,7 @@ def read_csv(
         rows.append((r["image"], r["caption"], ()))
     return _build(path, images, rows, skip)
 
-# %% ../nbs/01_captions.ipynb #89ff2d3b
+# %% ../nbs/01_captions.ipynb #037c61cb
 def read_tokens(
     path, # `results_20130124.token`, `Flickr8k.token.txt` and their like, plain or .gz
     skip:bool=False, # Leave out empty captions, counting them
@@ -209,7 +211,7 @@ def read_tokens(
         rows.append((key, text, ()))
     return _build(path, images, rows, skip)
 
-# %% ../nbs/01_captions.ipynb #f34553cd
+# %% ../nbs/01_captions.ipynb #b85b2869
 def _xml(path):
     "The tree of an XML file; one that declares entities could grow without bounds."
     data = path.read_bytes()
@@ -230,7 +232,7 @@ def _chains(path):
     if size is None: raise ValueError(f"{path} has no size of its picture")
     return (number(size, "width"),number(size, "height")), boxes
 
-# %% ../nbs/01_captions.ipynb #444859a1
+# %% ../nbs/01_captions.ipynb #863aaa85
 _PHRASE = re.compile(r"\[/EN#(\d+)(?:/[^\s\]]+)* ([^\]]*)\]")
 
 def _plain(text, boxes):
@@ -258,7 +260,7 @@ def read_entities(
         rows += [(file.stem, *_plain(line, boxes)) for line in _text(file).splitlines()]
     return _build(path, table, rows, skip)
 
-# %% ../nbs/01_captions.ipynb #74859127
+# %% ../nbs/01_captions.ipynb #bd361d27
 def read_captions(
     path, # `.json` (Karpathy's or COCO's layout), `.csv`, `.token` or `.txt`, each plain or .gz, or the folder of Flickr30k Entities
     skip:bool=False, # Leave out what is wrong, counting it
@@ -273,7 +275,7 @@ def read_captions(
     if kind == ".txt": return read_lines(path, skip=skip, **kwargs)
     return (read_coco if "annotations" in _json(path) else read_karpathy)(path, skip=skip, **kwargs)
 
-# %% ../nbs/01_captions.ipynb #b3ee4fe2
+# %% ../nbs/01_captions.ipynb #8549d313
 def _save(self:Captions, path):
     "Write Karpathy's layout (`.json`, `.json.gz`) or a CSV (`.csv`), atomically."
     path = Path(path)
@@ -295,6 +297,7 @@ def _entries(c):
 
 def _csv(c, path):
     if c.links is not None: raise ValueError(f"{path}: a CSV has no room for links; save as .json, or without links")
+    if not c.texts: raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
     out = io.StringIO(newline="")
     w = csv.DictWriter(out, ["image","caption",*_about(c, 0)])
     w.writeheader()
