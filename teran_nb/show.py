@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'STYLES', 'ORDERS', 'SHARES', 'grid', 'save', 'plain', 'wrapped', 'short', 'metric_name', 'show_curves',
-           'show_rows', 'picture_of', 'crop', 'show_heatmap', 'show_heatmaps', 'numbered', 'show_grounding', 'shares',
-           'show_receipt']
+           'show_rows', 'picture_of', 'crop', 'show_heatmap', 'show_heatmaps', 'numbered', 'show_grounding',
+           'show_regions', 'show_samples', 'shares', 'show_receipt']
 
 # %% ../nbs/18_show.ipynb #9a995e4f
 import math, textwrap, unicodedata, warnings
@@ -417,6 +417,51 @@ def show_grounding(
     return ax
 
 # %% ../nbs/18_show.ipynb #8814e9a0
+def show_regions(
+    image, # An image of a collection
+    class_names=(), # Of the detector, such as `collection.features.class_names`
+    k:int=6, # Boxes with a label, at most
+    ax=None, # Where to draw
+    small:bool=False, # Thinner and shorter, for a page of pictures
+): # The axis
+    "A picture with the boxes of its regions."
+    r = image.regions
+    size = r.size or (320,240)
+    picture,note = picture_of(image.picture if image.path else lambda: None, size)
+    if r.size is None and not note: size = picture.size # where nobody has said how large it is
+    ax = _axis(ax, (4.8,4.8*min(size[1]/size[0], 2)+.4))
+    ax.imshow(picture, extent=(0,size[0],size[1],0))
+    ax.set(aspect="equal", xlim=(0,size[0]), ylim=(size[1],0), xticks=[], yticks=[])
+    ax.set_title(short(r.image_id, _letters(ax, 10)), fontsize=8 if small else 10)
+    if r.boxes is not None: _boxed(ax, r, class_names, k, small)
+    ax.set_xlabel("\n".join(filter(None, [note, "" if r.boxes is not None else f"{len(r)} regions without boxes: their places are not known"])), fontsize=7, color="dimgrey")
+    return ax
+
+def _boxed(ax, r, names, k, small):
+    "All boxes of an image, the first of them with labels."
+    area = (r.boxes[:,2]-r.boxes[:,0])*(r.boxes[:,3]-r.boxes[:,1])
+    order = np.argsort(-(area if r.confidences is None else np.asarray(r.confidences)), kind="stable")
+    said = [" ".join(filter(None, [str(i), names[r.classes[i]] if r.classes is not None and len(names) else "", f"{r.confidences[i]:.2f}" if r.confidences is not None else ""])) for i in order[:k]]
+    for x1,y1,x2,y2 in r.boxes[order[k:]]: ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.7, alpha=.55, zorder=2))
+    drawn = [_mark(ax, b, short(s, 20), j, small) for j,(b,s) in enumerate(zip(_inside(r.boxes[order[:k]], r.size), said))]
+    for i,(*_,tag,_) in zip(order, drawn): tag.set(text=str(i), visible=False)
+    ax.add_artist(_Labels(drawn, said, None))
+
+# %% ../nbs/18_show.ipynb #e0491b12
+def show_samples(
+    collection, # Images with their regions
+    n:int=8, # How many, evenly through the collection
+    k:int=5, # Boxes with a label in each
+    columns:int=4, # In a row
+): # The axes, one an image
+    "A page of pictures of a collection with the boxes of their regions."
+    at = np.linspace(0, len(collection)-1, min(n, len(collection))).round().astype(int).tolist()
+    what = "boxes" if collection.features.boxes is not None else "no boxes"
+    axes = grid(len(at), columns, (3.1,2.8), title=plain(f"{len(at)} of {len(collection):,} images, {what} by {short(collection.features.extractor, 60)}"))
+    for ax,i in zip(axes, at): show_regions(collection[i], collection.features.class_names, k, ax, small=True)
+    return axes
+
+# %% ../nbs/18_show.ipynb #c973dcb4
 def _by_words(x, of, n): return torch.zeros(n).index_add(0, of, x.amax(0))
 def _by_regions(x, of, n): return torch.zeros(n).index_add(0, of[x.argmax(1)], x.amax(1))
 
@@ -435,7 +480,7 @@ def shares(
     if len(of) != x.shape[1] or (of < 0).any(): raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, so words cannot add up to its score")
     return SHARES[one_of(a.pooling, SHARES, "pooling")][0](x.float(), of, len(texts)).numpy()
 
-# %% ../nbs/18_show.ipynb #99062f28
+# %% ../nbs/18_show.ipynb #ff511703
 def _rows(mine, its, texts, most):
     "Words in reading order, at most so many: those that differ most; the others in one row."
     gap = abs(mine-its)
@@ -444,7 +489,7 @@ def _rows(mine, its, texts, most):
     rows = [(short(texts[j], 20),float(mine[j]),float(its[j])) for j in kept]
     return rows + ([(f"{len(rest)} other words",float(mine[rest].sum()),float(its[rest].sum()))] if len(rest) else [])
 
-# %% ../nbs/18_show.ipynb #a334996a
+# %% ../nbs/18_show.ipynb #92833603
 def _sums(ax, rows, names, what):
     "The numbers to the right of the bars, and their sums below a line."
     table = rows + [("similarity",sum(r[1] for r in rows),sum(r[2] for r in rows))]
@@ -461,7 +506,7 @@ def _sums(ax, rows, names, what):
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
 
-# %% ../nbs/18_show.ipynb #e0491b12
+# %% ../nbs/18_show.ipynb #6d9d7013
 def show_receipt(
     a, # The `Alignment` of a caption with one picture, such as the true one
     other, # Of the same caption with another, such as the strongest wrong one
