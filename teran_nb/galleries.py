@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['spread', 'margins', 'strongest_wrong', 'hard_successes', 'hard_failures', 'wrong_but_relevant', 'show_gallery',
-           'show_sentences', 'word_vector', 'Answers', 'best_regions', 'show_word']
+           'Asked', 'ask', 'show_answers', 'show_sentences', 'word_vector', 'Answers', 'best_regions', 'show_word']
 
 # %% ../nbs/19_galleries.ipynb #dd2311a7
 from dataclasses import dataclass
@@ -106,9 +106,9 @@ def _nothing(title):
 
 def _shown(order, own, k):
     "The first `k` candidates and their ranks; the best of the own ones takes the last place where none is among them."
-    true = next(r for r,i in enumerate(order) if i in own)
+    true = next((r for r,i in enumerate(order) if i in own), None)
     at = [*range(min(k, len(order)))]
-    return [(r,int(order[r])) for r in (at if true in at or k == 1 else at[:-1]+[true])]
+    return [(r,int(order[r])) for r in (at if true is None or true in at or k == 1 else at[:-1]+[true])]
 
 def _superscript(text, spans, skipped):
     "A caption whose drawn words carry their numbers."
@@ -141,19 +141,61 @@ def show_gallery(
     title:str="", # Over all, such as the rule that chose the queries
 ): # The axes, a row a query
     "Image retrieval: each caption's best pictures (TERAN Fig. 4 and 5)."
-    if not len(queries): return _nothing(title)
-    sim,image_of,k = torch.as_tensor(sim).cpu(),collection.captions.image_of,min(k, len(sim))
-    axes = grid(len(queries)*k, k, (1.9,2.) if model is None else (2.6,2.5), title=title, titles=["\n"]*len(queries))
-    for row,(q,order) in enumerate(zip(queries, ranking(sim.T[queries]).tolist())):
-        own,text = int(image_of[q]),collection.captions.texts[q]
-        for ax,(r,i) in zip(axes[row*k:], _shown(order, {own}, k)):
+    captions = collection.captions
+    return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], [captions.texts[q] for q in queries], [{int(captions.image_of[q])} for q in queries], k, model, title)
+
+def _answered(collection, sim, texts, own, k, model, title):
+    "Sentences with their best pictures, a row each; `own` are the true ones of each, where they are known."
+    if not len(texts): return _nothing(title)
+    k = min(k, len(sim))
+    axes = grid(len(texts)*k, k, (1.9,2.) if model is None else (2.6,2.5), title=title, titles=["\n"]*len(texts))
+    for row,(text,true,order) in enumerate(zip(texts, own, ranking(sim.T).tolist())):
+        for ax,(r,i) in zip(axes[row*k:], _shown(order, true, k)):
             said = _ground(ax, collection[i], text, model)
-            _outline(ax, i == own)
-            ax.set_xlabel(f"{r+1}.   {sim[i,q]:.2f}{'   true' if i == own else ''}", fontsize=8, weight="bold" if i == own else "normal")
+            _outline(ax, i in true)
+            ax.set_xlabel(f"{r+1}.   {sim[i,row]:.2f}{'   true' if i in true else ''}", fontsize=8, weight="bold" if i in true else "normal")
         axes[row*k].figure.suptitle(wrapped(said, (24 if model is None else 33)*k, 2), x=.01, ha="left", fontsize=9)
     return axes
 
 # %% ../nbs/19_galleries.ipynb #a0c42108
+@dataclass(frozen=True, repr=False)
+class Asked(Shown):
+    "What a model answers to sentences whose true picture nobody knows; shows itself as a table."
+    texts:list # The sentences
+    images:Encoded # The collection's images
+    captions:Encoded # The sentences
+    sim:Tensor # Similarities, `(images, sentences)`
+    about:dict # What is known of model and collection
+    def _repr_markdown_(self):
+        best = self.sim.argmax(0).tolist()
+        return markdown_table(["sentence","best picture","similarity"], [[t,self.images.names[i],f"{self.sim[i,j]:.2f}"] for j,(t,i) in enumerate(zip(self.texts, best))])
+
+def ask(
+    model:Matcher, # Answers
+    collection, # Images, with captions or without
+    texts, # Sentences
+    images:Encoded=None, # The collection's images, where they are encoded already
+    **about, # What is to be said of it: `model`, `data`
+) -> Asked: # Its similarities
+    "Ask a collection by sentences of one's own."
+    texts = [texts] if isinstance(texts, str) else list(texts)
+    if not texts or not all(t.strip() for t in texts): raise ValueError("nothing to ask: give sentences that are not empty")
+    images = model.encode_images(collection) if images is None else images
+    captions = model.encode_captions(texts)
+    return Asked(texts, images, captions, model.similarity(images.to(model.device), captions.to(model.device)).cpu(), about)
+
+# %% ../nbs/19_galleries.ipynb #dae261d4
+def show_answers(
+    collection, # Images with pictures
+    asked:Asked, # From `ask`
+    k:int=5, # Results of each sentence
+    model:Matcher=None, # Draw the words in each result, numbered as in the sentence, where this model finds them
+    title:str="", # Over all
+): # The axes, a row a sentence
+    "The best pictures for sentences of one's own."
+    return _answered(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
+
+# %% ../nbs/19_galleries.ipynb #61a5655e
 def show_sentences(
     collection, # Images with captions and pictures
     sim, # Similarities, `(images, captions)`
@@ -180,7 +222,7 @@ def show_sentences(
             for x,part in ((0,"✓" if c in own else ""),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)): text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #12e9b24a
+# %% ../nbs/19_galleries.ipynb #8bd90b10
 def word_vector(
     model:Matcher, # Encodes the sentence
     word, # A word of the caption, any case, or its index
@@ -197,7 +239,7 @@ def word_vector(
     if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
     return parts[0][torch.tensor(of) == j].mean(0)
 
-# %% ../nbs/19_galleries.ipynb #61a5655e
+# %% ../nbs/19_galleries.ipynb #772f6b05
 @dataclass(frozen=True, repr=False)
 class Answers(Shown):
     "The regions of a collection that answer a word best, one an image; shows itself as a table."
@@ -208,7 +250,7 @@ class Answers(Shown):
     def __len__(self): return len(self.images)
     def _repr_markdown_(self): return markdown_table(["image","region","cosine"], [[n,r,f"{c:.2f}"] for n,r,c in zip(self.names, self.regions, self.cosines)])
 
-# %% ../nbs/19_galleries.ipynb #04701586
+# %% ../nbs/19_galleries.ipynb #92ad063e
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images
@@ -229,7 +271,7 @@ def best_regions(
     owner = np.searchsorted(offsets, best[1], side="right")-1
     return Answers(owner.tolist(), (best[1]-offsets[owner]).tolist(), best[0].tolist(), [images.names[i] for i in owner])
 
-# %% ../nbs/19_galleries.ipynb #173a02d4
+# %% ../nbs/19_galleries.ipynb #d125b839
 def show_word(
     collection, # Images with pictures
     found:Answers, # From `best_regions`
