@@ -132,12 +132,12 @@ def _cards(finder, name, thumbs):
     def shown(h):
         if sentences: return line(h, texts[h.item])
         seen = finder.spot(name, h.item) if finder.word is not None and finder.answers else None
-        return card(h, texts[h.item], thumbs(finder.collection.picture_path(texts[h.item]), texts[h.item]), seen)
-    return [(shown(h), _called(h, texts[h.item]), h) for h in hits]
+        return card(h, texts[h.item], thumbs(finder.collection.picture_path(texts[h.item], small=True), texts[h.item]), seen)
+    return [(shown(h), _called(h, texts[h.item], finder.captioned), h) for h in hits]
 
-def _called(h, text):
+def _called(h, text, captioned=True):
     "A result for a reader who does not see it."
-    if h.rank is None: return f"Ask by picture {text}"
+    if h.rank is None: return f"Ask by picture {text}" if captioned else f"Picture {text}"
     return f"Rank {h.rank+1}: {text}, similarity {h.sim:.2f}{', true match' if h.true else ''}{'' if h.before is None else f', was rank {h.before+1}'}. Show why"
 
 def _title(finder, name):
@@ -154,7 +154,7 @@ def _title(finder, name):
 # %% ../nbs/22_explore.ipynb #20f5a71b
 def _asked(finder, thumbs):
     "The query."
-    if finder.way == "t2i": return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>' if finder.query else '<p class="head">Nothing asked yet</p><p>Type a sentence, or click a picture to ask by it.</p>'
+    if finder.way == "t2i": return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>' if finder.query else f'<p class="head">Nothing asked yet</p><p>Type a sentence{", or click a picture to ask by it" if finder.captioned else ""}.</p>'
     if finder.picture is None: return '<p class="head">Choose a picture</p><p>Click one, or upload your own.</p>'
     image = finder.image
     name = image.path.name if isinstance(image.path, Path) and finder.picture is image else image.regions.image_id
@@ -166,7 +166,7 @@ def _who(finder, thumbs):
     "The regions of the collection that answer the chosen word."
     start,end = finder.words()[finder.word]
     ids = finder.collection.image_ids
-    cards = [(card(Hit(s.item, None, None, None, False), ids[s.item], thumbs(finder.collection.picture_path(ids[s.item]), ids[s.item]), s), f"{ids[s.item]}: cosine {s.cosine:.2f}. Show why", s) for s in finder.who_else(finder.word, finder.per_page)]
+    cards = [(card(Hit(s.item, None, None, None, False), ids[s.item], thumbs(finder.collection.picture_path(ids[s.item], small=True), ids[s.item]), s), f"{ids[s.item]}: cosine {s.cosine:.2f}. Show why", s) for s in finder.who_else(finder.word, finder.per_page)]
     return f'<p class="head">Who else shows “<bdi>{html.escape(finder.query[start:end])}</bdi>”</p><p>Best regions of {len(ids):,} pictures, by {html.escape(finder.first)}</p>',cards
 
 def _frame(view):
@@ -277,10 +277,12 @@ class Explorer:
         describe=None, # Makes `Regions` from a PIL picture of one's own; like the collection's by default
         output="runs/explorer", # Folder for pages that are saved
         per_page:int=12, # Results on a page
+        examples=(), # Sentences to offer where the collection has no captions of its own
+        encoded=None, # By a model's name, all images of the collection as it encoded them before
     ):
-        self.finder,self.thumbs,self.output = Finder(models, data, split, pooling, describe, per_page),Thumbnails(),project_path(output)
+        self.finder,self.thumbs,self.output = Finder(models, data, split, pooling, describe, per_page, examples=examples, encoded=encoded),Thumbnails(),project_path(output)
         self.opened,self._still,self._mirrors,self._listed,self._chips = None,None,False,None,None
-        self.finder.ask(query or self.finder.collection.captions.texts[0])
+        self.finder.ask(query or next(iter(self.finder.sentences), ""))
         self.ask,self.found = _choices(self.finder),_results()
         self.grids = [_Grid(per_page+1, self.click) for _ in range(2)]
         self.heads,self.seen = [_html(),_html()],_Grid(per_page, self.open)
@@ -293,7 +295,8 @@ def _lay_out(self:Explorer):
     "Put the widgets together."
     a,f = self.ask,self.found
     self.columns = [W.VBox([h,g.box], layout=W.Layout(flex="1 1 300px", min_width="0", overflow="visible")) for h,g in zip(self.heads, self.grids)]
-    self.own = W.Accordion([W.VBox([_row(f.only, f.holds), f.queries, f.counted])], titles=("The collection's own queries, and where they fail",), selected_index=None, layout=W.Layout(width="100%"))
+    self.own = W.Accordion([W.VBox([_row(f.only, f.holds), f.queries, f.counted])], titles=("The collection's own queries, and where they fail" if self.finder.captioned else "Sentences to begin with",), selected_index=None, layout=W.Layout(width="100%"))
+    if not self.finder.captioned: f.only.value = "all"
     self.edit = _row(f.replace, f.drop, f.who)
     self.who = W.VBox([f.seen, self.seen.box], layout=W.Layout(width="100%"))
     self.pager = _row(f.back, f.page, f.on)
@@ -356,18 +359,19 @@ def _turn(self:Explorer, by): self.finder.page = min(max(self.finder.page+by, 0)
 def _pick(self:Explorer, i):
     if i is None: return
     if self.finder.way == "i2t": self.finder.show(i)
-    else: self.finder.ask(self.finder.collection.captions.texts[i])
+    else: self.finder.ask(self.finder.sentences[i])
 
 def _list(self:Explorer, most=200):
     "The collection's own queries that are asked for."
     f,x = self.found,self.finder
+    f.only.layout.display = None if x.captioned else "none"
     key = (x.way,x.split,tuple(x.shown),x.pooling,f.only.value,f.holds.value)
     if self.own.selected_index is None or key == self._listed: return
-    texts,found = (x.collection.captions.texts if x.way == "t2i" else x.collection.image_ids),x.queries(f.only.value, f.holds.value)
+    texts,found = (x.sentences if x.way == "t2i" else x.collection.image_ids),x.queries(f.only.value, f.holds.value)
     self._mirrors,self._listed = True,key
     f.queries.options = [(f"{'' if r is None else f'rank {r+1} · '}{texts[i]}", i) for i,r in found[:most]]
     f.queries.value,self._mirrors = None,False
-    f.counted.value = f'<p class="quiet">{len(found):,} queries{f", the first {most} are listed" if len(found) > most else ""}; those of failures with the worst first</p>'
+    f.counted.value = f'<p class="quiet">{len(found):,} queries{f", the first {most} are listed" if len(found) > most else ""}{"; those of failures with the worst first" if x.captioned else ""}</p>'
 
 Explorer._upload,Explorer._models,Explorer._filter,Explorer._turn,Explorer._pick,Explorer._list = _upload,_models,_filter,_turn,_pick,_list
 
@@ -428,7 +432,7 @@ def _mirror(self:Explorer):
     a.way.value,a.split.value,a.pooling.value,a.least.value = x.way,x.split,x.pooling,x.least
     if x.way == "t2i": a.text.value = x.query
     sentence = x.way == "t2i"
-    for w,here in ((a.text,sentence),(a.go,sentence),(a.other,not sentence and x.picture is not None),(a.upload,not sentence),(f.words,sentence),(self.edit,sentence and x.word is not None)):
+    for w,here in ((a.way,x.captioned),(a.text,sentence),(a.go,sentence),(a.other,not sentence and x.picture is not None),(a.upload,not sentence),(f.words,sentence),(self.edit,sentence and x.word is not None)):
         w.layout.display = None if here else "none"
     spans = tuple(x.words()) if sentence else ()
     if (x.query,spans,x.word) != self._chips: self._chips = self._show_words(spans)

@@ -116,11 +116,13 @@ class Finder:
         describe=None, # Makes `Regions` from a PIL picture of one's own; `like` the collection's by default
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
+        examples=(), # Sentences to offer where the collection has no captions of its own
+        encoded=None, # By a model's name, all images of the collection as it encoded them before
     ):
         self.models = models if isinstance(models, dict) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
         self.data,self.describe,self.per_page,self.memory = data,describe or like(getattr(data, "whole", data).features),per_page,memory
-        self.shown,self.least = list(self.models)[:2],0.
+        self.shown,self.least,self.examples,self.known = list(self.models)[:2],0.,list(examples),dict(encoded or {})
         whole = getattr(data, "whole", data)
         self.splits = [*sorted(set(whole.captions.splits or ())),"all"]
         self._clear()
@@ -128,6 +130,10 @@ class Finder:
         self.pooling = pooling
     @property
     def first(self): return self.shown[0]
+    @property
+    def captioned(self): return len(self.collection.captions) > 0
+    @property
+    def sentences(self): return self.collection.captions.texts if self.captioned else self.examples
     @property
     def count(self): return len(self.candidates)
     @property
@@ -156,12 +162,20 @@ Finder._clear,Finder._use = _clear,_use
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
     held,c = getattr(self, what),self.collection
+    if name not in held and what == "images" and name in self.known: held[name] = _of(self.known[name], c.image_ids)
     if name not in held:
         n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
         size = 4*n*self.models[name].config.dim/1e9
         if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, or raise `memory`")
         held[name] = getattr(self.models[name], f"encode_{what}")(c)
     return held[name]
+
+def _of(encoded, names):
+    "Some images of what is encoded."
+    if encoded.names == names: return encoded
+    row = {k: i for i,k in enumerate(encoded.names)}
+    rows = [row[k] for k in names]
+    return Encoded(encoded.whole[rows], encoded.parts[rows], list(names))
 
 Finder._encoded = _encoded
 
@@ -326,6 +340,7 @@ Finder.edit = _edit
 # %% ../nbs/21_finder.ipynb #c886e70f
 def _show(self:Finder, picture):
     "Search captions by a picture of the split (an index) or an `OwnPicture`; None asks nothing."
+    if not self.captioned: raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures answer")
     self._clear()
     self.way,self.picture = "i2t",picture
     if isinstance(picture, (int,np.integer)): self.true = frozenset(map(int, self.collection.captions.of(int(picture))))
@@ -364,16 +379,16 @@ def _rank_of(self:Finder, name):
 def _queries(self:Finder, only:str="failures", holds:str=""):
     "The split's own queries, as `(index, rank or None)`, worst first; `holds` keeps those whose text holds it."
     one_of(only, ONLY, "choice of queries")
-    texts = self.collection.captions.texts if self.way == "t2i" else self.collection.image_ids
+    texts = self.sentences if self.way == "t2i" else self.collection.image_ids
     own = [i for i,t in enumerate(texts) if holds.casefold() in t.casefold()]
-    if only == "all": return [(i,None) for i in own]
+    if only == "all" or not self.captioned: return [(i,None) for i in own]
     found = [getattr(self.rank_of(n), self.way) for n in self.shown]
     keep = {"failures": found[0] > 0, "successes": found[0] == 0, "differences": (found[0] == 0) != (found[-1] == 0)}[only]
     return sorted(((i,int(found[0][i])) for i in own if keep[i]), key=lambda o: -o[1])
 
 Finder.rank_of,Finder.queries = _rank_of,_queries
 
-# %% ../nbs/21_finder.ipynb #9f8b81f4
+# %% ../nbs/21_finder.ipynb #8b56d39e
 def _who_else(self:Finder, word:int, n:int=12, name:str=""):
     "The pictures whose best region answers a word of the query most, as `Seen`."
     name = name or self.first
@@ -394,7 +409,7 @@ def _spot(self:Finder, name, item):
 
 Finder.who_else,Finder._seen,Finder.spot = _who_else,_seen,_spot
 
-# %% ../nbs/21_finder.ipynb #d2f40f40
+# %% ../nbs/21_finder.ipynb #46674e4e
 def _open(self:Finder, item:int):
     "The query with one of its results, word by word."
     models = {n: self.models[n] for n in self.shown}

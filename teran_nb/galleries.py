@@ -175,7 +175,8 @@ def ask(
     collection, # Images, with captions or without
     texts, # Sentences
     images:Encoded=None, # The collection's images, where they are encoded already
-    **about, # What is to be said of it: `model`, `data`
+    /,
+    **about, # What is to be said of it, such as model and data
 ) -> Asked: # Its similarities
     "Ask a collection by sentences of one's own."
     texts = [texts] if isinstance(texts, str) else list(texts)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from .core import Shown, atomic, markdown_table, progress, read_json, require_space, write_json
-from .galleries import best_regions, hard_failures, hard_successes, spread, word_vector, wrong_but_relevant
+from .galleries import Asked, best_regions, hard_failures, hard_successes, spread, word_vector, wrong_but_relevant
 from .learner import Evaluation
 from .metrics import ranking, ranks
 from .models import Matcher, Slots
@@ -105,29 +105,38 @@ class Cards:
     "Draws queries with their answers."
     def __init__(self,
         model:Matcher, # The evaluated model
-        collection, # Images with their captions
-        result:Evaluation, # What it answered
+        collection, # Images with their captions, or without
+        result:Evaluation, # What it answered; `Asked` where the sentences are one's own
         thumbs:Thumbs, # Of the collection
         k:int=6, # Results of a query
     ):
-        self.model,self.collection,self.result,self.thumbs,self.k = model,collection,result,thumbs,k
-        self.captions,self.sim = collection.captions,torch.as_tensor(result.sim).cpu()
-        self.rank,self.views = ranks(self.sim, self.captions.image_of),set()
+        self.model,self.collection,self.result,self.thumbs,self.k = model,collection,result,thumbs,min(k, len(collection))
+        self.captions,self.sim,self.known = collection.captions,torch.as_tensor(result.sim).cpu(),not isinstance(result, Asked)
+        self.texts,self.views = self.captions.texts if self.known else result.texts,set()
+        self.rank = ranks(self.sim, self.captions.image_of) if self.known else None
+    def own(self, c):
+        "The true picture of a sentence, or -1 where it is not known."
+        return int(self.captions.image_of[c]) if self.known else -1
+    def best(self, c):
+        "The picture that a sentence is shown in: its own, or the best."
+        return self.own(c) if self.known else int(self.sim[:,c].argmax())
     def align(self, i, c):
         "Image `i` against caption `c`, from what is encoded already."
         image,parts = self.collection[i],self.result.captions.parts
         at = parts.at[c] if isinstance(parts, Slots) else None
-        return self.model.explain(self.result.images.parts[i], parts[c], image.regions, self.captions.texts[c], image.picture if image.path else None, at)
+        return self.model.explain(self.result.images.parts[i], parts[c], image.regions, self.texts[c], image.picture if image.path else None, at)
 
 def _hits(sims, k, true, rank):
-    "The first `k` candidates with their ranks; the true one takes the last place where it is not among them."
+    "The first `k` candidates with their ranks; the true one takes the last place where it is known and not among them."
     first = ranking(sims[None], k)[0].tolist()
-    return [*enumerate(first)] if rank < k else [*enumerate(first[:k-1]),(int(rank),int(true))]
+    return [*enumerate(first)] if rank is None or rank < k else [*enumerate(first[:k-1]),(int(rank),int(true))]
 
 # %% ../nbs/23_site.ipynb #3426d097
 def _card(kind, n, head, rank, body, more="", link=True):
-    said = f'<b class="{"good" if rank == 0 else "bad"}">{"✓ first" if rank == 0 else f"✗ true match at rank {rank+1:,}"}</b>'
-    return f'<article class="card"{f" id={kind}{n}" if link else ""}><p class="q" dir="auto">{head}</p><p class="note">{said}{more}</p>{body}</article>\n'
+    said = "" if rank is None else f'<b class="{"good" if rank == 0 else "bad"}">{"✓ first" if rank == 0 else f"✗ true match at rank {rank+1:,}"}</b>'
+    note = " · ".join(filter(None, [said, more]))
+    line = f'<p class="note">{note}</p>' if note else ""
+    return f'<article class="card"{f" id={kind}{n}" if link else ""}><p class="q" dir="auto">{head}</p>{line}{body}</article>\n'
 
 def sentence_card(
     cards:Cards, # What it is drawn from
@@ -135,12 +144,12 @@ def sentence_card(
     link:bool=True, # Whether links may lead to this card: once a page
 ) -> str: # An `<article>`
     "A sentence and the pictures that answer it."
-    own,ids = int(cards.captions.image_of[c]),cards.collection.image_ids
-    hits = _hits(cards.sim[:,c], cards.k, own, cards.rank.t2i[c])
+    own,ids,rank = cards.own(c),cards.collection.image_ids,cards.rank.t2i[c] if cards.known else None
+    hits = _hits(cards.sim[:,c], cards.k, own, rank)
     head = word_boxes([cards.align(i, c) for _,i in hits])
     body = "".join(figure(cards.thumbs(i), ids[i], f'<b>{r+1}</b> {_number(cards.sim[i,c])}{" <em>✓ true</em>" if i == own else ""}', i == own) for r,i in hits)
-    more = f' · <a href="views/s{c:06}.html">region by region</a>' if c in cards.views else ""
-    return _card("s", c, head, cards.rank.t2i[c], f'<div class="grid">{body}</div>', more, link)
+    more = f'<a href="views/s{c:06}.html">region by region</a>' if c in cards.views else ""
+    return _card("s", c, head, rank, f'<div class="grid">{body}</div>', more, link)
 
 def _number(v): return f"{float(v):.2f}".replace("-", "−")
 
@@ -184,8 +193,8 @@ def common_words(
     "Words that are worth a page: no stop-words, none that the model leaves out."
     at = {}
     for c in queries:
-        words = cards.align(int(cards.captions.image_of[c]), c).words
-        for w in dict.fromkeys(words[j].casefold() for j in numbered(words)): at.setdefault(w, []).append(cards.captions.texts[c])
+        words = cards.align(cards.best(c), c).words
+        for w in dict.fromkeys(words[j].casefold() for j in numbered(words)): at.setdefault(w, []).append(cards.texts[c])
     return {w: at[w] for w,_ in Counter({w: len(t) for w,t in at.items()}).most_common(n)}
 
 # %% ../nbs/23_site.ipynb #ca7f7ee2
@@ -328,30 +337,36 @@ def _numbers(m):
     rows = "".join(f"<tr><td>{what}</td>" + "".join(f"<td>{100*m[f'{d}_r{k}']:.1f}</td>" for k in (1,5,10)) + f"<td>{m[f'{d}_median']:g}</td></tr>" for d,what in (("t2i","sentence → pictures"),("i2t","picture → sentences")))
     return f'<div class="wide"><table><thead><tr><th></th><th>R@1 %</th><th>R@5 %</th><th>R@10 %</th><th>median rank</th></tr></thead><tbody>{rows}</tbody></table></div>'
 
-_HINT = '<p class="note">Point at a word, or tap it: its best region shows in each picture, with the cosine. The true match has a green outline and a ✓.</p>'
+_HINT_ONLY = '<p class="note">Point at a word, or tap it: its best region shows in each picture, with the cosine.</p>'
+_HINT = _HINT_ONLY.replace("</p>", " The true match has a green outline and a ✓.</p>")
+_UNKNOWN = '<p class="note">These pictures have no captions: nobody knows which of them is true of a sentence, so there are answers here and no scores.</p>'
 _NAV = {"start": "index.html", "sentences": "sentences-1.html", "pictures": "pictures-1.html", "words": "words.html"}
 
 # %% ../nbs/23_site.ipynb #a4319340
 def _index(cards, index, words, picked):
     "The first page."
-    about,draw = cards.result.about,{"t2i": sentence_card, "i2t": picture_card}
+    about,draw,known = cards.result.about,{"t2i": sentence_card, "i2t": picture_card},cards.known
     warn = "" if "alignment" in cards.model.config.heads else '<p class="note">This model was trained by one vector a side, never by its alignment: the boxes are no claim of it.</p>'
     chips = "".join(f'<a href="words.html#w{n}">{safe(w)}</a> ' for n,w in enumerate(words))
-    parts = "".join(f"<h2>{t}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>') for t,way,qs in picked)
+    parts = "" if known else "".join(sentence_card(cards, c, False) for c in range(min(6, len(cards.texts))))
+    parts += "".join(f"<h2>{t}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>') for t,way,qs in picked)
     search = '<p><input id="ask" type="search" placeholder="words of a sentence, an image\'s id" aria-label="Search the queries" autocomplete="off"></p><p class="note" id="said" role="status"></p><ul id="found"></ul>'
-    body = [f'<p class="note">{" · ".join(f"{safe(k)} {safe(v)}" for k,v in about.items() if v != "")}</p>', _numbers(cards.result.metrics), warn, "<h2>Search</h2>", search, f'<h2>Words</h2><p class="chips">{chips}</p>',
-            "<h2>Best and worst</h2>", _HINT, parts, f'<script type="application/json" id="index">{_json(index)}</script>']
-    return page(f"What {about.get('model') or 'the model'} finds in {cards.collection.name or 'the collection'}", "".join(body), _NAV, "index.html")
+    body = [f'<p class="note">{" · ".join(f"{safe(k)} {safe(v)}" for k,v in about.items() if v != "")}</p>', _numbers(cards.result.metrics) if known else _UNKNOWN, warn, "<h2>Search</h2>", search, f'<h2>Words</h2><p class="chips">{chips}</p>',
+            f"<h2>{'Best and worst' if known else 'Asked'}</h2>", _HINT if known else _HINT_ONLY, parts, f'<script type="application/json" id="index">{_json(index)}</script>']
+    return page(f"What {about.get('model') or 'the model'} finds in {cards.collection.name or 'the collection'}", "".join(body), _nav(cards), "index.html")
+
+def _nav(cards): return {k: v for k,v in _NAV.items() if cards.known or k != "pictures"}
 
 def _queries(cards, name, queries, each):
     "Pages of queries: file to HTML; and their lines of the search."
-    way,letter,draw,said = {"sentences": ("t2i","s",sentence_card,cards.captions.texts), "pictures": ("i2t","p",picture_card,cards.collection.image_ids)}[name]
+    way,letter,draw,said = {"sentences": ("t2i","s",sentence_card,cards.texts), "pictures": ("i2t","p",picture_card,cards.collection.image_ids)}[name]
     files,texts,index = [f"{name}-{n//each+1}.html" for n in range(0, len(queries), each)],{},[]
     for n,f in enumerate(progress(files, name)):
         qs = queries[n*each:(n+1)*each]
         pager = '<p class="chips">' + "".join(f'<a href="{o}"{" aria-current=page" if o == f else ""}>{j*each+1}–{min((j+1)*each, len(queries))}</a> ' for j,o in enumerate(files)) + "</p>"
-        texts[f] = page(f"{name.capitalize()} {n*each+1}–{n*each+len(qs)} of {len(queries):,}, the best answered first", pager + _HINT + "".join(draw(cards, q) for q in qs) + pager, _NAV, f"{name}-1.html")
-        index += [[f"{f}#{letter}{q}", str(said[q]), f"{name[:-1]}, true match at rank {getattr(cards.rank, way)[q]+1}", cards.thumbs(int(cards.captions.image_of[q]) if way == "t2i" else q).file] for q in qs]
+        order,hint = (", the best answered first",_HINT) if cards.known else ("",_HINT_ONLY)
+        texts[f] = page(f"{name.capitalize()} {n*each+1}–{n*each+len(qs)} of {len(queries):,}{order}", pager + hint + "".join(draw(cards, q) for q in qs) + pager, _nav(cards), f"{name}-1.html")
+        index += [[f"{f}#{letter}{q}", str(said[q]), name[:-1] + (f", true match at rank {getattr(cards.rank, way)[q]+1}" if cards.known else ""), cards.thumbs(cards.best(q) if way == "t2i" else q).file] for q in qs]
     return texts,index
 
 # %% ../nbs/23_site.ipynb #005e22c1
@@ -364,8 +379,9 @@ def _own(folder):
 
 def _view(cards, c):
     "A sentence in its own picture, and in the strongest wrong one, region by region."
-    own = int(cards.captions.image_of[c])
-    wrong = [i for i in ranking(cards.sim[:,c][None], 2)[0].tolist() if i != own][:1]
+    first,own = ranking(cards.sim[:,c][None], 2)[0].tolist(),cards.own(c)
+    if not cards.known: return AlignmentView([cards.align(i, c) for i in first], ["the best picture","the next"][:len(first)]).html()
+    wrong = [i for i in first if i != own][:1]
     return AlignmentView([cards.align(i, c) for i in (own,*wrong)], ["the true picture","the strongest wrong one"][:1+len(wrong)]).html()
 
 def _write(folder, texts):
@@ -377,7 +393,7 @@ def write_site(
     folder, # Where to; files of other things that stand there stay
     model:Matcher, # The evaluated model
     collection, # What it was evaluated on
-    result:Evaluation, # What it answered
+    result:Evaluation, # What it answered; `Asked` where the sentences are one's own
     queries:int=0, # How many, each way; all up to 1,000 when 0
     relevance:Relevance=None, # For the rule "wrong, and yet relevant"
     k:int=6, # Results of a query
@@ -391,13 +407,13 @@ def write_site(
     require_space(folder, 60_000_000)
     old,cards = _own(folder),Cards(model, collection, result, Thumbs(collection, folder, side), k)
     write_json(folder/"site.json", {"files": sorted(old)}) # from here on, the folder's pages are known to be a site's
-    sentences,pictures = spread(cards.rank.t2i, queries or 1000),spread(cards.rank.i2t, queries or 1000)
-    picked,common = list(_rules(cards, relevance)),common_words(cards, sentences, words)
+    sentences,pictures = (spread(cards.rank.t2i, queries or 1000),spread(cards.rank.i2t, queries or 1000)) if cards.known else (list(range(len(cards.texts)))[:queries or 1000],[])
+    picked,common = list(_rules(cards, relevance)) if cards.known else [],common_words(cards, sentences, words)
     first = list(dict.fromkeys(q for _,way,qs in picked if way == "t2i" for q in qs))[:views]
     cards.views = {*first, *(sentences[j] for j in spread(range(len(sentences)), views-len(first)))}
     (texts,index),(more,more_index) = _queries(cards, "sentences", sentences, each),_queries(cards, "pictures", pictures, each)
     texts |= more | {f"views/s{c:06}.html": _view(cards, c) for c in sorted(cards.views)}
-    texts["words.html"] = page("Words", "".join(word_card(cards, n, w, t) for n,(w,t) in enumerate(common.items())), _NAV, "words.html")
+    texts["words.html"] = page("Words", "".join(word_card(cards, n, w, t) for n,(w,t) in enumerate(common.items())), _nav(cards), "words.html")
     texts["index.html"] = _index(cards, [[f"words.html#w{n}", w, "word", ""] for n,w in enumerate(common)] + index + more_index, common, picked)
     files = [*texts, *(t.file for t in cards.thumbs.made.values() if t.file)]
     write_json(folder/"site.json", {"files": sorted({*files, *old})})
