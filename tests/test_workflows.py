@@ -11,7 +11,8 @@ from conftest import ROOT, command, papermill
 from nbconvert.preprocessors import ExecutePreprocessor
 from PIL import Image
 
-from teran_nb.features import Features, FeatureWriter
+from teran_nb.drawing import compose
+from teran_nb.features import Collection, Features, FeatureWriter
 from teran_nb.metrics import retrieval
 from teran_nb.models import MatcherConfig, make_matcher
 from teran_nb.originals import load_original, save_original
@@ -105,6 +106,64 @@ def test_the_tour_shows_every_step(toured):
     assert '<iframe class="teran-view"' in outputs[-1].data["text/html"]
     run = next((toured.parent / "runs").glob("*/metrics.json")).parent
     assert {p.stem for p in (run / "figures").glob("*.png")} == {"curves", "heatmaps", "gallery", "receipt", "grounding"}
+
+
+def test_prepare_makes_a_collection_that_trains(tmp_path):
+    "The example as it comes, a part of two of them with features of somebody's, and a training on the result."
+    papermill("prepare", tmp_path / "out.ipynb", output=str(tmp_path / "example"))
+    made = Collection.open(tmp_path / "example")
+    assert len(made) == 36 and set(made.captions.splits) == {"train", "test"} and made[0].path.suffix == ".JPG"
+    with Image.open(tmp_path / "example" / "samples.png") as im:
+        assert min(im.size) > 300
+    about = {"merge": [str(tmp_path / "example")], "pictures": "", "split": "train", "images": 5, "output": str(tmp_path / "part")}
+    papermill("prepare", tmp_path / "out.ipynb", **about)
+    assert len(Collection.open(tmp_path / "part")) == 5
+    papermill("prepare", tmp_path / "out.ipynb", pictures="", features=str(ROOT / "data" / "formats" / "lxmert.tsv"), made_by="somebody's", output=str(tmp_path / "foreign"))
+    foreign = Collection.open(tmp_path / "foreign")
+    assert (len(foreign), len(foreign.captions), foreign.features.extractor) == (3, 0, "somebody's")
+    done = subprocess.run(command("train", tmp_path / "out.ipynb", data=str(tmp_path / "foreign"), output=str(tmp_path)), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "has no split" in done.stderr
+
+
+def test_prepare_names_what_it_cannot_use(tmp_path):
+    "A broken photograph, capitals and unicode, the same picture in two splits; a second call finds it done."
+    folder = tmp_path / "photos"
+    (folder / "été").mkdir(parents=True)
+    rows = ["image,caption,split"]
+    for i in range(6):
+        compose(500 + i % 5).picture().save(folder / "été" / f"Bär {i}.JPG")
+        rows.append(f"Bär {i}.JPG,a picture number {i},{'test' if i > 3 else 'train'}")
+    (folder / "broken.jpeg").write_bytes(b"\xff\xd8 cut")
+    (folder / "c.csv").write_text("\n".join(rows))
+    about = {"pictures": str(folder), "captions": str(folder / "c.csv"), "output": str(tmp_path / "made")}
+    for _ in range(2):
+        papermill("prepare", tmp_path / "out.ipynb", **about)
+    found = json.loads((tmp_path / "made" / "collection.json").read_text(encoding="utf8"))
+    assert found["counts"]["images"] == 6 and len(found["same"]["pairs"]) == 1
+    text = (tmp_path / "out.ipynb").read_text(encoding="utf8")
+    assert "the same file" in text and "1 images are there and have no captions" not in text
+
+
+@pytest.fixture(scope="module")
+def own(trained, tmp_path_factory):
+    "The executed notebook of one's own pictures, which were drawn."
+    folder = tmp_path_factory.mktemp("own")
+    papermill("mine", folder / "out.ipynb", run=str(trained), output=str(folder / "mine"))
+    return folder
+
+
+def test_mine_answers_without_captions(own, trained):
+    "A gallery, pages and the explorer of pictures that nobody has described."
+    assert {p.name for p in (own / "mine").glob("*.png")} == {"samples.png", "answers.png"}
+    for page in (own / "mine" / "pages").rglob("*.html"):
+        text = page.read_text(encoding="utf8")
+        html5lib.HTMLParser(strict=True).parse(text)
+        assert "true match" not in text.split("<main>")[-1].split("<script")[0]
+    outputs = [o for c in nbformat.read(own / "out.ipynb", 4).cells for o in c.get("outputs", ())]
+    shown = next(o.data["text/html"] for o in outputs if "teran-still" in str(o.get("data", {}).get("text/html", "")))
+    assert shown.count("<figure") == 12 and "data:image/jpeg" in shown and "true match" not in shown
+    done = subprocess.run(command("mine", own / "again.ipynb", run=str(trained), pictures="nowhere", output=str(own / "no")), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "nowhere is not there" in done.stderr
 
 
 @pytest.mark.parametrize("row", ["tern-mwsr-test", "tern-align", "teran-mrsw-ens"])
