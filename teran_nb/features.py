@@ -286,7 +286,7 @@ class Collection:
         if lost and missing != "drop": raise ValueError(f"{len(lost)} images have captions and no features, such as {', '.join(lost[:3])}; missing='drop' leaves them out")
         if lost: warnings.warn(f"left out {len(lost)} images that have captions and no features, such as {', '.join(lost[:3])}", stacklevel=2)
         self.features,self.pictures,self.name = features,None if pictures is None else Path(pictures),name
-        self.captions = captions.select(np.flatnonzero(known)) if lost else captions
+        self.given,self.captions = captions,captions.select(np.flatnonzero(known)) if lost else captions # before and after images were left out
     def __len__(self): return len(self.image_ids)
     def __repr__(self): return f"Collection({self.name or self.features.path.name}: {len(self):,} images, {len(self.captions):,} captions, {self.features!r})"
     @property
