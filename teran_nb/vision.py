@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForObjectDetection, Aut
 from transformers.image_processing_base import ImageProcessingMixin
 
 from .descriptors import opaque
+from .text import pretrained
 
 # %% ../nbs/07_vision.ipynb #a3d3b78e
 @dataclass(frozen=True)
@@ -46,19 +47,14 @@ class Prepare:
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
 # %% ../nbs/07_vision.ipynb #0f97fb4b
-def _loaded(load, name):
-    "Run a loader of transformers; a name that cannot be reached is said in one sentence."
-    try: return load(name)
-    except (OSError, ValueError) as e:
-        what = "folder" if os.path.isdir(name) else "name"
-        raise FileNotFoundError(f"no vision model under the {what} {name!r}: it is neither a model folder nor cached, and the hub could not give it ({type(e).__name__}); "
-                                "name a folder with the model, or say 'windows', which needs no weights") from None
+def _loaded(load, name): return pretrained(load, name, "vision model", "name a folder with the model, or say 'windows', which needs no weights")
 
 # %% ../nbs/07_vision.ipynb #9eeb8f07
 def _processor(name):
     "The image processor's numbers, or none."
-    try: return ImageProcessingMixin.get_image_processor_dict(name)[0]
-    except OSError: warnings.warn(f"{name} has no preprocessor_config.json: the usual mean and deviation of ImageNet are taken, at the model's own size", stacklevel=4); return {}
+    get = ImageProcessingMixin.get_image_processor_dict
+    try: return (get(name) if os.path.isdir(name) else pretrained(get, name, "image processor", "none is guessed"))[0]
+    except OSError: warnings.warn(f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken, at the model's own size", stacklevel=4); return {}
 
 def prepare_of(
     name:str, # Hugging Face name or folder
