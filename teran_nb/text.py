@@ -189,7 +189,7 @@ def pretrained(
     instead:str, # What can be done without it, for the error
 ): # What the loader gives
     "Load what is here, else what the hub has."
-    def broken(e): return ValueError(f"{name} cannot be loaded as a {kind}: {str(e).strip().splitlines()[0][:200]}; {instead}")
+    def broken(e): return ValueError(f"{name} cannot be loaded as a {kind}: {str(e).strip().splitlines()[0][:200].rstrip('. ')}; {instead}")
     folder,reads = os.path.isdir(name),(OSError, ValueError, RuntimeError, KeyError, SafetensorError)
     if folder and not os.path.isfile(f"{name}/config.json"): raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")
     try: return load(name, local_files_only=True)
