@@ -60,13 +60,17 @@ def main():
         folder.mkdir()
         if a.folder: count = some(a.folder, a.count, folder)
         else: pictures(folder, count := a.count or (30 if a.quick else 500), 64 if a.quick else 224)
-        rows = []
+        rows,said = [],[]
         for workers in a.workers:
             load = os.getloadavg()[0]
             n,clock,cpu,parent,child = measure(folder, workers)
-            rows.append((workers, f"{n/clock:.1f}", f"{n/clock/workers:.1f}", f"{1e3*cpu/n:.1f}", f"{parent:.0f}", f"{child:.0f}" if child else "-", f"{load:.1f}"))
+            cores = min(workers, os.cpu_count())
+            rows.append((workers, f"{n/clock:.1f}", f"{n/clock/cores:.1f}", f"{1e3*cpu/n:.1f}", f"{parent:.0f}", f"{child:.0f}" if workers > 1 else "-", f"{load:.1f}"))
+            said.append(f"{workers} process{'es' if workers > 1 else ''} on {cores} core{'s' if cores > 1 else ''}: {n/clock:.1f} photographs a second, {n/clock/cores:.1f} per core; "
+                        f"peak memory at most {parent + (workers*child if workers > 1 else 0):,.0f} MB" + (f" ({parent:.0f} and {workers} times {child:.0f})" if workers > 1 else ""))
         print(f"{count:,} pictures, windows of {extractor('windows').name}, {os.cpu_count()} cores\n")
-        print(markdown_table(["processes","pictures/s","per process","CPU ms each","MB parent","MB largest child","load before"], rows))
+        print(markdown_table(["processes","photographs/s","per core","CPU ms each","peak MB, parent","peak MB, largest child","load before"], rows))
+        print("\n" + "\n".join(said))
         print(f"\nOne box at a time: {naive(folder):.1f} CPU ms a picture")
 
 if __name__ == "__main__": main()

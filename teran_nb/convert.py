@@ -53,7 +53,7 @@ def fit_boxes(
 # %% ../nbs/04_convert.ipynb #cb91bb98
 @dataclass(frozen=True)
 class Source:
-    "Region features in a foreign format; going through it gives `Regions` and stops at the first broken row."
+    "Region features in a foreign format; going through it gives `Regions`, with names for classes where there are any, and stops at the first broken row."
     path:object # File or folder, or a tuple of them
     format:str="" # A key of `FORMATS`; recognised when empty
     sizes:object=None # Sizes of the pictures: a file for `read_sizes`, a dict, or `unit` to keep boxes as fractions of a 1 x 1 picture
@@ -62,6 +62,7 @@ class Source:
     def __post_init__(self):
         if self.format: one_of(self.format, FORMATS, "format")
         if isinstance(self.sizes, (str,Path)) and self.sizes != "unit": object.__setattr__(self, "sizes", read_sizes(self.sizes))
+        object.__setattr__(self, "class_names", _class_names(self.options.classes) if self.options.classes else ())
     @property
     def paths(self): return [Path(p) for p in (self.path if isinstance(self.path, (tuple,list)) else [self.path])]
     def rows(self):
@@ -93,17 +94,35 @@ def _why(e): return str(e) if isinstance(e, ValueError) and not isinstance(e, (j
 
 def _regions(self:Source, name, found:Found):
     "Boxes in pixels, inside the picture."
-    if found.boxes is None: return Regions(name, found.features, None, None, confidences=found.confidences), 0
+    more = {"classes": _classes(found, self.class_names, self.options.classes), "confidences": found.confidences}
+    if found.boxes is None: return Regions(name, found.features, None, None, **more), 0
     unit = self.sizes == "unit"
     size = (1.,1.) if unit else self.sizes[name] if isinstance(self.sizes, Mapping) and name in self.sizes else found.size
     if size is None: raise ValueError("the size of the picture is not known; give sizes, a file of id, width and height" + (", or 'unit'" if found.unit else ""))
     if unit and not found.unit: raise ValueError("boxes are in pixels, so sizes='unit' does not fit; give a file of sizes, or none where the format has them")
     boxes,clipped = fit_boxes(found.boxes*np.array([*size,*size], np.float32) if found.unit else found.boxes, size, .01 if unit else 1.)
-    return Regions(name, found.features, boxes, tuple(size), confidences=found.confidences), clipped
+    return Regions(name, found.features, boxes, tuple(size), **more), clipped
 
 Source.name,Source.read,Source._regions = _name,_read,_regions
 
-# %% ../nbs/04_convert.ipynb #a4ee5fd7
+# %% ../nbs/04_convert.ipynb #e5fde8a0
+def _class_names(path):
+    "Names of classes, one a line."
+    if not Path(path).is_file(): raise FileNotFoundError(f"file of class names {path} is not there")
+    names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    if not names or len(set(names)) < len(names): raise ValueError(f"{path} holds {len(names)} class names, of which {len(set(names))} are different; it needs one a line, each once")
+    return tuple(names)
+
+def _classes(found, names, path):
+    "Classes as names where those are known, else as numbers; none where the file has none."
+    if found.classes is None: return None
+    c = np.asarray(found.classes).reshape(-1)
+    if c.dtype.kind in "US": return c.astype(str)
+    if c.dtype.kind not in "iuf" or (c != c.round()).any() or (c < 0).any(): raise ValueError(f"classes such as {c[:3].tolist()} are neither names nor numbers from 0 on")
+    if names and c.max(initial=0) >= len(names): raise ValueError(f"class {c.max():g} has no name: {path} holds {len(names)}")
+    return np.array(names)[c.astype(int)] if names else c.astype(np.int32)
+
+# %% ../nbs/04_convert.ipynb #efc26d66
 @dataclass(frozen=True, repr=False)
 class Report(Shown):
     "What a conversion did."
@@ -119,7 +138,7 @@ class Report(Shown):
         head = f"{self.images:,} images and {self.regions:,} regions in {self.path}" + "".join(f", {m}" for m in more) + ("" if self.boxes else "; without boxes, so groundings cannot be drawn")
         return head if not self.broken else f"{head}\n\n" + markdown_table(["left out"], [[b] for b in self.broken[:20]])
 
-# %% ../nbs/04_convert.ipynb #efc26d66
+# %% ../nbs/04_convert.ipynb #829abb17
 def _fingerprint(source):
     "Changes when the source's files or settings do."
     files = sorted(f for p in source.paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file() and f.name != "lock.mdb")
@@ -136,16 +155,16 @@ def _first(source, bad):
             why = why or e
     raise ValueError(f"{source.path} holds no image" if why is None else f"{source.path}: not one row can be read; the first: {why}")
 
-def _put(w, source, row, clip):
-    "One row into the store."
+def _put(w, source, row, first):
+    "One row into the store, with the classes and confidences that the first row has."
     r,n = source.read(row)
     what = f"features are {r.features.shape[-1]} long, those of the first image {w.dim}" if r.features.shape[-1] != w.dim else "an earlier row or file has this id and is kept" if r.image_id in w.ids else ""
     if what: raise ValueError(f"{row}: {what}")
-    try: w.add(r.image_id, r.features, r.boxes, r.size, confidences=r.confidences if clip else None)
+    try: w.add(r.image_id, r.features, r.boxes, r.size, *(getattr(r, k) if getattr(first, k) is not None else None for k in ("classes","confidences")))
     except ValueError as e: raise ValueError(f"{row}: {e}") from None
     w.counts["boxes clipped"] += n
 
-# %% ../nbs/04_convert.ipynb #2a88e290
+# %% ../nbs/04_convert.ipynb #40a11d6e
 def convert(
     source, # A `Source`, or the path of one whose format says everything
     path, # Folder of the store to be
@@ -160,19 +179,19 @@ def convert(
     source,path,broken = source if isinstance(source, Source) else Source(source),Path(path),[]
     if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
     first = _first(source, bad)
-    with FeatureWriter(path, extractor, first.features.shape[-1], dtype, boxes=first.boxes is not None, resume=_fingerprint(source)) as w:
+    with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names, boxes=first.boxes is not None, resume=_fingerprint(source)) as w:
         done,resumed = set(w.ids),len(w.ids)
         for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show):
             try:
                 if (name := source.name(row)) in done: done.discard(name)
-                else: _put(w, source, row, first.confidences is not None)
+                else: _put(w, source, row, first)
             except ValueError as e:
                 if bad == "stop": raise ValueError(f"{e}; bad='skip' leaves such rows out") from None
                 broken.append(str(e))
         w.counts["rows left out"] = len(broken)
     return Report(path, len(w.ids), w.total, resumed, w.counts["boxes clipped"], tuple(broken), w.boxes)
 
-# %% ../nbs/04_convert.ipynb #7360a4a0
+# %% ../nbs/04_convert.ipynb #cdb3f86e
 def write_table(
     images, # `Regions` of each image, such as a `Features` store
     path, # A `.tsv` file
@@ -185,7 +204,7 @@ def write_table(
             if re.search(r"[\t\r\n]", r.image_id): raise ValueError(f"image id {r.image_id!r} holds a tab or a line break; a table cannot keep it")
             f.write("\t".join(map(str, (r.image_id, *map("{:g}".format, r.size), len(r), text(r.boxes), text(r.features)))) + "\n")
 
-# %% ../nbs/04_convert.ipynb #cdb3f86e
+# %% ../nbs/04_convert.ipynb #fbc60b5c
 def match_captions(
     captions:Captions, # Captions of images
     image_ids, # Images there are features (or pictures) of

@@ -218,7 +218,8 @@ def extractor(
     kind,_,models = name.partition(":")
     kind,models = one_of(kind.strip(), EXTRACTORS, "extractor"),[m.strip() and _folder(m.strip()) for m in models.split("+")]
     fields = {"windows": (), "patches": ("weights",), "detector": ("detector","backbone")}[kind]
-    if len([m for m in models if m]) != len(fields): raise ValueError(f"{name!r} does not name its models; say {kind}{':' if fields else ''}" + " + ".join(f"<{f}>" for f in fields))
+    if models != [""] and not fields: raise ValueError(f"{name!r} names a model, and windows need none; say windows, and how many by the setting count")
+    if len([m for m in models if m]) != len(fields): raise ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
     config = override(EXTRACTORS[kind](), (settings or {}) | dict(zip(fields, models)))
     if kind == "windows": return Windows(config)
     return (Patches if kind == "patches" else DetectorBackbone)(config, pick_device(device))

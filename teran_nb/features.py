@@ -10,7 +10,7 @@ __all__ = ['FORMAT', 'SUFFIXES', 'Regions', 'check_regions', 'FeatureWriter', 'F
 import hashlib, json, os, shutil, warnings
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -73,14 +73,14 @@ class FeatureWriter:
         extractor:str, # What made the features; models refuse those of another
         dim:int, # Length of a vector
         dtype:str="float16", # How vectors are kept: `float16` or `float32`
-        class_names=(), # Names behind the regions' classes, where there are any
+        class_names=(), # Names behind the regions' classes, where there are any; `add` puts new ones behind them
         expect:int=0, # Regions that will come, to check the disk for space
         boxes:bool=True, # False for features that came without boxes: the store says so, and nothing can be drawn in the picture
         resume:str="", # What is being written, such as a hash of the source: given, a stopped writer's work is kept and gone on with
     ):
         if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
         self.path,self.dim,self.dtype,self.ids,self.total = Path(path),dim,np.dtype(dtype).newbyteorder("<"),{},0
-        self.boxes,self.resume,self.counts,self.have = boxes,resume,Counter(),None
+        self.boxes,self.resume,self.counts,self.have,self.class_names = boxes,resume,Counter(),None,list(class_names)
         self.about = {"format": FORMAT, "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
         require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
         self.files,self.sums = {},{}
@@ -94,8 +94,10 @@ def _put(self:FeatureWriter, part, array):
     self.sums[part].update(data)
 
 def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=None, confidences=None):
-    "Add the regions of one image; what a store must not hold is refused, and nothing of it is written."
+    "Add the regions of one image, their classes by index or by name; what a store must not hold is refused, and nothing of it is written."
     if self.resume and len(self.ids) - self.safe >= 256: self._keep()
+    names = classes if classes is not None and np.asarray(classes).dtype.kind == "U" else None
+    if names is not None: classes = np.zeros(len(names), int)
     r = Regions(str(image_id), np.asarray(features), None if boxes is None else np.asarray(boxes, dtype=np.float32), None if size is None else tuple(size), classes, confidences)
     if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
     if (boxes is None) == self.boxes: raise ValueError(f"image {r.image_id}: {'no boxes' if self.boxes else 'boxes, in a store without'}; boxes are for all images or, with boxes=False, for none")
@@ -105,13 +107,19 @@ def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=
     have = {"classes": classes is not None, "confidences": confidences is not None}
     if self.have not in (None,have): raise ValueError(f"image {r.image_id}: classes and confidences are for all images or for none")
     self.have = have
+    if names is not None: r = replace(r, classes=self._indices(names))
     parts = {"values": r.features, "offsets": [self.total + len(r)]} | ({"boxes": r.boxes, "sizes": [r.size]} if self.boxes else {}) | {k: getattr(r, k) for k,v in have.items() if v}
     parts = {k: np.ascontiguousarray(v, dtype=_PARTS[k][0] or self.dtype) for k,v in parts.items()} # all of it fits, or none is written
     for k,v in parts.items(): self._put(k, v)
     self.total += len(r)
     self.ids[r.image_id] = len(r)
 
-FeatureWriter._put,FeatureWriter.add = _put,_add
+def _indices(self:FeatureWriter, names):
+    "Classes by their names; a new one is put behind those that are known."
+    self.class_names += [k for k in dict.fromkeys(map(str, names)) if k not in self.class_names]
+    return [self.class_names.index(k) for k in map(str, names)]
+
+FeatureWriter._put,FeatureWriter.add,FeatureWriter._indices = _put,_add,_indices
 
 # %% ../nbs/02_features.ipynb #c18507c8
 def _digest(manifest): return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode("utf8")).hexdigest()
@@ -137,7 +145,7 @@ def _exit(self:FeatureWriter, kind, error, trace):
         if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
         (self.tmp/"journal").unlink(missing_ok=True)
         sums = {k: v.hexdigest() for k,v in self.sums.items()}
-        manifest = self.about | {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts), "image_ids": list(self.ids), "sha256": sums}
+        manifest = self.about | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total, "counts": dict(self.counts), "image_ids": list(self.ids), "sha256": sums}
         write_json(self.tmp/"manifest.json", manifest | {"self": _digest(manifest)})
 
 FeatureWriter.__enter__,FeatureWriter.__exit__ = _enter,_exit
@@ -221,11 +229,11 @@ def _keep(self:FeatureWriter):
     for f in self.files.values():
         f.flush(); os.fsync(f.fileno())
     with open(self.tmp/"journal", "a", encoding="utf8") as f:
-        f.write(json.dumps({"images": list(self.ids.items())[self.safe:], "counts": self.counts}) + "\n")
+        f.write(json.dumps({"images": list(self.ids.items())[self.safe:], "counts": self.counts, "class_names": self.class_names[self.named:]}) + "\n")
         f.flush(); os.fsync(f.fileno())
-    self.safe = len(self.ids)
+    self.safe,self.named = len(self.ids),len(self.class_names)
 
-FeatureWriter._keep,FeatureWriter.safe = _keep,0
+FeatureWriter._keep,FeatureWriter.safe,FeatureWriter.named = _keep,0,0
 
 # %% ../nbs/02_features.ipynb #11b8b2b6
 def _journal(path):
@@ -244,6 +252,8 @@ def _go_on(self:FeatureWriter):
         for f in self.tmp.iterdir(): f.unlink()
         return False
     self.counts,self.safe = Counter(lines[-1]["counts"]),len(self.ids)
+    self.class_names = [k for l in lines for k in l["class_names"]]
+    self.named = len(self.class_names)
     for part in _PARTS:
         if (self.tmp/f"{part}.bin").is_file(): self._cut(self.tmp/f"{part}.bin")
     self.have = {k: k in self.files for k in ("classes","confidences")}
@@ -261,7 +271,7 @@ def _cut(self:FeatureWriter, file):
 
 FeatureWriter._go_on,FeatureWriter._cut = _go_on,_cut
 
-# %% ../nbs/02_features.ipynb #e36f3b8a
+# %% ../nbs/02_features.ipynb #bffdbfd7
 SUFFIXES = (".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif") # what a picture's file ends in, in any case
 
 def within(
@@ -272,7 +282,7 @@ def within(
     inside = Path(str(name))
     return None if inside.is_absolute() or inside.drive or ".." in inside.parts or "\0" in str(name) else Path(folder)/inside
 
-# %% ../nbs/02_features.ipynb #bffdbfd7
+# %% ../nbs/02_features.ipynb #dedccea9
 @lru_cache(64)
 def _listed(folder, changed):
     "Name without ending to picture file, of a folder as it was at some time; a .png comes before a .jpg, and so on."
@@ -302,7 +312,7 @@ class Pictures:
         except OSError: return None # no such folder
     def _small(self, image_id): return self.small and _there(within(self.small, f"{image_id}.jpg"), self.small)
 
-# %% ../nbs/02_features.ipynb #0e37b063
+# %% ../nbs/02_features.ipynb #cbf44a46
 class Collection:
     "Images with their regions, captions and, where they are at hand, pictures: `collection[i]` is one image."
     def __init__(self,
@@ -319,13 +329,13 @@ class Collection:
         if lost and missing != "drop": raise ValueError(f"{len(lost)} images have captions and no features, such as {', '.join(lost[:3])}; missing='drop' leaves them out")
         if lost: warnings.warn(f"left out {len(lost)} images that have captions and no features, such as {', '.join(lost[:3])}", stacklevel=2)
         self.features,self.name,self.pictures = features,name,pictures if pictures is None or isinstance(pictures, Pictures) else Pictures(Path(pictures))
-        self.captions = captions.select(np.flatnonzero(known)) if lost else captions
+        self.given,self.captions = captions,captions.select(np.flatnonzero(known)) if lost else captions # before and after images were left out
     def __len__(self): return len(self.image_ids)
     def __repr__(self): return f"Collection({self.name or self.features.path.name}: {len(self):,} images, {len(self.captions):,} captions, {self.features!r})"
     @property
     def image_ids(self): return self.captions.image_ids
 
-# %% ../nbs/02_features.ipynb #514f79e1
+# %% ../nbs/02_features.ipynb #e3ccb876
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
@@ -336,7 +346,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../nbs/02_features.ipynb #cbf44a46
+# %% ../nbs/02_features.ipynb #01aa38a2
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -347,7 +357,7 @@ def open_picture(
         with Image.open(path) as im: return ImageOps.exif_transpose(im).convert("RGB") # boxes are those of the upright picture
     except (OSError, Image.DecompressionBombError) as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #01aa38a2
+# %% ../nbs/02_features.ipynb #06b275f4
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
     return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))

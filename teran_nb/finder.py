@@ -367,12 +367,14 @@ Finder.choose = _choose
 
 # %% ../nbs/21_finder.ipynb #48d758f8
 ONLY = ("all","failures","successes","differences")
+_LONG = 10_000_000 # Pairs from which on a progress bar is shown
 
 def _rank_of(self:Finder, name):
     "Rank of the true match of every caption and every picture of the split (`Ranks`), computed once."
     key = (name,self.pooling)
     if key not in self._ranks:
-        sim = self.models[name].similarity(self._encoded(name, "images"), _quiet(self._encoded, name, "captions"), **self._how(name))
+        images,captions = self._encoded(name, "images"),_quiet(self._encoded, name, "captions")
+        sim = self.models[name].similarity(images, captions, progress=len(images.names)*len(captions.names) > _LONG, **self._how(name))
         self._ranks[key] = ranks(sim, self.collection.captions.image_of)
     return self._ranks[key]
 

@@ -8,7 +8,7 @@ __all__ = ['FORMATS', 'Found', 'Row', 'Options', 'recognise']
 # %% ../nbs/03_formats.ipynb #b4f184c7
 import base64, binascii, gzip, importlib, io, json, re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ class Found:
     size:tuple=None # Width and height of the picture in pixels, where the file knows
     confidences:np.ndarray=None # Detector's confidence, where the file knows
     unit:bool=False # Boxes are fractions of width and height instead of pixels
+    classes:np.ndarray=None # Class of each region, where the file knows: numbers, or names
 
 @dataclass(frozen=True, repr=False)
 class Row:
@@ -36,13 +37,25 @@ class Row:
     def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id}"
 
 # %% ../nbs/03_formats.ipynb #1b5daad2
+def _bytes(text, n):
+    "What base64 holds about `n` boxes."
+    if n < 1: raise ValueError(f"{n} boxes; an image has at least one")
+    try: return base64.b64decode(text, validate=True)
+    except binascii.Error as e: raise ValueError(f"the base64 is broken ({e}); the row may be cut off") from None
+
 def _vectors(text, n):
     "`n` vectors of float32 from base64."
-    try: data = base64.b64decode(text, validate=True)
-    except binascii.Error as e: raise ValueError(f"the base64 is broken ({e}); the row may be cut off") from None
-    if n < 1: raise ValueError(f"{n} boxes; an image has at least one")
+    data = _bytes(text, n)
     if not data or len(data) % (4*n): raise ValueError(f"base64 of {len(data):,} bytes is of the wrong length for {n} vectors of float32")
     return np.frombuffer(data, "<f4").reshape(n, -1)
+
+def _scores(text, n): return _vectors(text, n)[:,0]
+
+def _numbers(text, n):
+    "`n` whole numbers from base64, of four or eight bytes each."
+    data = _bytes(text, n)
+    if len(data) not in (4*n,8*n): raise ValueError(f"base64 of {len(data):,} bytes is of the wrong length for {n} class numbers")
+    return np.frombuffer(data, f"<i{len(data)//n}")
 
 def _lines(path, longest=2**26):
     "Lines of a table as they come, with number and place; empty ones are stepped over."
@@ -60,6 +73,7 @@ class Options:
     "What some formats leave unsaid."
     ids:str="" # Text file with the image ids one a line, for arrays without names (SCAN, HDF5)
     geometry:bool=False # The last six numbers of a vector are its box as fractions: split them off (VinVL)
+    classes:str="" # Text file with the names of the classes one a line, where regions have class numbers only
 
 # %% ../nbs/03_formats.ipynb #57758231
 _SIX = ("image_id","image_w","image_h","num_boxes","boxes","features")
@@ -78,7 +92,8 @@ def _table_row(line):
         try: return float(c[k])
         except ValueError: raise ValueError(f"{k} is {c[k][:20].decode('utf8', 'replace')!r}, not a number; the row is cut off or of another layout") from None
     n = int(number("num_boxes"))
-    return Found(_vectors(c["features"], n), _vectors(c["boxes"], n), (number("image_w"),number("image_h")), _vectors(c["conf"], n)[:,0] if "conf" in c else None)
+    conf,classes = (read(c[k], n) if k in c else None for k,read in (("conf",_scores),("objects_id",_numbers)))
+    return Found(_vectors(c["features"], n), _vectors(c["boxes"], n), (number("image_w"),number("image_h")), conf, classes=classes)
 
 def _bottom_up(path, o):
     for file in _tables(path) if path.is_dir() else [path]:
@@ -135,9 +150,9 @@ def _vinvl_row(key, cells, label, hw, geometry):
     packed = isinstance(about, dict) and "features" in about
     f = _vectors(about["features"], int(about["num_boxes"])) if packed else np.concatenate([_vectors(x["feature"], 1) for x in objects])
     size = _size_of(hw[key][0]) if hw else _size_of(whole) if isinstance(whole, dict) else None
-    boxes,conf = [np.array([x[k] for x in objects], "<f4") if objects and all(k in x for x in objects) else None for k in ("rect","conf")]
+    boxes,conf,classes = [np.array([x[k] for x in objects], kind) if objects and all(k in x for x in objects) else None for k,kind in (("rect","<f4"),("conf","<f4"),("class",None))]
     unit = geometry and boxes is None
-    return Found(f[:,:-6] if geometry else f, f[:,-6:-2] if unit else boxes, size, conf, unit)
+    return Found(f[:,:-6] if geometry else f, f[:,-6:-2] if unit else boxes, size, conf, unit, classes)
 
 def _vinvl(path, o):
     feature,label,hw = _vinvl_files(path)
@@ -149,7 +164,7 @@ def _vinvl(path, o):
 
 # %% ../nbs/03_formats.ipynb #84a82fba
 _NAMES = {"features": ("features","feat","image_features","x"), "unit": ("norm_bb",), "boxes": ("boxes","bbox","image_bb"), "n": ("num_boxes","num_bbox"),
-          "conf": ("conf","obj_conf","objects_conf"), "w": ("image_w","img_w","width"), "h": ("image_h","img_h","height")}
+          "conf": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"), "soft": ("soft_labels","cls_prob"), "w": ("image_w","img_w","width"), "h": ("image_h","img_h","height")}
 
 def _load(file, mmap=None):
     "An array or an archive of them, never of Python objects."
@@ -167,14 +182,15 @@ def _entry(d, key):
 
 def _found(d):
     "The entries of one image, by whichever names they go."
-    f,unit,boxes,n,conf,w,h = (_entry(d, k) for k in ("features","unit","boxes","n","conf","w","h"))
+    f,unit,boxes,n,conf,classes,soft,w,h = (_entry(d, k) for k in ("features","unit","boxes","n","conf","classes","soft","w","h"))
     if f is None: raise ValueError(f"none of {', '.join(_NAMES['features'])} is in it; it holds {', '.join(map(str, islice(d, 6))) or 'nothing'}")
     n = len(f) if n is None else int(n)
     if n > len(f): raise ValueError(f"says {n} boxes and has {len(f)} vectors")
     if boxes is None and unit is not None: boxes = unit[:,:4]
     else: unit = None
+    if classes is None and soft is not None: classes = soft[:,1:].argmax(1) # Faster R-CNN's first class is the background
     f,boxes,conf = (None if v is None else np.asarray(v[:n], np.float32) for v in (f,boxes,conf))
-    return Found(f, boxes, None if w is None or h is None else (float(w),float(h)), conf, unit is not None)
+    return Found(f, boxes, None if w is None or h is None else (float(w),float(h)), conf, unit is not None, None if classes is None else classes[:n])
 
 # %% ../nbs/03_formats.ipynb #f784e192
 def _archive(file):
@@ -185,7 +201,7 @@ def _npz(path, o):
 
 def _teran_image(file, box):
     if not box.is_file(): raise ValueError(f"its boxes {box} are not there")
-    with _load(file) as d: return Found(_found(d).features, _load(box))
+    with _load(file) as d: return replace(_found(d), boxes=_load(box), unit=False)
 
 def _teran(path, o):
     att = path if path.name.endswith("_att") else _only(path, "*_att")
@@ -271,9 +287,9 @@ def _names_of(f, n, ids, file):
     return [k.decode() if isinstance(k, bytes) else str(k) for k in f[key][()]]
 
 def _group(g, name):
-    "One image: a group, or datasets that begin with its id (`7_features`, `7_boxes`)."
+    "One image: a group, or datasets that begin with its id (`7_features`, `7_boxes`, `7_cls_prob`)."
     if not name.endswith("_features"): return _found(g[name])
-    return _found({k: g[v] for k,v in (("features",name),("boxes",name.removesuffix("features") + "boxes")) if v in g})
+    return _found({k: g[v] for k in ("features","boxes","cls_prob") if (v := name.removesuffix("features") + k) in g})
 
 def _hdf5(path, o):
     h5py = _need("h5py")

@@ -7,6 +7,7 @@ __all__ = ['spread', 'margins', 'strongest_wrong', 'hard_successes', 'hard_failu
            'Asked', 'ask', 'show_answers', 'show_sentences', 'word_vector', 'Answers', 'best_regions', 'show_word']
 
 # %% ../nbs/19_galleries.ipynb #dd2311a7
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -279,12 +280,12 @@ def show_word(
     word:str="", # What was asked, for the title
     columns:int=6, # In a row
 ): # The axes, one an answer
-    "Crops of the regions that answer a word best, with cosines and images."
+    "Crops of the regions that answer a word best, with cosines and images; whole pictures where features came without boxes."
     if not len(found): return _nothing(plain(word))
+    if collection[found.images[0]].regions.boxes is None: return _whole_pictures(collection, found, word, columns)
     axes = grid(len(found), columns, (1.6,1.75), title=wrapped(f"“{word}”: its best region in each of {len(found)} images" if word else f"The best region in each of {len(found)} images", 15*min(columns, len(found))))
     for ax,i,r,c,name in zip(axes, found.images, found.regions, found.cosines, found.names):
         image = collection[i]
-        if image.regions.boxes is None: raise ValueError(f"image {name} has no boxes: its features came without them, so where a word was found cannot be shown")
         picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size)
         part,(x1,y1,x2,y2) = crop(picture, image.regions.boxes[r], image.regions.size, .3)
         ax.imshow(part)
@@ -292,4 +293,15 @@ def show_word(
         ax.set(xticks=[], yticks=[], xlim=(-.5,part.width-.5), ylim=(part.height-.5,-.5))
         ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
+    return axes
+
+def _whole_pictures(collection, found, word, columns):
+    "The pictures of the answers, and why not their regions: above them, and as a warning that is text."
+    said = f"where {f'“{word}”' if word else 'it'} was found cannot be shown, only in which pictures: their features came without boxes"
+    warnings.warn(said, stacklevel=3)
+    axes = grid(len(found), columns, (1.6,1.75), title=wrapped(said, 15*min(columns, len(found)), 4))
+    for ax,i,c,name in zip(axes, found.images, found.cosines, found.names):
+        _ground(ax, collection[i], word, None)
+        ax.set(xticks=[], yticks=[])
+        ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
     return axes

@@ -204,7 +204,7 @@ def evaluate(
 
 # %% ../nbs/15_learner.ipynb #638d405a
 def ensemble(
-    members, # An `Evaluation` of each model, all on the same images and captions
+    members, # An `Evaluation` of each model, all on the same images and captions; of an iterator one at a time is held
     image_of, # Row of each caption's image, `(captions,)`
     /,
     protocol="all", # As of `evaluate`
@@ -214,11 +214,17 @@ def ensemble(
     **about, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding is each model's own, so there is none
     "Average the similarities of several models (TERAN section 7.2)."
-    first,others = members[0],members[1:]
-    for what in ("images","captions"):
-        if any(getattr(o, what).names != getattr(first, what).names for o in others): raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same split")
-    sim = torch.stack([m.sim for m in members]).mean(0)
-    return Evaluation(retrieval(sim, image_of, protocol, relevance, gains, i2t_queries, **about), None, first.images, first.captions, sim)
+    members = iter(members)
+    first,n = next(members),1
+    images,captions,total = first.images,first.captions,first.sim.clone()
+    del first
+    for o in members:
+        for what,names in (("images",images.names),("captions",captions.names)):
+            if getattr(o, what).names != names: raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same split")
+        total,n = total.add_(o.sim),n+1
+        del o
+    sim = total/n
+    return Evaluation(retrieval(sim, image_of, protocol, relevance, gains, i2t_queries, **about), None, images, captions, sim)
 
 # %% ../nbs/15_learner.ipynb #1a5d4648
 @contextmanager

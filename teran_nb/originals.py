@@ -9,6 +9,7 @@ __all__ = ['read_checkpoint', 'original_config', 'original_names', 'Original', '
 # %% ../nbs/11_originals.ipynb #a219a1e7
 import argparse, dataclasses, pickle, re, tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from .losses import triplet
 from .models import Matcher, MatcherConfig, RegionBatch, region_batch
 from .reference import Reference, Slots, Variant, filled, filter_words, reference_similarity, reference_triplet, region_slots, stop_ids, word_slots
 from .regions import RegionConfig, StackConfig
-from .text import TextConfig, TokenBatch, load_text, save_text
+from .text import TextConfig, TokenBatch, load_text, pretrained, save_text
 
 # %% ../nbs/11_originals.ipynb #be915859
 _SAFE = [argparse.Namespace, np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType,
@@ -177,11 +178,12 @@ def _same(settings, config):
     return dataclasses.replace(original_config(settings, max_tokens=config.text.max_tokens), reference=config.reference) == config
 
 # %% ../nbs/11_originals.ipynb #f0e41761
+_TEXT = "text model","say its folder by `text=`"
+
 def _text(config, source):
     "The text encoder's architecture and vocabulary, with as many layers as were kept."
     with tempfile.TemporaryDirectory() as folder:
-        AutoTokenizer.from_pretrained(source).save_pretrained(folder)
-        AutoConfig.from_pretrained(source, num_hidden_layers=config.layers).save_pretrained(folder)
+        for load in (AutoTokenizer.from_pretrained,partial(AutoConfig.from_pretrained, num_hidden_layers=config.layers)): pretrained(load, source, *_TEXT).save_pretrained(folder)
         return load_text(config, folder)
 
 def _translated(weights, model, path):
@@ -207,9 +209,9 @@ def load_original(
     path,got = Path(path),read_checkpoint(path)
     name = str(_Settings(got["config"], path).get("text-model.pretrain"))
     source = text or (path.parent/name if (path.parent/name).is_dir() else name)
-    try: room = AutoConfig.from_pretrained(source).max_position_embeddings
-    except (OSError,ValueError,AttributeError):
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither a folder of one nor a name that can be reached; say its folder by `text=`") from None
+    try: room = pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
+    except (OSError,ValueError,AttributeError) as e:
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither a folder of one nor a name that can be reached: {e}") from None
     try: config = original_config(got["config"], path, room)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
     model = Matcher(config, _text(config.text, source))

@@ -134,13 +134,14 @@ class Data(Shown):
                                                 "'split' in Karpathy's JSON, a column split in a .csv")
         return self.whole.split(split)
     def precomputed(self, split):
-        "The relevance of a split that is read from files."
-        captions,files = self.part(split).captions,self.source["relevance"].get(split, {})
+        "The relevance of a split that is read from files; rows and columns of images that were left out go with them."
+        captions,files,given = self.part(split).captions,self.source["relevance"].get(split, {}),self.whole.given
+        whole = given if split == "all" else given.split(split)
         if not isinstance(files, dict): raise ValueError(f"relevance of the {split} split is {files!r}; say it as {{'{split}': {{'spice': 'file.npy'}}}}")
         for name,path in files.items():
             one_of(name, ("rouge","spice"), f"relevance of the {split} split")
             if not project_path(path).is_file(): raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
-        return [read_relevance(project_path(path), captions, name) for name,path in files.items()]
+        return [read_relevance(project_path(path), whole, name, captions if len(whole) > len(captions) else None) for name,path in files.items()]
     def relevance(self, split):
         "ROUGE-L of a split's captions, where that is not too large, and what was given precomputed."
         captions,given = self.part(split).captions,self.precomputed(split)
@@ -154,7 +155,9 @@ class Data(Shown):
     def test(self): return self.part("test")
     def _repr_markdown_(self):
         n = Counter(self.whole.captions.splits or ["all"]*len(self.whole))
-        return markdown_table(["split","images"], n.items()) + f"\n\n{len(self.whole.captions):,} captions, {'with' if self.whole.captions.links else 'without'} known links; {escape(self.whole.features)}"
+        silent = sorted(set(self.whole.features.image_ids) - set(self.whole.given.image_ids))
+        more = f"; {len(silent):,} of its images have no captions and are not used, such as {escape(', '.join(silent[:3]))}" if silent else ""
+        return markdown_table(["split","images"], n.items()) + f"\n\n{len(self.whole.captions):,} captions, {'with' if self.whole.captions.links else 'without'} known links; {escape(self.whole.features)}{more}"
 
 # %% ../nbs/16_presets.ipynb #ff69b718
 def load_data(
@@ -177,7 +180,7 @@ def load_data(
     for split in found.source["relevance"]: found.precomputed(split)
     return found
 
-# %% ../nbs/16_presets.ipynb #987c4e05
+# %% ../nbs/16_presets.ipynb #b1f03e8f
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
     "Everything an experiment was asked to do; shows itself as a table."
@@ -196,7 +199,7 @@ class Plan(Shown):
     def _repr_markdown_(self):
         return _fields(self.about | {"members": self.members, "training": dataclasses.asdict(self.train)} | _parts("network", dataclasses.asdict(self.model)), PRESETS[self.about["preset"]].note)
 
-# %% ../nbs/16_presets.ipynb #6a399165
+# %% ../nbs/16_presets.ipynb #c6cebc9f
 def plan(
     data:Data, # What it will learn from
     model:str="teran-mrsw", # One of `MODELS`
@@ -223,7 +226,7 @@ def plan(
     where = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
     return Plan("-".join(filter(None, (preset,where,model,pooling))), about, network, training, device, row.members)
 
-# %% ../nbs/16_presets.ipynb #593b8529
+# %% ../nbs/16_presets.ipynb #9d80375a
 def _overridden(network, training, overrides):
     "Fields by their dotted names; those of the training begin with `train.`."
     for k in overrides:
@@ -236,7 +239,7 @@ def _text(text):
     if text in ("bert","bigru","bilstm"): return {"text.kind": text, "text.pretrained": ""}
     return {"text.kind": "bert", "text.pretrained": str(project_path(text)) if project_path(text).is_dir() else text}
 
-# %% ../nbs/16_presets.ipynb #d453e663
+# %% ../nbs/16_presets.ipynb #c19273e2
 def start(
     p:Plan, # What to do
     output:str="runs", # Folder of all runs
@@ -248,7 +251,7 @@ def start(
     require_space(project_path(output))
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
-# %% ../nbs/16_presets.ipynb #9f0ac7af
+# %% ../nbs/16_presets.ipynb #3fb1ef27
 def train(
     p:Plan, # What to do
     data:Data, # What to learn from
@@ -267,7 +270,7 @@ def train(
     if done.returncode: raise RuntimeError(f"training on {processes} processes failed: {done.stderr[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], p.train.select)
 
-# %% ../nbs/16_presets.ipynb #a9482fbf
+# %% ../nbs/16_presets.ipynb #b3dd80ec
 def members(
     p:Plan, # Of an ensemble, or of one model
 ) -> list: # A plan for each of its models
@@ -287,7 +290,7 @@ def _begun(p, folder):
 
 def _opened(p): return {k: v for k,v in p.about["data"].items() if k != "relevance"}
 
-# %% ../nbs/16_presets.ipynb #c19273e2
+# %% ../nbs/16_presets.ipynb #14d105eb
 def read_plan(
     folder, # A run's folder
     name:str="config.json", # The file in it
@@ -302,7 +305,7 @@ def _main(folder, name="config.json"):
 
 if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
-# %% ../nbs/16_presets.ipynb #b3dd80ec
+# %% ../nbs/16_presets.ipynb #7e705bd4
 def read_history(
     folder, # A run's folder
 ) -> History: # Of its epochs
@@ -312,7 +315,7 @@ def read_history(
     rows = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines() if line.strip()]
     return History(list({r["epoch"]: r for r in rows}.values()), read_plan(path.parent).train.select) # a resumed epoch is there twice; the last counts
 
-# %% ../nbs/16_presets.ipynb #a852841f
+# %% ../nbs/16_presets.ipynb #2c661c26
 def _models(folder):
     "The model folders of a run; all members of an ensemble."
     if not (folder/"member-0").is_dir(): return [folder/"model" if (folder/"model").is_dir() else folder]
@@ -328,7 +331,7 @@ def _about(place):
     p,env = read_plan(run),read_json(run/"environment.json")
     return {"model": p.about["model"], "changed": p.changed, "seed": env["seed"], "commit": env["commit"]}
 
-# %% ../nbs/16_presets.ipynb #a63cefe8
+# %% ../nbs/16_presets.ipynb #fb5c93c4
 def _tested_row(row, known, places):
     "Which row is tested; models that were not trained for it, and one model twice, are refused."
     if not places: raise ValueError("no run was named")
@@ -342,7 +345,7 @@ def _tested_row(row, known, places):
 
 def _folder_or_name(text): return project_path(text) if text and project_path(text).is_dir() else text
 
-# %% ../nbs/16_presets.ipynb #d7f66300
+# %% ../nbs/16_presets.ipynb #b74def55
 def evaluate_run(
     runs, # A run's folder, a model's, or an original checkpoint; or several, whose similarities are averaged
     collection:Collection, # What to evaluate on
@@ -365,11 +368,11 @@ def evaluate_run(
     c,said = models[0].config,{k: v[0] if len(v) == 1 else " + ".join(map(str, v)) for k in ("changed","seed","commit") if (v := list(dict.fromkeys(a[k] for a in known)))}
     said = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}", "pooling": c.pooling if c.score == "alignment" else ""} | said
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
-    found = [evaluate(m, collection, protocol, relevance, gains, i2t_queries, **said) for m in models]
-    if len(found) == 1: return models[0],found[0]
+    found = (evaluate(m, collection, protocol, relevance, gains, i2t_queries, **said) for m in models)
+    if len(models) == 1: return models[0],next(found)
     return models[0],ensemble(found, collection.captions.image_of, protocol or collection.name, relevance, gains, i2t_queries, **said)
 
-# %% ../nbs/16_presets.ipynb #b74def55
+# %% ../nbs/16_presets.ipynb #0dc668b9
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
@@ -381,7 +384,7 @@ def compare(
     found = {(m,s): _outcome(data, m, s, project_path(output), kwargs) for s in seeds for m in models}
     return Results({m: tuple(found[m,s] for s in seeds) for m in models})
 
-# %% ../nbs/16_presets.ipynb #c410f7c9
+# %% ../nbs/16_presets.ipynb #5867c311
 def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]

@@ -200,16 +200,28 @@ def read_relevance(
     path, # Raw float32, row by row, whatever its name ends in; or a NumPy file
     captions:Captions, # The captions of the split it is for
     name:str, # What it measures, such as `spice`
-) -> Relevance: # Memory-mapped
+    kept:Captions=None, # Those of its images that are used, with all their captions, where some were left out
+) -> Relevance: # Memory-mapped where it is a run of the file's rows or columns
     "Read precomputed relevance, checked against its split."
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"{path} is not there")
     values = _map(path, (len(captions),len(captions.image_ids)))
     relevance = Relevance(name, values, path.name, _fingerprint(captions))
     _check_range(path, values, captions)
-    return relevance
+    return relevance if kept is None else _without(relevance, captions, kept)
 
-# %% ../nbs/12_relevance.ipynb #377ae0dd
+def _without(relevance, captions, kept):
+    "The rows and columns of the captions and images that were kept."
+    column = {k: i for i,k in enumerate(captions.image_ids)}
+    columns,new = [column.get(k) for k in kept.image_ids],np.full(len(column), -1)
+    if None in columns: raise ValueError(f"relevance {relevance.name} knows nothing of image {kept.image_ids[columns.index(None)]}; it is for another split")
+    new[columns] = np.arange(len(columns))
+    rows = np.flatnonzero(new[captions.image_of] >= 0)
+    rows = rows[np.argsort(new[captions.image_of[rows]], kind="stable")] # the order of `Captions.select`
+    if [captions.texts[i] for i in rows] != kept.texts: raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; it is for another split")
+    return Relevance(relevance.name, relevance.part(rows, columns).values, relevance.source, _fingerprint(kept))
+
+# %% ../nbs/12_relevance.ipynb #f677d0db
 GAINS = {"exponential": lambda rel: np.exp2(rel) - 1, "linear": lambda rel: rel} # the published tables hold the first
 
 def _dcg(rel, gains):
@@ -233,7 +245,7 @@ def _ideal(relevance, direction, k, gains):
         relevance.ideals[key] = _dcg(best, gains)
     return relevance.ideals[key]
 
-# %% ../nbs/12_relevance.ipynb #e32811e5
+# %% ../nbs/12_relevance.ipynb #d033078a
 def ndcg_at_k(
     ranking, # Candidates from best to worst, `(queries, k)` or more columns, such as `metrics.ranking` gives
     relevance:Relevance, # Of all queries and candidates, no more
@@ -254,7 +266,7 @@ def ndcg_at_k(
     got,ideal = _dcg(np.take_along_axis(values, ranking, 1), gains),_ideal(relevance, direction, k, gains)
     return np.divide(got, ideal, out=np.zeros(n), where=ideal > 0)
 
-# %% ../nbs/12_relevance.ipynb #af18c22d
+# %% ../nbs/12_relevance.ipynb #9f33d9b4
 QUERIES = {"all": lambda ndcg: ndcg, "non-zero": lambda ndcg: ndcg[ndcg != 0]} # the reference's i2t takes the second
 
 def mean_ndcg(

@@ -4,15 +4,18 @@
 
 # %% auto #0
 __all__ = ['SPECIAL', 'STOP_WORDS', 'make_tokenizer', 'TokenBatch', 'Tokens', 'tokenize', 'stop_words', 'without', 'TextConfig',
-           'TextEncoder', 'text_encoder', 'save_text', 'load_text']
+           'pretrained', 'TextEncoder', 'text_encoder', 'save_text', 'load_text']
 
 # %% ../nbs/06_text.ipynb #6830d5bb
 import os, warnings
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
+from huggingface_hub import constants, get_session
+from safetensors import SafetensorError
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -172,6 +175,34 @@ class _Recurrent(nn.Module):
         return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
 
 # %% ../nbs/06_text.ipynb #af19e795
+def _closed():
+    "Why the hub cannot be asked, or nothing: one short request first, because its own retries take long."
+    if constants.HF_HUB_OFFLINE: return "HF_HUB_OFFLINE forbids asking the hub"
+    try: get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of whichever library it asks with
+    return ""
+
+def pretrained(
+    load, # A loader of transformers, such as `AutoModel.from_pretrained`
+    name:str, # Hugging Face name or folder
+    kind:str, # What it should be, for the error, such as `text model`
+    instead:str, # What can be done without it, for the error
+): # What the loader gives
+    "Load what is here, else what the hub has."
+    def broken(e): return ValueError(f"{name} cannot be loaded as a {kind}: {str(e).strip().splitlines()[0][:200].rstrip('. ')}; {instead}")
+    folder,reads = os.path.isdir(name),(OSError, ValueError, RuntimeError, KeyError, SafetensorError)
+    if folder and not os.path.isfile(f"{name}/config.json"): raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")
+    try: return load(name, local_files_only=True)
+    except reads as e: # a name without its files is an OSError
+        if folder or not isinstance(e, OSError): raise broken(e) from None
+    why = _closed()
+    if not why:
+        try: return load(name)
+        except OSError: why = "the hub gives none of that name"
+        except reads as e: raise broken(e) from None
+    raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; {instead}")
+
+# %% ../nbs/06_text.ipynb #79f7f246
 def _keep_layers(model, n, name):
     "Drop all but the first `n` layers of a transformer; its longest module list holds them."
     layers = max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
@@ -179,19 +210,11 @@ def _keep_layers(model, n, name):
     del layers[n:]
     model.config.num_hidden_layers = n
 
-def _pretrained(load, name):
-    "Run a loader of transformers; a name that cannot be reached is said in one sentence."
-    try: return load(name)
-    except (OSError, ValueError) as e:
-        what = "folder" if os.path.isdir(name) else "name"
-        raise FileNotFoundError(f"no text model under the {what} {name!r}: it is neither a model folder nor cached, and the hub could not give it ({type(e).__name__}); "
-                                "name a folder, or leave it empty for an encoder trained from scratch") from None
-
 def _new_bert(config, vocabulary):
     return BertConfig(vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads, intermediate_size=config.feed_forward,
                       hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128), pad_token_id=0)
 
-# %% ../nbs/06_text.ipynb #28e019d2
+# %% ../nbs/06_text.ipynb #c3c3ba6b
 class TextEncoder(nn.Module):
     "Captions to token vectors: `(vectors, mask)` of captions or of a `TokenBatch`."
     def __init__(self,
@@ -206,7 +229,7 @@ class TextEncoder(nn.Module):
         if not isinstance(captions, TokenBatch): captions = self.tokenize(captions).padded().to(next(self.parameters()).device)
         return self.network(captions),captions.mask
 
-# %% ../nbs/06_text.ipynb #6139c081
+# %% ../nbs/06_text.ipynb #72ccec77
 def text_encoder(
     config:TextConfig, # Which encoder
     texts=(), # Training captions, from which an encoder from scratch learns its vocabulary
@@ -214,9 +237,10 @@ def text_encoder(
     "Build a text encoder."
     one_of(config.kind, ("bert","bigru","bilstm"), "text encoder")
     if config.pretrained:
-        tokenizer = _pretrained(AutoTokenizer.from_pretrained, config.pretrained)
+        about = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
+        tokenizer = pretrained(AutoTokenizer.from_pretrained, *about)
         if config.kind == "bert":
-            bert = _pretrained(lambda name: AutoModel.from_pretrained(name, dtype=torch.float32), config.pretrained)
+            bert = pretrained(partial(AutoModel.from_pretrained, dtype=torch.float32), *about)
             _keep_layers(bert, config.layers, config.pretrained)
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
             if config.max_tokens > room: raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
@@ -230,7 +254,7 @@ def _fresh(config, vocabulary):
     if config.kind == "bert": return _Bert(AutoModel.from_config(_new_bert(config, vocabulary)), True)
     return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
 
-# %% ../nbs/06_text.ipynb #498b01f7
+# %% ../nbs/06_text.ipynb #b92ea40e
 def save_text(
     encoder:TextEncoder, # Whose tokenizer and architecture
     folder, # Where to

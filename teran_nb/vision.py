@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForObjectDetection, Aut
 from transformers.image_processing_base import ImageProcessingMixin
 
 from .descriptors import opaque
+from .text import pretrained
 
 # %% ../nbs/07_vision.ipynb #a3d3b78e
 @dataclass(frozen=True)
@@ -46,19 +47,14 @@ class Prepare:
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
 # %% ../nbs/07_vision.ipynb #0f97fb4b
-def _loaded(load, name):
-    "Run a loader of transformers; a name that cannot be reached is said in one sentence."
-    try: return load(name)
-    except (OSError, ValueError) as e:
-        what = "folder" if os.path.isdir(name) else "name"
-        raise FileNotFoundError(f"no vision model under the {what} {name!r}: it is neither a model folder nor cached, and the hub could not give it ({type(e).__name__}); "
-                                "name a folder with the model, or say 'windows', which needs no weights") from None
+def _loaded(load, name): return pretrained(load, name, "vision model", "name a folder with the model, or say 'windows', which needs no weights")
 
 # %% ../nbs/07_vision.ipynb #9eeb8f07
 def _processor(name):
     "The image processor's numbers, or none."
-    try: return ImageProcessingMixin.get_image_processor_dict(name)[0]
-    except OSError: warnings.warn(f"{name} has no preprocessor_config.json: the usual mean and deviation of ImageNet are taken, at the model's own size", stacklevel=4); return {}
+    get = ImageProcessingMixin.get_image_processor_dict
+    try: return (get(name) if os.path.isdir(name) else pretrained(get, name, "image processor", "none is guessed"))[0]
+    except OSError: warnings.warn(f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken, at the model's own size", stacklevel=4); return {}
 
 def prepare_of(
     name:str, # Hugging Face name or folder
@@ -126,6 +122,7 @@ class Backbone:
         model = load_model(AutoModel, name, device)
         self.model = model = getattr(model, "vision_model", model)
         if getattr(model, "main_input_name", "pixel_values") != "pixel_values": raise ValueError(f"{name} is a {model.config.model_type} that reads {model.main_input_name}, not pictures; name a vision model")
+        if model.config.model_type.endswith("mae"): raise ValueError(f"{name} is a {model.config.model_type}, which hides patches at random, so one picture has other features each time; name another vision model")
         self.device,self.name,self.config = device,_called(name, model),model.config
         self.prepare,p = prepare_of(name, model.config, size=size),getattr(model.config, "patch_size", None) or 1
         self.patch,self.size = p if isinstance(p, int) else p[0],self.prepare.size
@@ -143,7 +140,7 @@ class Backbone:
         if self.patch == 1: return 1.,1.
         return tuple(n*(s//n//self.patch*self.patch)/s for n,s in zip(shape, self.size))
 
-# %% ../nbs/07_vision.ipynb #e9430d9e
+# %% ../nbs/07_vision.ipynb #cb34ac15
 def roi_align(
     map:Tensor, # Feature map of one picture, `(dim, h, w)`
     boxes:Tensor, # `(x1,y1,x2,y2)` in cells of the map, `(k, 4)`
@@ -161,7 +158,7 @@ def roi_align(
     read = read.view(dim, k, n, n)*inside
     return read.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)
 
-# %% ../nbs/07_vision.ipynb #37c5110d
+# %% ../nbs/07_vision.ipynb #81e9ec25
 PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train boat airplane ball hat shirt jacket glasses bag umbrella helmet
     bottle cup plate food cake chair table bed couch phone computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence rock toy""".split())
 _OPEN = ("owlvit","owlv2","grounding-dino","mm-grounding-dino")
@@ -182,7 +179,7 @@ class Detector:
         self.text = self._asked(config, _loaded(AutoTokenizer.from_pretrained, name)) if self.open else {}
         self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
 
-# %% ../nbs/07_vision.ipynb #7e1903ee
+# %% ../nbs/07_vision.ipynb #304cfd02
 def _asked(self:Detector, config, tokenizer):
     "The prompts as tokens, on the device; of Grounding DINO also which prompt each token belongs to."
     if "dino" not in self.kind:
@@ -208,7 +205,7 @@ def _logits(self:Detector, x):
 
 Detector._asked,Detector._logits = _asked,_logits
 
-# %% ../nbs/07_vision.ipynb #304cfd02
+# %% ../nbs/07_vision.ipynb #dc51b326
 @torch.inference_mode()
 def _detect(self:Detector, images):
     "For each picture its boxes in pixels `(k, 4)`, the best class of each and its score; no threshold yet."

@@ -11,6 +11,7 @@ from conftest import ROOT, command, papermill
 from nbconvert.preprocessors import ExecutePreprocessor
 from PIL import Image
 
+from teran_nb.convert import convert
 from teran_nb.drawing import compose
 from teran_nb.features import Collection, Features, FeatureWriter
 from teran_nb.metrics import retrieval
@@ -190,6 +191,24 @@ def test_a_store_without_pictures(tmp_path):
     (tmp_path / "ids.csv").write_text("image,caption\n" + "".join(f"im{i},number {i}\n" for i in range(40)))
     papermill("evaluate", tmp_path / "out.ipynb", **(about | {"captions": str(tmp_path / "ids.csv"), "run": str(tmp_path / "runs" / "own"), "split": "all", "output": str(tmp_path / "ev")}))
     assert numbers(tmp_path / "ev")["about"]["candidates"] == "40 images x 40 captions"
+
+
+def test_a_store_without_boxes(tmp_path):
+    "SCAN's array: training and evaluation end with all their files, and what cannot be drawn is said once, in words."
+    rng, rows = np.random.default_rng(0), ["image,caption,split"]
+    np.save(tmp_path / "all_ims.npy", rng.normal(size=(40, 4, 12)).astype(np.float32))
+    assert not convert(tmp_path / "all_ims.npy", tmp_path / "store", "somebody", show=False).boxes
+    rows += [f"{i},a {'red' if i % 2 else 'blue'} number {i},{('train', 'train', 'val', 'test')[i % 4]}" for i in range(40)]
+    (tmp_path / "c.csv").write_text("\n".join(rows))
+    about = {"data": str(tmp_path / "store"), "captions": str(tmp_path / "c.csv")}
+    papermill("train", tmp_path / "train.ipynb", name="own", output=str(tmp_path / "runs"), **about)
+    papermill("evaluate", tmp_path / "evaluate.ipynb", run=str(tmp_path / "runs" / "own"), output=str(tmp_path / "ev"), **about)
+    for out, says in (("train", ("words cannot be shown in the picture",)), ("evaluate", ("words cannot be shown in the picture", "was found cannot be shown, only in which pictures"))):
+        said = "".join(o.get("text", "") for c in nbformat.read(tmp_path / f"{out}.ipynb", 4).cells for o in c.get("outputs", ()))
+        for line in says:
+            assert said.count(line) == 1, (out, line)
+    assert {p.stem for p in (tmp_path / "runs" / "own" / "figures").glob("*.png")} == set(FIGURES)
+    assert len(list((tmp_path / "ev").glob("*.png"))) == 11
 
 
 @pytest.mark.parametrize("parameters, says", [

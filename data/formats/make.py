@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 
 SIZES = {"7": (64, 32), "42": (32, 64), "99": (128, 128)}
+CLASSES = ("sky", "kite", "house", "tree")
+LABELS = {n: np.array([(i*(k+1) + k) % 4 for i in range(5)]) for k, n in enumerate(SIZES)} # index of each region's class
 
 
 def images():
@@ -31,19 +33,20 @@ def tsv(out):
     rows = [(n, w, h, 5, b64(b), b64(f)) for n, f, b, _, (w, h) in images()]
     lines(fresh(out/"bottom-up")/"test.tsv.0", rows[:2])
     lines(out/"bottom-up/test.tsv.1", rows[2:])
-    ids = base64.b64encode(np.arange(5).tobytes()).decode()
-    lines(out/"lxmert.tsv", [(n, h, w, ids, b64(c), ids, b64(c), 5, b64(b), b64(f)) for n, f, b, c, (w, h) in images()])
+    ids = {n: base64.b64encode(v.astype("<i8").tobytes()).decode() for n, v in LABELS.items()}
+    lines(out/"lxmert.tsv", [(n, h, w, ids[n], b64(c), ids[n], b64(c), 5, b64(b), b64(f)) for n, f, b, c, (w, h) in images()])
+    (out/"classes.txt").write_text("".join(f"{c}\n" for c in CLASSES))
 
 
 def vinvl(out):
-    def objects(b, c): return [{"class": "thing", "conf": float(k), "rect": x.tolist()} for x, k in zip(b, c)]
+    def objects(n, b, c): return [{"class": CLASSES[j], "conf": float(k), "rect": x.tolist()} for j, x, k in zip(LABELS[n], b, c)]
     def place(b, size): u = unit(b, size); return np.hstack([u, u[:, 2:]-u[:, :2]])
     o = fresh(out/"vinvl")
     lines(o/"test.feature.tsv", [(n, json.dumps({"num_boxes": 5, "features": b64(np.hstack([f, place(b, s)]))})) for n, f, b, c, s in images()])
-    lines(o/"test.label.tsv", [(n, json.dumps(objects(b, c))) for n, f, b, c, s in images()])
+    lines(o/"test.label.tsv", [(n, json.dumps(objects(n, b, c))) for n, f, b, c, s in images()])
     lines(o/"test.hw.tsv", [(n, json.dumps([{"height": h, "width": w}])) for n, f, b, c, (w, h) in images()])
     (o/"test.yaml").write_text("feature: test.feature.tsv\nlabel: test.label.tsv\nhw: test.hw.tsv\n")
-    o, whole = fresh(out/"oscar"), [(n, f, {"objects": objects(b, c), "image_w": w, "image_h": h}) for n, f, b, c, (w, h) in images()]
+    o, whole = fresh(out/"oscar"), [(n, f, {"objects": objects(n, b, c), "image_w": w, "image_h": h}) for n, f, b, c, (w, h) in images()]
     lines(o/"features.tsv", [(n, 5, b64(f)) for n, f, _ in whole])
     lines(o/"predictions.tsv", [(n, json.dumps(x)) for n, _, x in reversed(whole)])
     lines(fresh(out/"scene-graph")/"predictions.tsv", [(n, json.dumps(x | {"objects": [k | {"feature": b64(v)} for k, v in zip(x["objects"], f)]})) for n, f, x in whole])
@@ -54,7 +57,7 @@ def folders(out):
     for n, f, boxes, c, s in images():
         np.savez_compressed(a/f"{n}.npz", feat=f)
         np.save(b/f"{n}.npy", boxes)
-        np.savez_compressed(z/f"{n}.npz", **uniter(f, boxes, c, s))
+        np.savez_compressed(z/f"{n}.npz", **uniter(n, f, boxes, c, s))
     (out/"teran/sizes.json").write_text(json.dumps({"images": [{"id": int(n), "width": w, "height": h} for n, (w, h) in SIZES.items()]}))
     (out/"sizes.csv").write_text("id,width,height\n" + "".join(f"{n},{w},{h}\n" for n, (w, h) in SIZES.items()))
     o = fresh(out/"scan")
@@ -63,9 +66,11 @@ def folders(out):
     (o/"test_ids.txt").write_text("".join(f"{n}\n" for n in SIZES for i in range(5)))
 
 
-def uniter(f, boxes, c, size):
-    u = unit(boxes, size)
-    return {"features": f.astype("<f2"), "norm_bb": np.hstack([u, u[:, 2:]-u[:, :2]]).astype("<f2"), "conf": c.astype("<f2"), "soft_labels": np.eye(5, 4).astype("<f2")}
+def uniter(n, f, boxes, c, size):
+    "Its soft labels begin with the background, here always second."
+    u, soft = unit(boxes, size), np.eye(5)[LABELS[n] + 1]*.75
+    soft[:, 0] = .25
+    return {"features": f.astype("<f2"), "norm_bb": np.hstack([u, u[:, 2:]-u[:, :2]]).astype("<f2"), "conf": c.astype("<f2"), "soft_labels": soft.astype("<f2")}
 
 
 def databases(out):
@@ -76,15 +81,15 @@ def databases(out):
         data = msgpack.packb({k: array(v) for k, v in d.items()}, use_bin_type=True)
         return lz4.frame.compress(data) if i else data
     with lmdb.open(str(fresh(out/"uniter")), map_size=1 << 20, lock=False) as env, env.begin(write=True) as txn: # one value plain, one by lz4, one as npz
-        for i, (n, f, b, c, s) in enumerate(images()): txn.put(f"coco_{int(n):012}.npz".encode(), packed(i, uniter(f, b, c, s)))
+        for i, (n, f, b, c, s) in enumerate(images()): txn.put(f"coco_{int(n):012}.npz".encode(), packed(i, uniter(n, f, b, c, s)))
         txn.put(b"__keys__", b"[]")
     (out/"uniter/lock.mdb").unlink(missing_ok=True)
     names, f, b, c, s = zip(*images())
     with h5py.File(out/"arrays.h5", "w", track_order=False) as h:
-        for k, v in {"features": np.stack(f), "boxes": np.stack(b), "num_boxes": [5]*3, "image_ids": [int(n) for n in names], "img_w": [w for w, _ in s], "img_h": [h for _, h in s]}.items(): h[k] = v
+        for k, v in {"features": np.stack(f), "boxes": np.stack(b), "num_boxes": [5]*3, "objects_id": np.stack(list(LABELS.values())), "image_ids": [int(n) for n in names], "img_w": [w for w, _ in s], "img_h": [h for _, h in s]}.items(): h[k] = v
     with h5py.File(out/"groups.h5", "w") as h:
         for n, f, b, c, (x, y) in images():
-            for k, v in {"features": f, "boxes": b, "img_w": x, "img_h": y, "obj_conf": c}.items(): h[f"{n}/{k}"] = v
+            for k, v in {"features": f, "boxes": b, "img_w": x, "img_h": y, "obj_conf": c, "obj_ids": LABELS[n]}.items(): h[f"{n}/{k}"] = v
 
 
 def captions(out):
