@@ -102,11 +102,13 @@ def check(
     resume:str="", # Run to go on with
     run="", # Trained run or original checkpoint that will be read, or several of them
     protocol:str="", # One of `PROTOCOLS`, or all of the split
+    phrases:str="", # Phrases that will be grounded
 ):
     "Refuse unknown parameters, a missing GPU, an output folder that cannot be written and a run that is not there."
     one_of(model, MODELS, "model"); one_of(preset, PRESETS, "preset"); one_of(precision, PRECISIONS, "precision")
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
+    if phrases and not project_path(phrases).exists(): raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k Entities or captions with links, or leave them out")
     pick_device(device)
     require_space(project_path(output))
     if resume: _resumed(output, resume)
@@ -406,7 +408,8 @@ def ground_phrases(
     names = splits or [s for s in dict.fromkeys(("train","val","test",*(c.splits or ()))) if s in (c.splits or ())]
     parts = {s: c.split(s) for s in names} if names else {"all": c}
     found = {s: grounding(model.alignments(Collection(collection.features, p)), p.links, rule) for s,p in parts.items()}
-    return PhraseGrounding(found, {"phrases": Path(phrases).name} | said)
+    alone = len(c) - int(np.isin(collection.captions.image_of, [collection.image_ids.index(k) for k in c.image_ids]).sum()) if ".csv" in Path(phrases).suffixes else 0
+    return PhraseGrounding(found, {"file": Path(phrases).name} | ({"read as captions of their own": alone} if alone else {}) | said)
 
 # %% ../nbs/16_presets.ipynb #2ba764b3
 def compare(
