@@ -313,6 +313,7 @@ def _phrase_row(r, index, sizes, pixels):
         raise ValueError(f"the box {box} of image {name} lies outside " + (f"its {w:g} x {h:g} picture" if pixels else "0..1; boxes are fractions of width and height, pixels=True reads pixels"))
     return i,words,tuple(float(v*s/f) for v,s,f in zip(box, (*sizes[i],*sizes[i]), (*frame,*frame)))
 
+# %% ../nbs/01_captions.ipynb #e80eb823
 def _linked(captions, phrases, sizes):
     "Captions whose links are the phrases of each image; one that stands in no caption becomes one."
     texts,image_of,links = list(captions.texts),captions.image_of.tolist(),[[] for _ in captions.texts]
@@ -326,7 +327,7 @@ def _linked(captions, phrases, sizes):
             for j,start,end in at: links[j].append(Link(start, end, "phrase", tuple(boxes)))
     return Captions(texts, image_of, captions.image_ids, sizes, captions.splits, [tuple(sorted(l, key=lambda o: (o.start,o.end))) for l in links])
 
-# %% ../nbs/01_captions.ipynb #e80eb823
+# %% ../nbs/01_captions.ipynb #d9a9ff36
 def read_phrases(
     path, # CSV file with the columns filename (or image), phrase, x1, y1, x2, y2, plain or .gz; several rows of one phrase are several boxes
     captions:Captions, # Of at least these images
@@ -349,7 +350,7 @@ def read_phrases(
     if bad: warnings.warn(f"{path}: left out {len(bad)} bad rows, such as {bad[0]}", stacklevel=2)
     return _linked(captions.select(list(phrases)), list(phrases.values()), sizes[list(phrases)])
 
-# %% ../nbs/01_captions.ipynb #95222910
+# %% ../nbs/01_captions.ipynb #88366356
 def _save(self:Captions, path):
     "Write Karpathy's layout (`.json`, `.json.gz`) or a CSV (`.csv`), atomically."
     path = Path(path)

@@ -260,6 +260,7 @@ def _framed(ax, boxes, colour, style):
     for x1,y1,x2,y2 in boxes:
         for c,width,line in (("white",3.4,"-"),(colour,1.8,style)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line))
 
+# %% ../nbs/19_galleries.ipynb #3fe7416d
 def show_phrases(
     collection, # Images with boxes and pictures
     found, # `Grounded` phrases, such as `PhraseGrounding.found`

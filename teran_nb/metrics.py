@@ -289,6 +289,20 @@ class GroundingRule:
         return {"region": f"by the {self.words} of the words' cosines" + (f", {self.stop_words} stop-words left out" if self.stop_words else ""), "right": f"IoU {self.threshold:g} with {'any box' if self.several == 'any' else 'the union of the boxes'}", "counted": "in every place" if self.each == "place" else "once a phrase, the mean over its places"}
 
 # %% ../nbs/14_metrics.ipynb #a1051f8b
+def _chosen(a, link, rule):
+    "The region that the words of a link choose, or None where none of them was read."
+    words = [j for j,(start,end) in enumerate(a.spans) if start < link.end and end > link.start]
+    words = [j for j in words if a.words[j].casefold() not in rule.skip and any(c.isalnum() for c in a.words[j])] or words
+    return int(CHOICES[rule.words](a.cosines[:,words]).argmax()) if words else None
+
+def _hits(boxes, link, rule):
+    "Which regions lie on one of a link's boxes, and which have their centre in one; `(2, regions)`."
+    if not len(link.boxes): return np.zeros((2,len(boxes)), bool)
+    b,true = np.asarray(boxes, dtype=np.float64),SEVERAL[rule.several](np.asarray(link.boxes, dtype=np.float64))
+    centre = ((b[:,:2]+b[:,2:])/2)[:,None]
+    return np.stack([(box_iou(b, true) >= rule.threshold).any(1).numpy(), ((true[:,:2] <= centre) & (centre <= true[:,2:])).all(2).any(1)])
+
+# %% ../nbs/14_metrics.ipynb #245713b1
 SCORES = {"right": "right box %", "random": "random region %", "largest": "largest region %", "possible": "possible %", "centre": "centre inside %", "centre_random": "of a random region %", "centre_largest": "of the largest %"}
 
 class Grounded(NamedTuple):
@@ -304,6 +318,15 @@ class Grounded(NamedTuple):
     @property
     def phrase(self): return self.image_id,tuple(w for w,*_ in words_of(self.text)),self.link.boxes
 
+def _grounded(a, link, rule):
+    region,hits = _chosen(a, link, rule),_hits(a.boxes, link, rule).astype(float)
+    area = np.prod(np.asarray(a.boxes, dtype=np.float64)[:,2:] - np.asarray(a.boxes)[:,:2], axis=1)
+    largest = area >= area.max()*(1-1e-6) # where several are equally large, their mean
+    (right,centre),random,large = (0.,0.) if region is None else hits[:,region],hits.mean(1),hits[:,largest].mean(1)
+    scores = right,random[0],large[0],hits[0].max(),centre,random[1],large[1]
+    return Grounded(a.image_id, a.caption, link, region, None if region is None else tuple(map(float, a.boxes[region])), tuple(map(float, scores)))
+
+# %% ../nbs/14_metrics.ipynb #bb8617d5
 @dataclass(frozen=True, repr=False)
 class Grounding(Shown):
     "Words and phrases on their right box, by kind; shows itself as a table."
@@ -330,29 +353,7 @@ _HEADS = [*SCORES.values(),"phrases","places"]
 
 def _cells(v): return [*(f"{100*v[k]:.1f}" for k in SCORES),f"{v['phrases']:,}",f"{v['places']:,}"]
 
-# %% ../nbs/14_metrics.ipynb #245713b1
-def _chosen(a, link, rule):
-    "The region that the words of a link choose, or None where none of them was read."
-    words = [j for j,(start,end) in enumerate(a.spans) if start < link.end and end > link.start]
-    words = [j for j in words if a.words[j].casefold() not in rule.skip and any(c.isalnum() for c in a.words[j])] or words
-    return int(CHOICES[rule.words](a.cosines[:,words]).argmax()) if words else None
-
-def _hits(boxes, link, rule):
-    "Which regions lie on one of a link's boxes, and which have their centre in one; `(2, regions)`."
-    if not len(link.boxes): return np.zeros((2,len(boxes)), bool)
-    b,true = np.asarray(boxes, dtype=np.float64),SEVERAL[rule.several](np.asarray(link.boxes, dtype=np.float64))
-    centre = ((b[:,:2]+b[:,2:])/2)[:,None]
-    return np.stack([(box_iou(b, true) >= rule.threshold).any(1).numpy(), ((true[:,:2] <= centre) & (centre <= true[:,2:])).all(2).any(1)])
-
-def _grounded(a, link, rule):
-    region,hits = _chosen(a, link, rule),_hits(a.boxes, link, rule).astype(float)
-    area = np.prod(np.asarray(a.boxes, dtype=np.float64)[:,2:] - np.asarray(a.boxes)[:,:2], axis=1)
-    largest = area >= area.max()*(1-1e-6) # where several are equally large, their mean
-    (right,centre),random,large = (0.,0.) if region is None else hits[:,region],hits.mean(1),hits[:,largest].mean(1)
-    scores = right,random[0],large[0],hits[0].max(),centre,random[1],large[1]
-    return Grounded(a.image_id, a.caption, link, region, None if region is None else tuple(map(float, a.boxes[region])), tuple(map(float, scores)))
-
-# %% ../nbs/14_metrics.ipynb #bb8617d5
+# %% ../nbs/14_metrics.ipynb #96d86a74
 def grounding(
     alignments, # An `Alignment` for each caption
     links, # The known links of each caption, from `Captions.links`
@@ -366,7 +367,7 @@ def grounding(
     if not found: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(found, rule)
 
-# %% ../nbs/14_metrics.ipynb #6aadbf24
+# %% ../nbs/14_metrics.ipynb #94fa18d5
 @dataclass(frozen=True, repr=False)
 class PhraseGrounding(Shown):
     "The grounding of phrases in each part of a collection; shows itself as a table."
