@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['Link', 'Captions', 'read_karpathy', 'read_coco', 'read_lines', 'read_csv', 'read_tokens', 'read_entities',
-           'read_captions']
+           'read_captions', 'words_of', 'read_phrases']
 
 # %% ../nbs/01_captions.ipynb #e11b1f2c
-import csv, gzip, io, json, re, warnings, zlib
+import csv, gzip, io, json, re, unicodedata, warnings, zlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -23,7 +23,7 @@ class Link:
     "Characters `[start, end)` of a caption mean the things in these boxes."
     start:int # First character
     end:int # One past the last
-    kind:str # `noun`, `colour`, `size`, `number` or `phrase`
+    kind:str # `noun`, `colour`, `size`, `number`, `phrase`, or the type that Flickr30k Entities gives a phrase, such as `people`
     boxes:tuple # `((x1,y1,x2,y2), ...)` in pixels
 
 # %% ../nbs/01_captions.ipynb #c1adadaf
@@ -233,21 +233,21 @@ def _chains(path):
     return (number(size, "width"),number(size, "height")), boxes
 
 # %% ../nbs/01_captions.ipynb #863aaa85
-_PHRASE = re.compile(r"\[/EN#(\d+)(?:/[^\s\]]+)* ([^\]]*)\]")
+_PHRASE = re.compile(r"\[/EN#(\d+)(?:/([^\s/\]]+))?(?:/[^\s\]]+)* ([^\]]*)\]")
 
 def _plain(text, boxes):
     "A caption without its marks, and its links."
     out,links,done = "",[],0
     for m in _PHRASE.finditer(text):
         out += text[done:m.start()]
-        if m[1] in boxes: links.append(Link(len(out), len(out)+len(m[2]), "phrase", tuple(boxes[m[1]])))
-        out,done = out+m[2],m.end()
+        if m[1] in boxes: links.append(Link(len(out), len(out)+len(m[3]), m[2] or "phrase", tuple(boxes[m[1]])))
+        out,done = out+m[3],m.end()
     return out + text[done:], tuple(links)
 
 def read_entities(
     path, # Folder with `Sentences/` and `Annotations/`, and `train.txt`, `val.txt`, `test.txt` where the splits are known
     skip:bool=False, # Leave out empty captions and images without any, counting them
-) -> Captions: # With image sizes and links of kind `phrase`
+) -> Captions: # With image sizes and links whose kind is the (first) type of their phrase
     "Read Flickr30k Entities."
     path,table,rows = Path(path),{},[]
     if not (path/"Sentences").is_dir(): raise FileNotFoundError(f"{path/'Sentences'} is not there; give the folder that holds Sentences and Annotations")
@@ -276,6 +276,83 @@ def read_captions(
     return (read_coco if "annotations" in _json(path) else read_karpathy)(path, skip=skip, **kwargs)
 
 # %% ../nbs/01_captions.ipynb #8549d313
+def words_of(
+    text:str, # A caption or a phrase
+) -> list: # `(word, start, end)`: the word as words are compared, and its characters `[start, end)`
+    "The words of a text; whatever is no letter, mark, number or picture sign parts them."
+    kept = "".join(c if unicodedata.category(c)[0] in "LMN" or unicodedata.category(c) == "So" else " " for c in text)
+    return [(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", m[0]).casefold()),*m.span()) for m in re.finditer(r"\S+", kept)]
+
+def _places(there, words):
+    "Characters of every place where words stand among the words of a text."
+    n = len(words)
+    return [(there[i][1],there[i+n-1][2]) for i in range(len(there)-n+1) if all(there[i+k][0] == w for k,w in enumerate(words))]
+
+# %% ../nbs/01_captions.ipynb #4f724475
+def _resized(self:Captions, sizes):
+    "The same captions for pictures of other sizes, `(images, 2)`: the boxes of their links are scaled."
+    sizes = np.asarray(sizes, dtype=np.float64)
+    if self.links is None: return replace(self, sizes=sizes)
+    if self.sizes is None: raise ValueError("these captions do not know the sizes of their pictures, so their boxes cannot be scaled")
+    by = np.tile(sizes/self.sizes, 2)
+    return replace(self, sizes=sizes, links=[tuple(replace(l, boxes=tuple(tuple((b*by[i]).tolist()) for b in np.asarray(l.boxes))) for l in ls) for i,ls in zip(self.image_of, self.links)])
+
+Captions.resized = _resized
+
+# %% ../nbs/01_captions.ipynb #d9a9ff36
+def _phrase_row(r, index, sizes, pixels):
+    "Image, words and box in pixels of a row; what is wrong with it is said."
+    name,corners = r.get("filename") or r.get("image") or "",[r.get(c) for c in ("x1","y1","x2","y2")]
+    i = index.get(name, index.get(Path(name).stem))
+    if i is None: raise ValueError(f"image {name!r} has no captions; name it as the captions do, with or without its ending")
+    words = tuple(w for w,*_ in words_of(r["phrase"]))
+    if not words: raise ValueError(f"the phrase {r['phrase']!r} of image {name} has no word")
+    try: x1,y1,x2,y2 = box = [float(c) for c in corners]
+    except (TypeError,ValueError): raise ValueError(f"the box {corners} of image {name} is not four numbers; is the row cut off?") from None
+    w,h = frame = sizes[i].tolist() if pixels else (1.,1.)
+    if not (x1 < x2 and y1 < y2): raise ValueError(f"the box {box} of image {name} is inverted; x1,y1 is its left upper corner, x2,y2 its right lower one")
+    if min(x1, y1) < 0 or x2 > w or y2 > h:
+        raise ValueError(f"the box {box} of image {name} lies outside " + (f"its {w:g} x {h:g} picture" if pixels else "0..1; boxes are fractions of width and height, pixels=True reads pixels"))
+    return i,words,tuple(float(v*s/f) for v,s,f in zip(box, (*sizes[i],*sizes[i]), (*frame,*frame)))
+
+# %% ../nbs/01_captions.ipynb #b2313181
+def _linked(captions, phrases, sizes):
+    "Captions whose links are the phrases of each image; one that stands in no caption becomes one."
+    texts,image_of,links = list(captions.texts),captions.image_of.tolist(),[[] for _ in captions.texts]
+    for i,found in enumerate(phrases):
+        there = {j: words_of(texts[j]) for j in captions.of(i)}
+        for words,(phrase,boxes) in found.items():
+            at = [(j,*place) for j,t in there.items() for place in _places(t, words)]
+            if not at:
+                at = [(len(texts),0,len(phrase))]
+                texts.append(phrase); image_of.append(i); links.append([])
+            for j,start,end in at: links[j].append(Link(start, end, "phrase", tuple(boxes)))
+    return Captions(texts, image_of, captions.image_ids, sizes, captions.splits, [tuple(sorted(l, key=lambda o: (o.start,o.end))) for l in links])
+
+# %% ../nbs/01_captions.ipynb #bfe6afae
+def read_phrases(
+    path, # CSV file with the columns filename (or image), phrase, x1, y1, x2, y2, plain or .gz; several rows of one phrase are several boxes
+    captions:Captions, # Of at least these images
+    sizes=None, # Width and height of each of their images, `(images, 2)`, which the links will be meant for; those that the captions know, by default
+    pixels:bool=False, # Boxes are pixels of these sizes; without it they are fractions of width and height
+    skip:bool=False, # Leave out rows that are wrong, counting them, instead of refusing them
+) -> Captions: # Of the images that have phrases, with links of kind `phrase`; phrases that stand in no caption are captions of their own, behind the others
+    "Join a table of phrases and boxes with captions: each phrase is linked in every place where its words stand."
+    reader,sizes = csv.DictReader(io.StringIO(_text(path), newline="")),captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
+    lost = [c for c in ("filename","phrase","x1","y1","x2","y2") if c not in (reader.fieldnames or ()) and not (c == "filename" and "image" in (reader.fieldnames or ()))]
+    if lost: raise ValueError(f"{path} needs the columns {', '.join(lost)}; it has {', '.join(reader.fieldnames or ['none'])}")
+    if sizes is None: raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, such as those of the feature store")
+    phrases,bad,index = {},[],{k: i for i,k in enumerate(captions.image_ids)}
+    for r in reader:
+        try: i,words,box = _phrase_row(r, index, sizes, pixels)
+        except ValueError as e: bad.append(f"{path} line {reader.line_num}: {e}")
+        else: phrases.setdefault(i, {}).setdefault(words, (r["phrase"].strip(),[]))[1].append(box)
+    if bad and not skip: raise ValueError(f"{bad[0]} ({len(bad)} such rows in all; skip=True leaves them out)")
+    if not phrases: raise ValueError(f"{path} holds no phrases")
+    if bad: warnings.warn(f"{path}: left out {len(bad)} bad rows, such as {bad[0]}", stacklevel=2)
+    return _linked(captions.select(list(phrases)), list(phrases.values()), sizes[list(phrases)])
+
+# %% ../nbs/01_captions.ipynb #8bb6e98b
 def _save(self:Captions, path):
     "Write Karpathy's layout (`.json`, `.json.gz`) or a CSV (`.csv`), atomically."
     path = Path(path)

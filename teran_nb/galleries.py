@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['spread', 'margins', 'strongest_wrong', 'hard_successes', 'hard_failures', 'wrong_but_relevant', 'show_gallery',
-           'Asked', 'ask', 'show_answers', 'show_sentences', 'word_vector', 'Answers', 'best_regions', 'show_word']
+           'Asked', 'ask', 'show_answers', 'show_sentences', 'word_vector', 'Answers', 'best_regions', 'show_word',
+           'show_phrases']
 
 # %% ../nbs/19_galleries.ipynb #dd2311a7
 import warnings
@@ -304,4 +305,38 @@ def _whole_pictures(collection, found, word, columns):
         _ground(ax, collection[i], word, None)
         ax.set(xticks=[], yticks=[])
         ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
+    return axes
+
+# %% ../nbs/19_galleries.ipynb #d125b839
+def _outcome(f):
+    "How a phrase was grounded, in words."
+    return "found nothing" if f.box is None else "right box" if f.scores[0] else "wrong box, centre inside" if f.scores[4] else "wrong box" if f.scores[3] else "wrong box, no region fits"
+
+def _framed(ax, boxes, colour, style):
+    for x1,y1,x2,y2 in boxes:
+        for c,width,line in (("white",3.4,"-"),(colour,1.8,style)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line))
+
+# %% ../nbs/19_galleries.ipynb #3fe7416d
+def show_phrases(
+    collection, # Images with boxes and pictures
+    found, # `Grounded` phrases, such as `PhraseGrounding.found`
+    n:int=5, # How many that are right, and how many that are wrong
+    title:str="", # Over all
+): # The axes, the right ones first
+    "Phrases with their true boxes and the region that they chose."
+    parts = [[f for f in found if bool(f.scores[0]) == ok] for ok in (True,False)]
+    chosen = [[p[i] for i in np.linspace(0, len(p)-1, min(n, len(p))).round().astype(int)] for p in parts]
+    if not any(chosen): return _nothing(title)
+    axes = grid(2*n, n, (2.2,2.5), title=title)
+    for ax in axes: ax.axis("off")
+    for ax,f in zip(axes[:len(chosen[0])]+axes[n:], chosen[0]+chosen[1]):
+        image = collection[f.image_id]
+        (w,h),(picture,note) = image.regions.size,picture_of(image.picture if image.path else lambda: None, image.regions.size)
+        ax.axis("on")
+        ax.imshow(picture, extent=(0,w,h,0))
+        _framed(ax, f.link.boxes, COLOURS[2], "-")
+        if f.box: _framed(ax, [f.box], COLOURS[1], "--")
+        ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
+        ax.set_xlabel(f"{wrapped(f'“{f.text}”', 26, 2)}\n{_outcome(f)}", fontsize=8)
+        if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes

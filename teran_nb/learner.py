@@ -178,8 +178,7 @@ class Evaluation(Shown):
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
     def _repr_markdown_(self): return "\n\n".join(t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None)
     def save(self, path):
-        kinds = {} if self.grounding is None else {k: dict(zip(("right","random","possible","words"), v)) for k,v in self.grounding.kinds.items()}
-        write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": kinds})
+        write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": {} if self.grounding is None else self.grounding.kinds})
 
 # %% ../nbs/15_learner.ipynb #1b9e6161
 def evaluate(

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'PRESETS', 'WORLDS', 'Row', 'trained_as', 'Preset', 'check', 'Data', 'load_data', 'Plan', 'plan', 'start',
-           'train', 'members', 'read_plan', 'read_history', 'evaluate_run', 'compare']
+           'train', 'members', 'read_plan', 'read_history', 'evaluate_run', 'phrase_captions', 'ground_phrases',
+           'compare']
 
 # %% ../nbs/16_presets.ipynb #29e0ae0d
 import dataclasses, json, subprocess, sys
@@ -13,14 +14,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from .alignment import POOLINGS
-from .captions import read_captions
+from .captions import Captions, read_captions, read_phrases
 from .core import Shown, commit, environment, escape, markdown_table, new_run, one_of, override, pick_device, project_path, read_json, require_space, seed_everything, to_config, write_json
 from .features import Collection, Features
 from .learner import PRECISIONS, History, TrainConfig, ensemble, evaluate, fit
-from .metrics import PROTOCOLS, Results, Retrieval, folds
+from .metrics import PROTOCOLS, GroundingRule, PhraseGrounding, Results, Retrieval, folds, grounding
 from .models import Matcher, MatcherConfig, make_matcher
 from .originals import load_original
 from .papers import published
@@ -100,11 +102,13 @@ def check(
     resume:str="", # Run to go on with
     run="", # Trained run or original checkpoint that will be read, or several of them
     protocol:str="", # One of `PROTOCOLS`, or all of the split
+    phrases:str="", # Phrases that will be grounded
 ):
     "Refuse unknown parameters, a missing GPU, an output folder that cannot be written and a run that is not there."
     one_of(model, MODELS, "model"); one_of(preset, PRESETS, "preset"); one_of(precision, PRECISIONS, "precision")
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
+    if phrases and not project_path(phrases).exists(): raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k Entities or captions with links, or leave them out")
     pick_device(device)
     require_space(project_path(output))
     if resume: _resumed(output, resume)
@@ -373,6 +377,44 @@ def evaluate_run(
     return models[0],ensemble(found, collection.captions.image_of, protocol or collection.name, relevance, gains, i2t_queries, **said)
 
 # %% ../nbs/16_presets.ipynb #0dc668b9
+def phrase_captions(
+    collection:Collection, # Images with boxes, captions and splits
+    phrases:str, # Table of phrases and boxes (.csv), folder of Flickr30k Entities, or captions with links (.json)
+    pixels:bool=False, # The table's boxes are pixels of the pictures that the features come from; fractions without it
+) -> Captions: # Of the images that have phrases; links in pixels of the store, splits as in the collection
+    "Captions with phrases for the images of a collection."
+    store,path,known = collection.features,project_path(phrases),{k: i for i,k in enumerate(collection.image_ids)}
+    if store.boxes is None: raise ValueError(f"{store.path} has no boxes: its features came without them, so phrases cannot be grounded")
+    sizes = store.sizes[[store.index[k] for k in known]]
+    if ".csv" in path.suffixes: return read_phrases(path, collection.captions, sizes, pixels)
+    c = read_captions(path)
+    rows = [i for i,k in enumerate(c.image_ids) if k in known and c.links and any(c.links[j] for j in c.of(i))]
+    if not rows: raise ValueError(f"{path} has no phrase of an image of {collection!r}; its images are named like {c.image_ids[0]!r}")
+    c,at = c.select(rows),[known[c.image_ids[i]] for i in rows]
+    splits = collection.captions.splits and [collection.captions.splits[i] for i in at]
+    return dataclasses.replace(c.resized(sizes[at]), splits=splits)
+
+# %% ../nbs/16_presets.ipynb #5867c311
+def ground_phrases(
+    model:Matcher, # Chooses the regions
+    collection:Collection, # Images with boxes, captions and splits, such as `Data.whole`
+    phrases:str="", # As of `phrase_captions`; nothing is measured when empty
+    splits=(), # Which are reported, each by itself; all that have phrases when empty
+    rule:GroundingRule=GroundingRule(each="phrase"), # How a phrase chooses its region, and when that is right
+    about:dict=None, # What is known of the model, such as `Evaluation.about`
+    pixels:bool=False, # As of `phrase_captions`
+) -> PhraseGrounding: # In each split
+    "Measure phrases on their boxes."
+    if not phrases: return PhraseGrounding({})
+    c,said = phrase_captions(collection, phrases, pixels),{k: v for k,v in (about or {}).items() if k in ("model","models","seed","commit")}
+    if said.get("models", "single") != "single": said["models"] = f"the first of an {said['models']}"
+    names = splits or [s for s in dict.fromkeys(("train","val","test",*(c.splits or ()))) if s in (c.splits or ())]
+    parts = {s: c.split(s) for s in names} if names else {"all": c}
+    found = {s: grounding(model.alignments(Collection(collection.features, p)), p.links, rule) for s,p in parts.items()}
+    alone = len(c) - int(np.isin(collection.captions.image_of, [collection.image_ids.index(k) for k in c.image_ids]).sum()) if ".csv" in Path(phrases).suffixes else 0
+    return PhraseGrounding(found, {"file": Path(phrases).name} | ({"read as captions of their own": alone} if alone else {}) | said)
+
+# %% ../nbs/16_presets.ipynb #98e4c397
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
@@ -384,7 +426,7 @@ def compare(
     found = {(m,s): _outcome(data, m, s, project_path(output), kwargs) for s in seeds for m in models}
     return Results({m: tuple(found[m,s] for s in seeds) for m in models})
 
-# %% ../nbs/16_presets.ipynb #5867c311
+# %% ../nbs/16_presets.ipynb #b983c362
 def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]

@@ -17,8 +17,10 @@ from teran_nb.features import Collection, Features, FeatureWriter
 from teran_nb.metrics import retrieval
 from teran_nb.models import MatcherConfig, make_matcher
 from teran_nb.originals import load_original, save_original
+from teran_nb.presets import WORLDS
 from teran_nb.reference import Reference
 from teran_nb.regions import RegionConfig, StackConfig
+from teran_nb.scenes import scenes
 from teran_nb.text import TextConfig
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
@@ -56,8 +58,26 @@ def test_same_command_same_metrics(trained, tmp_path):
 def test_evaluate_repeats_the_numbers(trained, tmp_path):
     papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"))
     assert numbers(tmp_path / "ev")["metrics"] == pytest.approx(numbers(trained)["metrics"])
-    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word"}
+    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word", "phrases"}
     assert {p.stem for p in (tmp_path / "ev").glob("*.png")} == names
+
+
+def test_phrases_are_grounded_in_every_split(trained, tmp_path):
+    "A table of phrases in scenes of training and validation, whatever split is ranked; a wrong name is refused before the work begins."
+    world, rows = scenes(**WORLDS["tiny"]), ["filename,phrase,x1,y1,x2,y2"]
+    for i in (0, 1, 65):
+        text, link, (w, h) = world.captions.texts[world.captions.of(i)[0]], world.captions.links[world.captions.of(i)[0]][0], world[i].regions.size
+        rows += [f"{world.image_ids[i]}.png,{text[link.start:link.end]},{x1/w},{y1/h},{x2/w},{y2/h}" for x1, y1, x2, y2 in link.boxes]
+        rows += [f"{world.image_ids[i]},nothing that was said,0,0,1,1"]
+    (tmp_path / "phrases.csv").write_text("\n".join(rows))
+    papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max")
+    found = numbers(tmp_path / "ev")
+    assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
+    assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0
+    with Image.open(tmp_path / "ev" / "phrases.png") as im:
+        assert min(im.size) > 300
+    done = subprocess.run(command("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "no"), phrases="gone.csv"), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert "gone.csv; name a .csv, the folder of Flickr30k Entities" in done.stderr and not (tmp_path / "no" / "metrics.json").exists()
 
 
 def test_gallery_opens_from_disk(trained, tmp_path):
