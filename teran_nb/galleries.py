@@ -252,6 +252,7 @@ def show_word(
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 
+# %% ../nbs/19_galleries.ipynb #772f6b05
 def _whole_pictures(collection, found, word, columns):
     "The pictures of the answers, and why not their regions: above them, and as a warning that is text."
     said = f"where {f'“{word}”' if word else 'it'} was found cannot be shown, only in which pictures: their features came without boxes"
