@@ -93,6 +93,14 @@ def _put(self:FeatureWriter, part, array):
     self.files[part].write(data)
     self.sums[part].update(data)
 
+def _indices(self:FeatureWriter, names):
+    "Classes by their names; a new one is put behind those that are known."
+    self.class_names += [k for k in dict.fromkeys(map(str, names)) if k not in self.class_names]
+    return [self.class_names.index(k) for k in map(str, names)]
+
+FeatureWriter._put,FeatureWriter._indices = _put,_indices
+
+# %% ../nbs/02_features.ipynb #c18507c8
 def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=None, confidences=None):
     "Add the regions of one image, their classes by index or by name; what a store must not hold is refused, and nothing of it is written."
     if self.resume and len(self.ids) - self.safe >= 256: self._keep()
@@ -114,14 +122,9 @@ def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=
     self.total += len(r)
     self.ids[r.image_id] = len(r)
 
-def _indices(self:FeatureWriter, names):
-    "Classes by their names; a new one is put behind those that are known."
-    self.class_names += [k for k in dict.fromkeys(map(str, names)) if k not in self.class_names]
-    return [self.class_names.index(k) for k in map(str, names)]
+FeatureWriter.add = _add
 
-FeatureWriter._put,FeatureWriter.add,FeatureWriter._indices = _put,_add,_indices
-
-# %% ../nbs/02_features.ipynb #c18507c8
+# %% ../nbs/02_features.ipynb #8b8b99ea
 def _digest(manifest): return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode("utf8")).hexdigest()
 
 def _enter(self:FeatureWriter):
@@ -150,7 +153,7 @@ def _exit(self:FeatureWriter, kind, error, trace):
 
 FeatureWriter.__enter__,FeatureWriter.__exit__ = _enter,_exit
 
-# %% ../nbs/02_features.ipynb #ab195d65
+# %% ../nbs/02_features.ipynb #3b5b36c6
 class Features:
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
     def __init__(self,
@@ -170,7 +173,7 @@ class Features:
     @cached_property
     def index(self): return {k: i for i,k in enumerate(self.image_ids)}
 
-# %% ../nbs/02_features.ipynb #3b5b36c6
+# %% ../nbs/02_features.ipynb #68c8aa3f
 def _shape(m, part):
     kind,rest = _PARTS[part]
     n = m["count"]+1 if part == "offsets" else m["count"] if part == "sizes" else m["regions"]
@@ -197,7 +200,7 @@ def _getitem(self:Features, i):
 
 Features._map,Features.__getitem__ = _map,_getitem
 
-# %% ../nbs/02_features.ipynb #0d693447
+# %% ../nbs/02_features.ipynb #c4f0ed00
 def _verify(self:Features):
     "Compare every part with its checksum; a broken one is named. Reads the whole store."
     broken = []
@@ -209,7 +212,7 @@ def _verify(self:Features):
 
 Features.verify = _verify
 
-# %% ../nbs/02_features.ipynb #e6ea0b08
+# %% ../nbs/02_features.ipynb #11b8b2b6
 @contextmanager
 def _kept(path):
     "Like `atomic`, but what was written stays when the block does not end well."
@@ -235,7 +238,7 @@ def _keep(self:FeatureWriter):
 
 FeatureWriter._keep,FeatureWriter.safe,FeatureWriter.named = _keep,0,0
 
-# %% ../nbs/02_features.ipynb #11b8b2b6
+# %% ../nbs/02_features.ipynb #7d999851
 def _journal(path):
     "The lines of a journal; a last one that was cut off is removed."
     if not path.is_file(): return []
@@ -259,7 +262,7 @@ def _go_on(self:FeatureWriter):
     self.have = {k: k in self.files for k in ("classes","confidences")}
     return True
 
-# %% ../nbs/02_features.ipynb #7d999851
+# %% ../nbs/02_features.ipynb #dca5bfff
 def _cut(self:FeatureWriter, file):
     "Cut a part behind the last image that is whole, and take up its checksum."
     kind,shape = _shape(self.about | {"count": len(self.ids), "regions": self.total}, file.stem)
@@ -271,7 +274,7 @@ def _cut(self:FeatureWriter, file):
 
 FeatureWriter._go_on,FeatureWriter._cut = _go_on,_cut
 
-# %% ../nbs/02_features.ipynb #bffdbfd7
+# %% ../nbs/02_features.ipynb #ce8ccf30
 SUFFIXES = (".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif") # what a picture's file ends in, in any case
 
 def within(
@@ -282,7 +285,7 @@ def within(
     inside = Path(str(name))
     return None if inside.is_absolute() or inside.drive or ".." in inside.parts or "\0" in str(name) else Path(folder)/inside
 
-# %% ../nbs/02_features.ipynb #dedccea9
+# %% ../nbs/02_features.ipynb #0e37b063
 @lru_cache(64)
 def _listed(folder, changed):
     "Name without ending to picture file, of a folder as it was at some time; a .png comes before a .jpg, and so on."
@@ -312,7 +315,7 @@ class Pictures:
         except OSError: return None # no such folder
     def _small(self, image_id): return self.small and _there(within(self.small, f"{image_id}.jpg"), self.small)
 
-# %% ../nbs/02_features.ipynb #cbf44a46
+# %% ../nbs/02_features.ipynb #e3ccb876
 class Collection:
     "Images with their regions, captions and, where they are at hand, pictures: `collection[i]` is one image."
     def __init__(self,
@@ -335,7 +338,7 @@ class Collection:
     @property
     def image_ids(self): return self.captions.image_ids
 
-# %% ../nbs/02_features.ipynb #e3ccb876
+# %% ../nbs/02_features.ipynb #01aa38a2
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
@@ -346,7 +349,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../nbs/02_features.ipynb #01aa38a2
+# %% ../nbs/02_features.ipynb #8e831170
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -357,7 +360,7 @@ def open_picture(
         with Image.open(path) as im: return ImageOps.exif_transpose(im).convert("RGB") # boxes are those of the upright picture
     except (OSError, Image.DecompressionBombError) as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #06b275f4
+# %% ../nbs/02_features.ipynb #dc227596
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
     return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))

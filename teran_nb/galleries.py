@@ -296,6 +296,7 @@ def show_word(
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 
+# %% ../nbs/19_galleries.ipynb #3fe7416d
 def _whole_pictures(collection, found, word, columns):
     "The pictures of the answers, and why not their regions: above them, and as a warning that is text."
     said = f"where {f'“{word}”' if word else 'it'} was found cannot be shown, only in which pictures: their features came without boxes"
@@ -307,7 +308,7 @@ def _whole_pictures(collection, found, word, columns):
         ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #d125b839
+# %% ../nbs/19_galleries.ipynb #9fc56d23
 def _outcome(f):
     "How a phrase was grounded, in words."
     return "found nothing" if f.box is None else "right box" if f.scores[0] else "wrong box, centre inside" if f.scores[4] else "wrong box" if f.scores[3] else "wrong box, no region fits"
@@ -316,7 +317,7 @@ def _framed(ax, boxes, colour, style):
     for x1,y1,x2,y2 in boxes:
         for c,width,line in (("white",3.4,"-"),(colour,1.8,style)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line))
 
-# %% ../nbs/19_galleries.ipynb #3fe7416d
+# %% ../nbs/19_galleries.ipynb #0caaa146
 def show_phrases(
     collection, # Images with boxes and pictures
     found, # `Grounded` phrases, such as `PhraseGrounding.found`
