@@ -86,9 +86,10 @@ _PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), 
     "the code keeps BERT's first 6 layers and trains them at the same rate; sums the loss over a batch and clips gradients at 2, of which the text is silent; "
     "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]")
 _SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"))
+_PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0))
 PRESETS = {
     "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum")),
-    "quick": _SCENES, "scenes": _SCENES, "f30k": _PAPER, "coco": _PAPER}
+    "quick": _SCENES, "scenes": _SCENES, "photos": Preset(_PHOTOS, TrainConfig(epochs=12, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum")), "f30k": _PAPER, "coco": _PAPER}
 WORLDS = {"tiny": {"counts": (60,20,20), "seed": 1}, "quick": {"counts": (400,100,100), "seed": 2}} # another seed: no scene of one world is in another
 
 # %% ../nbs/16_presets.ipynb #eab21e9d
