@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'CHOICES', 'SEVERAL', 'COUNTED', 'SCORES', 'ranking', 'Ranks', 'ranks',
            'Protocol', 'named_protocol', 'folds', 'recall_at_k', 'Retrieval', 'retrieval', 'Results', 'results',
-           'read_results', 'GroundingRule', 'Grounded', 'Grounding', 'grounding', 'PhraseGrounding']
+           'chance', 'read_results', 'GroundingRule', 'Grounded', 'Grounding', 'grounding', 'PhraseGrounding']
 
 # %% ../nbs/14_metrics.ipynb #129a4e7a
 import csv, io, json, re
@@ -202,6 +202,19 @@ def results(
 Retrieval.__or__ = lambda self, other: results(self, other)
 
 # %% ../nbs/14_metrics.ipynb #8e990212
+def chance(
+    image_of, # Row of each caption's image, `(captions,)`
+    images:int, # Images to rank
+    protocol="all", # As of `retrieval`
+    relevance=(), # As of `retrieval`
+    seed:int=0, # Of the guesses
+    **kwargs, # `gains` and `i2t_queries` of `retrieval`
+) -> Retrieval: # Of a model called chance
+    "What guessing reaches: random similarities, evaluated like any others."
+    sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
+    return retrieval(sim, image_of, protocol, relevance, model="chance", seed=seed, **kwargs)
+
+# %% ../nbs/14_metrics.ipynb #558fce33
 _WORDS = {"words": "words on their box", "words_random": "a random region", "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
 
 def _columns(self:Results):
@@ -235,7 +248,7 @@ def _results_markdown(self:Results): return markdown_table(*self.grid()) + _said
 
 Results.columns,Results.grid,Results._repr_markdown_ = _columns,_grid,_results_markdown
 
-# %% ../nbs/14_metrics.ipynb #90b4be52
+# %% ../nbs/14_metrics.ipynb #a702f24b
 def _save(self:Results, path):
     path = Path(path)
     write = {".json": _json, ".csv": _csv, ".tex": _tex, ".md": Results._repr_markdown_}[one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")]
@@ -267,7 +280,7 @@ def read_results(
 
 Results.save = _save
 
-# %% ../nbs/14_metrics.ipynb #1affb9f7
+# %% ../nbs/14_metrics.ipynb #a1051f8b
 CHOICES = {"mean": lambda cosines: cosines.mean(1), "max": lambda cosines: cosines.amax(1)} # of a region by the words of a phrase
 SEVERAL = {"any": lambda boxes: boxes, "union": lambda boxes: np.concatenate([boxes[:,:2].min(0),boxes[:,2:].max(0)])[None]} # boxes of one phrase
 COUNTED = ("place","phrase")
@@ -288,7 +301,7 @@ class GroundingRule:
         "In words, for a table."
         return {"region": f"by the {self.words} of the words' cosines" + (f", {self.stop_words} stop-words left out" if self.stop_words else ""), "right": f"IoU {self.threshold:g} with {'any box' if self.several == 'any' else 'the union of the boxes'}", "counted": "in every place" if self.each == "place" else "once a phrase, the mean over its places"}
 
-# %% ../nbs/14_metrics.ipynb #a1051f8b
+# %% ../nbs/14_metrics.ipynb #bb8617d5
 def _chosen(a, link, rule):
     "The region that the words of a link choose, or None where none of them was read."
     words = [j for j,(start,end) in enumerate(a.spans) if start < link.end and end > link.start]
@@ -302,7 +315,7 @@ def _hits(boxes, link, rule):
     centre = ((b[:,:2]+b[:,2:])/2)[:,None]
     return np.stack([(box_iou(b, true) >= rule.threshold).any(1).numpy(), ((true[:,:2] <= centre) & (centre <= true[:,2:])).all(2).any(1)])
 
-# %% ../nbs/14_metrics.ipynb #245713b1
+# %% ../nbs/14_metrics.ipynb #96d86a74
 SCORES = {"right": "right box %", "random": "random region %", "largest": "largest region %", "possible": "possible %", "centre": "centre inside %", "centre_random": "of a random region %", "centre_largest": "of the largest %"}
 
 class Grounded(NamedTuple):
@@ -326,7 +339,7 @@ def _grounded(a, link, rule):
     scores = right,random[0],large[0],hits[0].max(),centre,random[1],large[1]
     return Grounded(a.image_id, a.caption, link, region, None if region is None else tuple(map(float, a.boxes[region])), tuple(map(float, scores)))
 
-# %% ../nbs/14_metrics.ipynb #bb8617d5
+# %% ../nbs/14_metrics.ipynb #7f7e954f
 @dataclass(frozen=True, repr=False)
 class Grounding(Shown):
     "Words and phrases on their right box, by kind; shows itself as a table."
@@ -353,7 +366,7 @@ _HEADS = [*SCORES.values(),"phrases","places"]
 
 def _cells(v): return [*(f"{100*v[k]:.1f}" for k in SCORES),f"{v['phrases']:,}",f"{v['places']:,}"]
 
-# %% ../nbs/14_metrics.ipynb #96d86a74
+# %% ../nbs/14_metrics.ipynb #282fbb21
 def grounding(
     alignments, # An `Alignment` for each caption
     links, # The known links of each caption, from `Captions.links`
@@ -367,7 +380,7 @@ def grounding(
     if not found: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(found, rule)
 
-# %% ../nbs/14_metrics.ipynb #94fa18d5
+# %% ../nbs/14_metrics.ipynb #e4d219f8
 @dataclass(frozen=True, repr=False)
 class PhraseGrounding(Shown):
     "The grounding of phrases in each part of a collection; shows itself as a table."
