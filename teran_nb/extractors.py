@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SUFFIXES', 'MAX_PIXELS', 'WHOLE', 'EXTRACTORS', 'find_pictures', 'read_picture', 'Found', 'WindowsConfig', 'Windows',
-           'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor', 'extract_picture',
-           'Extraction', 'extract_folder', 'extractor_of']
+           'WordsConfig', 'Words', 'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor',
+           'extract_picture', 'Extraction', 'extract_folder', 'extractor_of']
 
 # %% ../nbs/08_extractors.ipynb #f6cbab36
 import dataclasses, hashlib, io, json, math, os, pickle, platform, subprocess, sys, tempfile, time, warnings
@@ -26,6 +26,7 @@ from .features import Features, FeatureWriter, Regions
 from .regions import box_iou
 from .scenes import EXTRACTOR as SCENES
 from .vision import PROMPTS, Backbone, Detector, roi_align
+from .words import VisualWords
 
 # %% ../nbs/08_extractors.ipynb #983ac760
 SUFFIXES = (".jpg",".jpeg",".jfif",".png",".webp",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif")
@@ -111,6 +112,26 @@ class Windows:
     def extract(self, images) -> list:
         boxes = [windows(im.size, self.count) for im in images]
         return [Found(describe(im, b), b) for im,b in zip(images, boxes)]
+
+# %% ../nbs/08_extractors.ipynb #756ad8ca
+@dataclass(frozen=True)
+class WordsConfig:
+    "Windows, classical descriptors and visual words."
+    weights:str="" # File of visual words, from `learn_words`
+    count:int=36 # Windows of a picture: 1 to 97, the large ones first
+
+class Words(Windows):
+    "Multi-scale windows with classical descriptors and the visual words of a collection."
+    def __init__(self,
+        config:WordsConfig, # Which words, and how many windows
+    ):
+        path = project_path(config.weights)
+        super().__init__(WindowsConfig(config.count))
+        self.config,self.words = dataclasses.replace(config, weights=str(path)),VisualWords.load(path)
+        self.dim,self.name = DIM+len(self.words),f"words-v1 count={self.count} {self.words.hash}"
+        self.recipe = ("words",dataclasses.asdict(self.config))
+    def extract(self, images) -> list:
+        return [f._replace(features=np.concatenate([f.features, self.words.encode(im, f.boxes)], 1)) for im,f in zip(images, super().extract(images))]
 
 # %% ../nbs/08_extractors.ipynb #7b3b7b98
 @dataclass(frozen=True)
@@ -207,23 +228,28 @@ def _extract(self:DetectorBackbone, images):
 DetectorBackbone._chosen,DetectorBackbone.extract = _chosen,_extract
 
 # %% ../nbs/08_extractors.ipynb #eef74d97
-EXTRACTORS = {"windows": WindowsConfig, "patches": PatchesConfig, "detector": DetectorConfig}
+EXTRACTORS = {"windows": WindowsConfig, "words": WordsConfig, "patches": PatchesConfig, "detector": DetectorConfig}
 
-def _folder(name): return str(project_path(name)) if project_path(name).is_dir() else name
+def _folder(name): return str(project_path(name)) if project_path(name).exists() else name
 
 def extractor(
-    name:str, # `windows`, `patches:<model>` or `detector:<detector> + <backbone>`; a model is a Hugging Face name or a folder
+    name:str, # `windows`, `words:<file>`, `patches:<model>` or `detector:<detector> + <backbone>`; a model is a Hugging Face name or a folder
     settings:dict=None, # Fields of its configuration, such as `{"top": 50}`
     device:str="auto", # `auto`, `cpu` or `cuda`
 ): # With `name`, `dim`, `extract(images)`
     "Build an extractor from its name."
     kind,_,models = name.partition(":")
     kind,models = one_of(kind.strip(), EXTRACTORS, "extractor"),[m.strip() and _folder(m.strip()) for m in models.split("+")]
-    fields = {"windows": (), "patches": ("weights",), "detector": ("detector","backbone")}[kind]
+    fields = {"windows": (), "words": ("weights",), "patches": ("weights",), "detector": ("detector","backbone")}[kind]
     if len([m for m in models if m]) != len(fields): raise ValueError(f"{name!r} does not name its models; say {kind}{':' if fields else ''}" + " + ".join(f"<{f}>" for f in fields))
     config = override(EXTRACTORS[kind](), (settings or {}) | dict(zip(fields, models)))
-    if kind == "windows": return Windows(config)
+    if kind in ("windows","words"): return (Windows if kind == "windows" else Words)(config)
     return (Patches if kind == "patches" else DetectorBackbone)(config, pick_device(device))
+
+def _again(kind, settings, device="auto"):
+    "The extractor of a recipe."
+    names = [f for f in ("weights","detector","backbone") if f in settings]
+    return extractor(":".join(filter(None, (kind, " + ".join(settings[f] for f in names)))), {k: v for k,v in settings.items() if k not in names}, device)
 
 # %% ../nbs/08_extractors.ipynb #7d79b81a
 def _full(found, size, full):
@@ -260,7 +286,7 @@ def _one(path, light, side, max_pixels, thumbnails):
 def _serve(job, first):
     "A process that reads every so many files of a job and writes what became of them to its output."
     job = json.loads(Path(job).read_text())
-    light = extractor(*job["recipe"]) if job["recipe"] else None
+    light = _again(*job["recipe"]) if job["recipe"] else None
     for path in job["paths"][first::job["workers"]]:
         pickle.dump(_one(path, light, *job["how"]), sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -392,8 +418,6 @@ def extractor_of(
     "Build the extractor of a feature store again, for `extract_picture`."
     if store.extractor == SCENES: return Windows(name=SCENES) # the same descriptors, of any box
     if "extraction" not in store.manifest: raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run: no other picture can be described like it; extract your own pictures by `extract_folder`")
-    kind,settings = store.manifest["extraction"]["recipe"]
-    names = [f for f in ("weights","detector","backbone") if f in settings]
-    made = extractor(f"{kind}:" + " + ".join(settings[f] for f in names), {k: v for k,v in settings.items() if k not in names}, device)
+    made = _again(*store.manifest["extraction"]["recipe"], device)
     if made.name != store.extractor: raise ValueError(f"{store.path} was made by {store.extractor!r}, and what is here under these names is {made.name!r}: the weights are others; extract the pictures again, or bring the old weights back")
     return made
