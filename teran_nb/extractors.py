@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MAX_PIXELS', 'WHOLE', 'EXTRACTORS', 'find_pictures', 'read_picture', 'Found', 'WindowsConfig', 'Windows',
-           'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor', 'extract_picture',
-           'Extraction', 'extract_folder', 'extractor_of']
+           'WordsConfig', 'Words', 'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor',
+           'extract_picture', 'Extraction', 'extract_folder', 'extractor_of']
 
 # %% ../nbs/08_extractors.ipynb #f6cbab36
 import dataclasses, hashlib, io, json, math, os, pickle, platform, subprocess, sys, tempfile, time, warnings
@@ -26,6 +26,7 @@ from .features import SUFFIXES, Features, FeatureWriter, Regions
 from .regions import box_iou
 from .scenes import EXTRACTOR as SCENES
 from .vision import PROMPTS, Backbone, Detector, roi_align
+from .words import VisualWords
 
 # %% ../nbs/08_extractors.ipynb #983ac760
 def find_pictures(
@@ -110,7 +111,27 @@ class Windows:
         boxes = [windows(im.size, self.count) for im in images]
         return [Found(describe(im, b), b) for im,b in zip(images, boxes)]
 
-# %% ../nbs/08_extractors.ipynb #7b3b7b98
+# %% ../nbs/08_extractors.ipynb #7f262de1
+@dataclass(frozen=True)
+class WordsConfig:
+    "Windows, classical descriptors and visual words."
+    weights:str="" # File of visual words, from `learn_words`
+    count:int=36 # Windows of a picture: 1 to 97, the large ones first
+
+class Words(Windows):
+    "Multi-scale windows with classical descriptors and the visual words of a collection."
+    def __init__(self,
+        config:WordsConfig, # Which words, and how many windows
+    ):
+        path = project_path(config.weights)
+        super().__init__(WindowsConfig(config.count))
+        self.config,self.words = dataclasses.replace(config, weights=str(path)),VisualWords.load(path)
+        self.dim,self.name = DIM+len(self.words),f"words-v1 count={self.count} {self.words.hash}"
+        self.recipe = ("words",dataclasses.asdict(self.config))
+    def extract(self, images) -> list:
+        return [f._replace(features=np.concatenate([f.features, self.words.encode(im, f.boxes)], 1)) for im,f in zip(images, super().extract(images))]
+
+# %% ../nbs/08_extractors.ipynb #49cf98b4
 @dataclass(frozen=True)
 class PatchesConfig:
     "The cells of a vision model's feature map."
@@ -137,7 +158,7 @@ class Patches:
         maps = self.backbone.maps(images).flatten(2).mT.cpu().numpy()
         return [Found(f, (boxes*np.tile(im.size, 2)).astype(np.float32)) for f,im in zip(maps, images)]
 
-# %% ../nbs/08_extractors.ipynb #49cf98b4
+# %% ../nbs/08_extractors.ipynb #11699a4c
 def nms(
     boxes:Tensor, # `(x1,y1,x2,y2)`, `(n, 4)`
     scores:Tensor, # Confidence, `(n,)`
@@ -151,7 +172,7 @@ def nms(
         if keep[i]: keep[i+1:] &= ~clash[i,i+1:]
     return order[torch.from_numpy(keep).to(order.device)]
 
-# %% ../nbs/08_extractors.ipynb #f369b795
+# %% ../nbs/08_extractors.ipynb #e8b1c07e
 WHOLE = "whole image" # the class of a picture in which nothing was found
 
 @dataclass(frozen=True)
@@ -181,7 +202,7 @@ class DetectorBackbone:
         self.dim,self.class_names,self.recipe = b.dim,(*d.class_names,WHOLE),("detector",dataclasses.asdict(c))
         self.side = 2*max(v for v in (*d.prepare.size,*b.size) if v < 10**6)
 
-# %% ../nbs/08_extractors.ipynb #bbf96483
+# %% ../nbs/08_extractors.ipynb #26889398
 def _chosen(self:DetectorBackbone, boxes, scores, classes, size):
     "Boxes above the score that are a pixel wide and high, without those that repeat a surer one; else the whole picture."
     ok = (scores >= self.config.score) & (boxes[:,2:] - boxes[:,:2] >= 1).all(1) & boxes.isfinite().all(1)
@@ -204,27 +225,32 @@ def _extract(self:DetectorBackbone, images):
 
 DetectorBackbone._chosen,DetectorBackbone.extract = _chosen,_extract
 
-# %% ../nbs/08_extractors.ipynb #eef74d97
-EXTRACTORS = {"windows": WindowsConfig, "patches": PatchesConfig, "detector": DetectorConfig}
+# %% ../nbs/08_extractors.ipynb #7d79b81a
+EXTRACTORS = {"windows": WindowsConfig, "words": WordsConfig, "patches": PatchesConfig, "detector": DetectorConfig}
 
-def _folder(name): return str(project_path(name)) if project_path(name).is_dir() else name
+def _folder(name): return str(project_path(name)) if project_path(name).exists() else name
 
 def extractor(
-    name:str, # `windows`, `patches:<model>` or `detector:<detector> + <backbone>`; a model is a Hugging Face name or a folder
+    name:str, # `windows`, `words:<file>`, `patches:<model>` or `detector:<detector> + <backbone>`; a model is a Hugging Face name or a folder
     settings:dict=None, # Fields of its configuration, such as `{"top": 50}`
     device:str="auto", # `auto`, `cpu` or `cuda`
 ): # With `name`, `dim`, `extract(images)`
     "Build an extractor from its name."
     kind,_,models = name.partition(":")
     kind,models = one_of(kind.strip(), EXTRACTORS, "extractor"),[m.strip() and _folder(m.strip()) for m in models.split("+")]
-    fields = {"windows": (), "patches": ("weights",), "detector": ("detector","backbone")}[kind]
+    fields = {"windows": (), "words": ("weights",), "patches": ("weights",), "detector": ("detector","backbone")}[kind]
     if models != [""] and not fields: raise ValueError(f"{name!r} names a model, and windows need none; say windows, and how many by the setting count")
     if len([m for m in models if m]) != len(fields): raise ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
     config = override(EXTRACTORS[kind](), (settings or {}) | dict(zip(fields, models)))
-    if kind == "windows": return Windows(config)
+    if kind in ("windows","words"): return (Windows if kind == "windows" else Words)(config)
     return (Patches if kind == "patches" else DetectorBackbone)(config, pick_device(device))
 
-# %% ../nbs/08_extractors.ipynb #7d79b81a
+def _again(kind, settings, device="auto"):
+    "The extractor of a recipe."
+    names = [f for f in ("weights","detector","backbone") if f in settings]
+    return extractor(":".join(filter(None, (kind, " + ".join(settings[f] for f in names)))), {k: v for k,v in settings.items() if k not in names}, device)
+
+# %% ../nbs/08_extractors.ipynb #0d2bd4ad
 def _full(found, size, full):
     "Boxes in pixels of the full picture, of which a smaller one of `size` was looked at."
     if tuple(size) == tuple(full): return found
@@ -241,7 +267,7 @@ def extract_picture(
     f = _full(extractor.extract([im])[0], im.size, size)
     return Regions(image_id, f.features, f.boxes, size, f.classes, f.scores, extractor.name)
 
-# %% ../nbs/08_extractors.ipynb #0d2bd4ad
+# %% ../nbs/08_extractors.ipynb #206168aa
 def _thumbnail(im, side=256):
     im = im.copy()
     im.thumbnail((side,side))
@@ -259,12 +285,12 @@ def _one(path, light, side, max_pixels, thumbnails):
 def _serve(job, first):
     "A process that reads every so many files of a job and writes what became of them to its output."
     job = json.loads(Path(job).read_text())
-    light = extractor(*job["recipe"]) if job["recipe"] else None
+    light = _again(*job["recipe"]) if job["recipe"] else None
     for path in job["paths"][first::job["workers"]]:
         pickle.dump(_one(path, light, *job["how"]), sys.stdout.buffer)
         sys.stdout.buffer.flush()
 
-# %% ../nbs/08_extractors.ipynb #02bcb8be
+# %% ../nbs/08_extractors.ipynb #b6425ed4
 def _parallel(paths, recipe, how, workers):
     "What became of each file, in order, each process taking every `workers`-th."
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
@@ -288,7 +314,7 @@ def _parallel(paths, recipe, how, workers):
                 p.kill()
                 p.communicate()
 
-# %% ../nbs/08_extractors.ipynb #8f08d354
+# %% ../nbs/08_extractors.ipynb #8979737e
 def _looked(stream, extractor, batch):
     "Regions in place of pictures, a batch at a time; when a batch fails, each of its pictures is tried alone."
     def flush(rows):
@@ -306,14 +332,14 @@ def _looked(stream, extractor, batch):
             rows = []
     yield from flush(rows)
 
-# %% ../nbs/08_extractors.ipynb #206168aa
+# %% ../nbs/08_extractors.ipynb #d32b7aea
 def _stream(paths, extractor, batch, workers, how):
     "What became of each file, in order; closing it ends the processes."
     light = extractor if extractor.light else None
     with closing(_parallel(paths, light and light.recipe, how, workers) if workers > 1 else (_one(p, light, *how) for p in paths)) as pictures:
         yield from pictures if light else _looked(pictures, extractor, batch)
 
-# %% ../nbs/08_extractors.ipynb #8979737e
+# %% ../nbs/08_extractors.ipynb #ec3b88b8
 @dataclass(frozen=True, repr=False)
 class Extraction(Shown):
     "What became of a folder of pictures."
@@ -332,7 +358,7 @@ class Extraction(Shown):
         more = "" if len(few) == len(self.bad) else f"\n\n... and {len(self.bad)-len(few):,} more in `bad`"
         return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + ("\n\n" + markdown_table(["file","why it was left out"], few) + more if few else "")
 
-# %% ../nbs/08_extractors.ipynb #d32b7aea
+# %% ../nbs/08_extractors.ipynb #4dd83c7f
 def extract_folder(
     pictures, # Folder of pictures, with what is below it
     extractor, # From `extractor`
@@ -365,7 +391,7 @@ def extract_folder(
         w.about["extraction"] = {"recipe": extractor.recipe, "versions": _versions(), "bad": failed, "whole": w.counts["whole"]}
     return Extraction(Path(folder), extractor.name, len(w.ids), w.total, failed, w.counts["whole"], time.perf_counter()-start, workers)
 
-# %% ../nbs/08_extractors.ipynb #db3d617f
+# %% ../nbs/08_extractors.ipynb #ee1576d5
 def _some(files, folder, only):
     "Those of a folder's pictures that are asked for."
     lost = [] if only is None else [k for k in only if k not in files]
@@ -390,7 +416,7 @@ def _store(writer, key, got, thumbnails):
         path.write_bytes(small)
     return ""
 
-# %% ../nbs/08_extractors.ipynb #856b3b8e
+# %% ../nbs/08_extractors.ipynb #33952504
 def extractor_of(
     store:Features, # Whose pictures one's own shall join
     device:str="auto", # `auto`, `cpu` or `cuda`
@@ -398,8 +424,6 @@ def extractor_of(
     "Build the extractor of a feature store again, for `extract_picture`."
     if store.extractor == SCENES: return Windows(name=SCENES) # the same descriptors, of any box
     if "extraction" not in store.manifest: raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run: no other picture can be described like it; extract your own pictures by `extract_folder`")
-    kind,settings = store.manifest["extraction"]["recipe"]
-    names = [f for f in ("weights","detector","backbone") if f in settings]
-    made = extractor(f"{kind}:" + " + ".join(settings[f] for f in names), {k: v for k,v in settings.items() if k not in names}, device)
+    made = _again(*store.manifest["extraction"]["recipe"], device)
     if made.name != store.extractor: raise ValueError(f"{store.path} was made by {store.extractor!r}, and what is here under these names is {made.name!r}: the weights are others; extract the pictures again, or bring the old weights back")
     return made
