@@ -126,7 +126,7 @@ class Same(Shown):
 
 def same_pictures(
     collection:Collection, # With splits
-    near:int=8, # Bits of 128 that may differ
+    near:int=12, # Bits of 128 that may differ
     cosine:float=.995, # Where there are no pictures: the least cosine of mean features, less those of all images
     show:bool=False, # Whether to show progress
 ) -> Same: # Exact copies first, then the most alike
@@ -142,7 +142,7 @@ def same_pictures(
     for s,t in combinations(names, 2):
         for a,b,v in _close(looks[rows[s]], looks[rows[t]], least):
             a,b = rows[s][a],rows[t][b]
-            if colours is not None and np.abs(colours[a]-colours[b]).mean() > 24: continue
+            if colours is not None and np.abs(colours[a]-colours[b]).mean() > 48: continue # one grey wall is not another
             how = "the same file" if files[a] == files[b] else f"{round((128-v)/2)} of 128 bits differ" if colours is not None else f"cosine {v:.4f}"
             found.append((files[a] != files[b], -v, (ids[at[a]],s,ids[at[b]],t,how)))
     return Same(tuple(p for *_,p in sorted(found)), len(at), names, by)
@@ -404,7 +404,7 @@ def prepare(
     resume:bool=True, # Go on where a stopped run ended; False begins again
     by=None, # An extractor that is built already, in place of the recipe's
     device:str="auto", # `auto`, `cpu` or `cuda`
-    near:int=8, # For `same_pictures`
+    near:int=12, # For `same_pictures`
     show:bool=True, # Whether to show progress
     **how, # For `extract_folder`: `workers`, `batch`, `max_pixels`
 ) -> Prepared: # The collection is there when it is whole

@@ -437,12 +437,21 @@ def show_regions(
     ax.set_xlabel("\n".join(filter(None, [note, "" if r.boxes is not None else f"{len(r)} regions without boxes: their places are not known"])), fontsize=7, color="dimgrey")
     return ax
 
+def _apart(boxes):
+    "The largest boxes first, those that mostly repeat a larger one last."
+    area = (boxes[:,2]-boxes[:,0])*(boxes[:,3]-boxes[:,1])
+    first,last = [],[]
+    for i in np.argsort(-area, kind="stable"):
+        near,far = np.maximum(boxes[first,:2], boxes[i,:2]),np.minimum(boxes[first,2:], boxes[i,2:])
+        both = (far-near).clip(0).prod(1)
+        (last if (both > .3*(area[first]+area[i]-both)).any() else first).append(i)
+    return np.array(first+last)
+
 def _boxed(ax, r, names, k, small):
     "All boxes of an image, the first of them with labels."
-    area = (r.boxes[:,2]-r.boxes[:,0])*(r.boxes[:,3]-r.boxes[:,1])
-    order = np.argsort(-(area if r.confidences is None else np.asarray(r.confidences)), kind="stable")
+    order = _apart(r.boxes) if r.confidences is None else np.argsort(-np.asarray(r.confidences), kind="stable")
     said = [" ".join(filter(None, [str(i), names[r.classes[i]] if r.classes is not None and len(names) else "", f"{r.confidences[i]:.2f}" if r.confidences is not None else ""])) for i in order[:k]]
-    for x1,y1,x2,y2 in r.boxes[order[k:]]: ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.7, alpha=.55, zorder=2))
+    for x1,y1,x2,y2 in r.boxes[order[k:]]: ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.6, alpha=.4, zorder=2))
     drawn = [_mark(ax, b, short(s, 20), j, small) for j,(b,s) in enumerate(zip(_inside(r.boxes[order[:k]], r.size), said))]
     for i,(*_,tag,_) in zip(order, drawn): tag.set(text=str(i), visible=False)
     ax.add_artist(_Labels(drawn, said, None))
