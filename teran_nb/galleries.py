@@ -144,6 +144,7 @@ def show_gallery(
     captions = collection.captions
     return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], [captions.texts[q] for q in queries], [{int(captions.image_of[q])} for q in queries], k, model, title)
 
+# %% ../nbs/19_galleries.ipynb #c81a6332
 def _answered(collection, sim, texts, own, k, model, title):
     "Sentences with their best pictures, a row each; `own` are the true ones of each, where they are known."
     if not len(texts): return _nothing(title)
@@ -157,7 +158,7 @@ def _answered(collection, sim, texts, own, k, model, title):
         axes[row*k].figure.suptitle(wrapped(said, (24 if model is None else 33)*k, 2), x=.01, ha="left", fontsize=9)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #a0c42108
+# %% ../nbs/19_galleries.ipynb #6fec4896
 @dataclass(frozen=True, repr=False)
 class Asked(Shown):
     "What a model answers to sentences whose true picture nobody knows; shows itself as a table."
@@ -185,7 +186,7 @@ def ask(
     captions = model.encode_captions(texts)
     return Asked(texts, images, captions, model.similarity(images.to(model.device), captions.to(model.device)).cpu(), about)
 
-# %% ../nbs/19_galleries.ipynb #dae261d4
+# %% ../nbs/19_galleries.ipynb #12e9b24a
 def show_answers(
     collection, # Images with pictures
     asked:Asked, # From `ask`
@@ -196,7 +197,7 @@ def show_answers(
     "The best pictures for sentences of one's own."
     return _answered(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
 
-# %% ../nbs/19_galleries.ipynb #61a5655e
+# %% ../nbs/19_galleries.ipynb #04701586
 def show_sentences(
     collection, # Images with captions and pictures
     sim, # Similarities, `(images, captions)`
@@ -223,7 +224,7 @@ def show_sentences(
             for x,part in ((0,"✓" if c in own else ""),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)): text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #8bd90b10
+# %% ../nbs/19_galleries.ipynb #173a02d4
 def word_vector(
     model:Matcher, # Encodes the sentence
     word, # A word of the caption, any case, or its index
@@ -240,7 +241,7 @@ def word_vector(
     if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
     return parts[0][torch.tensor(of) == j].mean(0)
 
-# %% ../nbs/19_galleries.ipynb #772f6b05
+# %% ../nbs/19_galleries.ipynb #92ad063e
 @dataclass(frozen=True, repr=False)
 class Answers(Shown):
     "The regions of a collection that answer a word best, one an image; shows itself as a table."
@@ -251,7 +252,7 @@ class Answers(Shown):
     def __len__(self): return len(self.images)
     def _repr_markdown_(self): return markdown_table(["image","region","cosine"], [[n,r,f"{c:.2f}"] for n,r,c in zip(self.names, self.regions, self.cosines)])
 
-# %% ../nbs/19_galleries.ipynb #92ad063e
+# %% ../nbs/19_galleries.ipynb #ccd089b6
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images
@@ -272,7 +273,7 @@ def best_regions(
     owner = np.searchsorted(offsets, best[1], side="right")-1
     return Answers(owner.tolist(), (best[1]-offsets[owner]).tolist(), best[0].tolist(), [images.names[i] for i in owner])
 
-# %% ../nbs/19_galleries.ipynb #d125b839
+# %% ../nbs/19_galleries.ipynb #3fe7416d
 def show_word(
     collection, # Images with pictures
     found:Answers, # From `best_regions`
