@@ -124,9 +124,10 @@ class Same(Shown):
         more = "" if len(self.pairs) <= 20 else f"\n\n... and {len(self.pairs)-20:,} more"
         return head + f"{len(self.pairs):,} pairs across splits\n\n" + markdown_table(["image","split","image","split","how alike"], self.pairs[:20]) + more
 
+# %% ../nbs/09_collections.ipynb #d2799bca
 def same_pictures(
     collection:Collection, # With splits
-    near:int=8, # Bits of 128 that may differ
+    near:int=12, # Bits of 128 that may differ
     cosine:float=.995, # Where there are no pictures: the least cosine of mean features, less those of all images
     show:bool=False, # Whether to show progress
 ) -> Same: # Exact copies first, then the most alike
@@ -142,12 +143,12 @@ def same_pictures(
     for s,t in combinations(names, 2):
         for a,b,v in _close(looks[rows[s]], looks[rows[t]], least):
             a,b = rows[s][a],rows[t][b]
-            if colours is not None and np.abs(colours[a]-colours[b]).mean() > 24: continue
+            if colours is not None and np.abs(colours[a]-colours[b]).mean() > 48: continue # one grey wall is not another
             how = "the same file" if files[a] == files[b] else f"{round((128-v)/2)} of 128 bits differ" if colours is not None else f"cosine {v:.4f}"
             found.append((files[a] != files[b], -v, (ids[at[a]],s,ids[at[b]],t,how)))
     return Same(tuple(p for *_,p in sorted(found)), len(at), names, by)
 
-# %% ../nbs/09_collections.ipynb #5a26003c
+# %% ../nbs/09_collections.ipynb #3ace04ca
 def _agree(collections):
     "Refuse collections that cannot be one."
     for what,get in (("was described by",lambda c: c.features.extractor), ("has vectors of the length",lambda c: c.features.dim), ("has the classes",lambda c: tuple(c.features.class_names)),
@@ -175,7 +176,7 @@ def _joined_captions(collections, ids):
     of = np.concatenate([t.image_of + n for t,n in zip(tables, first)])
     return Captions([s for t in tables for s in t.texts], of, ids, None if sizes is None else np.array(sizes), all_of("splits"), links if any(links) else None)
 
-# %% ../nbs/09_collections.ipynb #3ace04ca
+# %% ../nbs/09_collections.ipynb #b3e62553
 def _copy_features(rows, path, show):
     "Write the features of images, `(new id, collection, id)`, into a store of their own."
     stores = list({id(c.features): c.features for _,c,_ in rows}.values())
@@ -196,7 +197,7 @@ def _small_copy(path, to):
     else: im.save(to, "JPEG", quality=85)
     return True
 
-# %% ../nbs/09_collections.ipynb #b3e62553
+# %% ../nbs/09_collections.ipynb #fdfdef62
 def _place_pictures(folder, paths, show):
     "Thumbnails that are missing, and where the pictures are; how many images have a thumbnail."
     for k,(full,small) in progress(paths.items(), "thumbnails", len(paths), disable=not show):
@@ -213,7 +214,7 @@ def _paths(collection, k):
     p = collection.pictures
     return (None,None) if p is None else (p._full(k),p._small(k))
 
-# %% ../nbs/09_collections.ipynb #fdfdef62
+# %% ../nbs/09_collections.ipynb #a98b8e2a
 def merge(
     collections, # A list of `Collection`s; of one, a copy
     folder, # The collection's folder to be
@@ -237,7 +238,7 @@ def merge(
         write_json(tmp/"collection.json", {"format": 1, "commit": commit(), "counts": {"images": len(at), "thumbnails": n}} | came | (about or {}))
     return Collection.open(folder)
 
-# %% ../nbs/09_collections.ipynb #316c35ee
+# %% ../nbs/09_collections.ipynb #c01060c2
 @dataclass(frozen=True)
 class Recipe:
     "What a collection is made from."
@@ -264,7 +265,7 @@ class Recipe:
         if self.sizes == "pictures" and not self.pictures: raise ValueError("sizes='pictures' needs a folder of pictures")
         if self.captions and not (self.pictures or self.features): raise ValueError("collections that are merged bring their captions; leave the captions file empty")
 
-# %% ../nbs/09_collections.ipynb #47a7ead5
+# %% ../nbs/09_collections.ipynb #0e696940
 def _fits(names, ids, pattern=""):
     "Names of ours to ids, by the first of these ways in which a name is one of the ids."
     found = {}
@@ -282,6 +283,7 @@ def _fits(names, ids, pattern=""):
 
 def _told(k, pattern): return m[m.re.groups and 1] if (m := pattern and re.search(pattern, k)) else k
 
+# %% ../nbs/09_collections.ipynb #3fc2de0a
 def _captions_for(recipe, ids, missing):
     "The recipe's captions of images that are there, by their ids, or None where there is no file; and what is to be said about it."
     if not recipe.captions: return None,[]
@@ -294,7 +296,7 @@ def _captions_for(recipe, ids, missing):
         warnings.simplefilter("always")
         return match_captions(captions, ids, missing),[(path.name, str(w.message)) for w in heard]
 
-# %% ../nbs/09_collections.ipynb #3fc2de0a
+# %% ../nbs/09_collections.ipynb #3c143895
 def _sources(recipe):
     "The recipe's folder of pictures and the paths of its features."
     pictures = example_pictures() if recipe.pictures == "example" else project_path(recipe.pictures) if recipe.pictures else None
@@ -314,7 +316,7 @@ def _asked(recipe, by):
     state = {"source": _state([*([pictures] if pictures else []), *features]), "others": _state([*captions, *merged])}
     return json.loads(json.dumps(dataclasses.asdict(recipe) | {"by": by.name if by else "", "state": state}))
 
-# %% ../nbs/09_collections.ipynb #98064c6f
+# %% ../nbs/09_collections.ipynb #9799c936
 def recipe_hash(
     recipe:Recipe, # What a collection is made from
     by=None, # An extractor in place of the recipe's
@@ -322,7 +324,7 @@ def recipe_hash(
     "Changes with a recipe, with its files, and with what describes them: a name for a collection that is kept."
     return hashlib.sha256(json.dumps(_asked(recipe, by), sort_keys=True).encode()).hexdigest()[:16]
 
-# %% ../nbs/09_collections.ipynb #c572791a
+# %% ../nbs/09_collections.ipynb #83635e5e
 def _sizes_of(files):
     "Sizes of upright pictures, from the heads of their files."
     sizes = {}
@@ -346,6 +348,7 @@ def _named_sizes(recipe, files):
     def names(k): return {k, k.rpartition("/")[2], _told(k, recipe.pattern)}
     return {n: s for k,s in _sizes_of(files).items() for n in names(k)}
 
+# %% ../nbs/09_collections.ipynb #8d04d191
 def _extracted(recipe, pictures, files, by, work, resume, show, **how):
     "Pictures as a store, with their thumbnails; what was left out, by name."
     captions,_ = _captions_for(recipe, files, recipe.missing) # before the long part: they must fit
@@ -354,7 +357,7 @@ def _extracted(recipe, pictures, files, by, work, resume, show, **how):
     report = extract_folder(pictures, by, work/"features", bad="collect" if recipe.bad == "skip" else "stop", thumbnails=work/"thumbnails", resume=resume, show=show, only=only, **how)
     return list(report.bad.items())
 
-# %% ../nbs/09_collections.ipynb #9efe1228
+# %% ../nbs/09_collections.ipynb #fb607ed9
 def _described(recipe, by, work, resume, device, show, **how):
     "A collection of the recipe's pictures or features, in the folder of unfinished work; what was left out; and what is to be said of the captions."
     pictures,features = _sources(recipe)
@@ -372,7 +375,7 @@ def _described(recipe, by, work, resume, device, show, **how):
     captions.save(work/"captions.json")
     return Collection.open(work), left, heard
 
-# %% ../nbs/09_collections.ipynb #8d04d191
+# %% ../nbs/09_collections.ipynb #14462aae
 @dataclass(frozen=True, repr=False)
 class Prepared(Shown):
     "What was prepared; shows itself as a table."
@@ -397,14 +400,14 @@ def _counted(collection, left, same, spent):
     return ({"images": len(collection)} | {f"images in {k}": v for k,v in n.items()} | {"regions": int(sum(len(f[k]) for k in collection.image_ids)), "captions": len(collection.captions)}
             | {"images with a picture or thumbnail": sum(have), "files or rows left out": len(left), "boxes": "yes" if f.boxes is not None else "none: groundings cannot be drawn", "seconds": f"{spent:.1f}"})
 
-# %% ../nbs/09_collections.ipynb #fb607ed9
+# %% ../nbs/09_collections.ipynb #7857a2af
 def prepare(
     recipe:Recipe, # What it is made from
     output, # The collection's folder to be
     resume:bool=True, # Go on where a stopped run ended; False begins again
     by=None, # An extractor that is built already, in place of the recipe's
     device:str="auto", # `auto`, `cpu` or `cuda`
-    near:int=8, # For `same_pictures`
+    near:int=12, # For `same_pictures`
     show:bool=True, # Whether to show progress
     **how, # For `extract_folder`: `workers`, `batch`, `max_pixels`
 ) -> Prepared: # The collection is there when it is whole
@@ -418,15 +421,13 @@ def prepare(
             found,left,heard = _described(recipe, by, work, resume, device, show, **how)
             found.name = output.name
             parts.insert(0, found)
-        joined = bool(recipe.merge or recipe.features and recipe.part != Part())
-        made = merge(parts, work/"whole", recipe.prefix, recipe.part, show=show).features.path.parent if joined else work
+        made = work
+        if recipe.merge or recipe.features and recipe.part != Part(): made = merge(parts, work/"whole", recipe.prefix, recipe.part, show=show).features.path.parent
         _sealed(made, recipe, asked, left, heard, near, start, show)
-        for f in ("left-out.json","sizes.json","asked.json"): (made/f).unlink(missing_ok=True)
         os.replace(made, output)
-        if joined: shutil.rmtree(work)
     return _made_before(output, asked)
 
-# %% ../nbs/09_collections.ipynb #2e1d69a2
+# %% ../nbs/09_collections.ipynb #b408178a
 def _begun(work): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
 
 @contextmanager
@@ -438,10 +439,14 @@ def _taken_up(work, asked, resume):
     shutil.rmtree(work/"whole", ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
     write_json(work/"asked.json", mine)
-    try: yield
+    done = False
+    try:
+        yield
+        done = True
     finally:
-        if work.is_dir() and not _begun(work): shutil.rmtree(work)
+        if done or work.is_dir() and not _begun(work): shutil.rmtree(work, ignore_errors=True)
 
+# %% ../nbs/09_collections.ipynb #5ce22b62
 def _sealed(folder, recipe, asked, left, heard, near, start, show):
     "Check what was made, and write its manifest."
     made = Collection.open(folder)
@@ -450,6 +455,7 @@ def _sealed(folder, recipe, asked, left, heard, near, start, show):
     about = {"format": 1, "commit": commit(), "extractor": made.features.extractor, "asked": asked, "made": time.strftime("%Y-%m-%d %H:%M")}
     if recipe.features: about["note"] = f"features came from {recipe.features}; made_by was {'given' if recipe.made_by else 'not given'}"
     about |= {"versions": made.features.manifest.get("extraction", {}).get("versions", {}), "checks": {"checksums": "as written", "captions": "each belongs to an image that is there"}}
+    for f in ("left-out.json","sizes.json","asked.json"): (folder/f).unlink(missing_ok=True)
     write_json(folder/"collection.json", about | {"counts": _counted(made, left, same, time.perf_counter()-start), "left_out": left, "notes": heard, "same": dataclasses.asdict(same)})
 
 def _made_before(output, asked):
@@ -458,7 +464,7 @@ def _made_before(output, asked):
     if found.get("asked") != asked: raise FileExistsError(f"{output} is there already and was made of something else, or its pictures have changed since; choose another output, or remove it")
     return Prepared(output, found)
 
-# %% ../nbs/09_collections.ipynb #ae82203c
+# %% ../nbs/09_collections.ipynb #6d9c7add
 def extractor_for(
     made_by:str, # What made the features that a model was trained on: its `config.extractor`
     store:Features=None, # The features it was trained on, where they are at hand

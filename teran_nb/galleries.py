@@ -146,6 +146,7 @@ def show_gallery(
     captions = collection.captions
     return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], [captions.texts[q] for q in queries], [{int(captions.image_of[q])} for q in queries], k, model, title)
 
+# %% ../nbs/19_galleries.ipynb #c81a6332
 def _answered(collection, sim, texts, own, k, model, title):
     "Sentences with their best pictures, a row each; `own` are the true ones of each, where they are known."
     if not len(texts): return _nothing(title)
@@ -159,7 +160,7 @@ def _answered(collection, sim, texts, own, k, model, title):
         axes[row*k].figure.suptitle(wrapped(said, (24 if model is None else 33)*k, 2), x=.01, ha="left", fontsize=9)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #a0c42108
+# %% ../nbs/19_galleries.ipynb #6fec4896
 @dataclass(frozen=True, repr=False)
 class Asked(Shown):
     "What a model answers to sentences whose true picture nobody knows; shows itself as a table."
@@ -187,7 +188,7 @@ def ask(
     captions = model.encode_captions(texts)
     return Asked(texts, images, captions, model.similarity(images.to(model.device), captions.to(model.device)).cpu(), about)
 
-# %% ../nbs/19_galleries.ipynb #dae261d4
+# %% ../nbs/19_galleries.ipynb #12e9b24a
 def show_answers(
     collection, # Images with pictures
     asked:Asked, # From `ask`
@@ -198,7 +199,7 @@ def show_answers(
     "The best pictures for sentences of one's own."
     return _answered(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
 
-# %% ../nbs/19_galleries.ipynb #61a5655e
+# %% ../nbs/19_galleries.ipynb #04701586
 def show_sentences(
     collection, # Images with captions and pictures
     sim, # Similarities, `(images, captions)`
@@ -225,7 +226,7 @@ def show_sentences(
             for x,part in ((0,"✓" if c in own else ""),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)): text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #8bd90b10
+# %% ../nbs/19_galleries.ipynb #173a02d4
 def word_vector(
     model:Matcher, # Encodes the sentence
     word, # A word of the caption, any case, or its index
@@ -242,7 +243,7 @@ def word_vector(
     if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
     return parts[0][torch.tensor(of) == j].mean(0)
 
-# %% ../nbs/19_galleries.ipynb #772f6b05
+# %% ../nbs/19_galleries.ipynb #92ad063e
 @dataclass(frozen=True, repr=False)
 class Answers(Shown):
     "The regions of a collection that answer a word best, one an image; shows itself as a table."
@@ -253,7 +254,7 @@ class Answers(Shown):
     def __len__(self): return len(self.images)
     def _repr_markdown_(self): return markdown_table(["image","region","cosine"], [[n,r,f"{c:.2f}"] for n,r,c in zip(self.names, self.regions, self.cosines)])
 
-# %% ../nbs/19_galleries.ipynb #92ad063e
+# %% ../nbs/19_galleries.ipynb #ccd089b6
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images
@@ -274,7 +275,7 @@ def best_regions(
     owner = np.searchsorted(offsets, best[1], side="right")-1
     return Answers(owner.tolist(), (best[1]-offsets[owner]).tolist(), best[0].tolist(), [images.names[i] for i in owner])
 
-# %% ../nbs/19_galleries.ipynb #d125b839
+# %% ../nbs/19_galleries.ipynb #3fe7416d
 def show_word(
     collection, # Images with pictures
     found:Answers, # From `best_regions`
@@ -296,7 +297,7 @@ def show_word(
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 
-# %% ../nbs/19_galleries.ipynb #3fe7416d
+# %% ../nbs/19_galleries.ipynb #631e78e4
 def _whole_pictures(collection, found, word, columns):
     "The pictures of the answers, and why not their regions: above them, and as a warning that is text."
     said = f"where {f'“{word}”' if word else 'it'} was found cannot be shown, only in which pictures: their features came without boxes"
@@ -308,7 +309,7 @@ def _whole_pictures(collection, found, word, columns):
         ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
     return axes
 
-# %% ../nbs/19_galleries.ipynb #9fc56d23
+# %% ../nbs/19_galleries.ipynb #0caaa146
 def _outcome(f):
     "How a phrase was grounded, in words."
     return "found nothing" if f.box is None else "right box" if f.scores[0] else "wrong box, centre inside" if f.scores[4] else "wrong box" if f.scores[3] else "wrong box, no region fits"
@@ -317,7 +318,7 @@ def _framed(ax, boxes, colour, style):
     for x1,y1,x2,y2 in boxes:
         for c,width,line in (("white",3.4,"-"),(colour,1.8,style)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line))
 
-# %% ../nbs/19_galleries.ipynb #0caaa146
+# %% ../nbs/19_galleries.ipynb #0e7353e0
 def show_phrases(
     collection, # Images with boxes and pictures
     found, # `Grounded` phrases, such as `PhraseGrounding.found`

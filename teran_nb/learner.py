@@ -193,6 +193,7 @@ def evaluate(
     **about, # What the numbers must be printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, and grounding where the collection has links."
+    if not len(collection.captions): raise ValueError(f"{collection!r}: without captions nothing can be measured; ask it by sentences of your own, as the notebook mine does")
     protocol,relevance = named_protocol(protocol or collection.name),[relevance] if isinstance(relevance, Relevance) else relevance
     folds(protocol, collection.captions.image_of, len(collection))
     for r in relevance: r.check(collection.captions)

@@ -33,6 +33,7 @@ def fingerprint(
     h.update(json.dumps([collection.features.manifest["sha256"], collection.image_ids]).encode())
     return h.hexdigest()[:16]
 
+# %% ../nbs/22_mine.ipynb #9f8c5c6c
 def encoded_images(
     model:Matcher, # Encodes
     collection:Collection, # Images
@@ -50,7 +51,7 @@ def encoded_images(
         save_file({"whole": made.whole.contiguous()}, tmp/"whole.safetensors")
     return made
 
-# %% ../nbs/22_mine.ipynb #6d354d9c
+# %% ../nbs/22_mine.ipynb #77ca7d3e
 def trained_on(
     run, # A run's folder
 ) -> Features: # The features it was trained on, or None where they are not at hand
@@ -61,7 +62,7 @@ def trained_on(
     store = next((p for p in (place/"features",place) if (p/"manifest.json").is_file()), None)
     return None if data == "scenes" or store is None else Features(store)
 
-# %% ../nbs/22_mine.ipynb #9b53e1da
+# %% ../nbs/22_mine.ipynb #205991f7
 @dataclass(frozen=True, repr=False)
 class Mine(Shown):
     "One's own pictures, and a model to ask them by; shows itself as a table."
@@ -81,6 +82,17 @@ class Mine(Shown):
                 ("MB on the disk", f"{sum(e.parts.values.nbytes for e in self.encoded.values())/1e6:.1f}"), ("files left out", len(left))]
         return markdown_table(["","my pictures"], rows) + (f"\n\n{markdown_table(['file','why it was left out'], left[:20])}" if left else "")
 
+# %% ../nbs/22_mine.ipynb #c501e1c0
+def _reads(models, run, extractor, settings, device):
+    "The extractor that makes what these models read."
+    needed = {m.config.extractor for m in models.values()}
+    if len(needed) > 1: raise ValueError(f"these models read different features, by {' and '.join(map(repr, sorted(needed)))}; open them one after the other")
+    first = next(iter(run.values())) if isinstance(run, dict) else run if isinstance(run, (str,Path)) else run[0]
+    by,dim = extractor_for(needed.pop(), trained_on(first), extractor, settings, device),next(iter(models.values())).config.regions.features
+    if by.dim != dim: raise ValueError(f"the model reads region features of {dim} numbers, and {by.name!r} makes {by.dim}; name the extractor that it was trained with")
+    return by
+
+# %% ../nbs/22_mine.ipynb #f6168e04
 def open_mine(
     run, # A run's folder, a model's, or an original checkpoint; a list of them, or names to them
     pictures:str="example", # Folder of pictures; `example` draws some
@@ -93,12 +105,7 @@ def open_mine(
 ) -> Mine: # Ready to be asked
     "Describe and encode one's own pictures for a trained model, or open what was made before."
     models = open_models(run, device)
-    needed = {m.config.extractor for m in models.values()}
-    if len(needed) > 1: raise ValueError(f"these models read different features, by {' and '.join(map(repr, sorted(needed)))}; open them one after the other")
-    first = next(iter(run.values())) if isinstance(run, dict) else run if isinstance(run, (str,Path)) else run[0]
-    by = extractor_for(needed.pop(), trained_on(first), extractor, settings, device)
-    dim = next(iter(models.values())).config.regions.features
-    if by.dim != dim: raise ValueError(f"the model reads region features of {dim} numbers, and {by.name!r} makes {by.dim}; name the extractor that it was trained with")
+    by = _reads(models, run, extractor, settings, device)
     recipe = Recipe(str(example_pictures()) if pictures == "example" else pictures)
     place = project_path(output) if output else home()/"mine"
     done = prepare(recipe, place/recipe_hash(recipe, by), by=by, device=device, show=show, **how)

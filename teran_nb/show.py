@@ -451,17 +451,27 @@ def show_regions(
     ax.set_xlabel("\n".join(filter(None, [note, "" if r.boxes is not None else f"{len(r)} regions without boxes: their places are not known"])), fontsize=7, color="dimgrey")
     return ax
 
+# %% ../nbs/18_show.ipynb #e0491b12
+def _apart(boxes):
+    "The largest boxes first, those that mostly repeat a larger one last."
+    area = (boxes[:,2]-boxes[:,0])*(boxes[:,3]-boxes[:,1])
+    first,last = [],[]
+    for i in np.argsort(-area, kind="stable"):
+        near,far = np.maximum(boxes[first,:2], boxes[i,:2]),np.minimum(boxes[first,2:], boxes[i,2:])
+        both = (far-near).clip(0).prod(1)
+        (last if (both > .3*(area[first]+area[i]-both)).any() else first).append(i)
+    return np.array(first+last)
+
 def _boxed(ax, r, names, k, small):
     "All boxes of an image, the first of them with labels."
-    area = (r.boxes[:,2]-r.boxes[:,0])*(r.boxes[:,3]-r.boxes[:,1])
-    order = np.argsort(-(area if r.confidences is None else np.asarray(r.confidences)), kind="stable")
+    order = _apart(r.boxes) if r.confidences is None else np.argsort(-np.asarray(r.confidences), kind="stable")
     said = [" ".join(filter(None, [str(i), names[r.classes[i]] if r.classes is not None and len(names) else "", f"{r.confidences[i]:.2f}" if r.confidences is not None else ""])) for i in order[:k]]
-    for x1,y1,x2,y2 in r.boxes[order[k:]]: ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.7, alpha=.55, zorder=2))
+    for x1,y1,x2,y2 in r.boxes[order[k:]]: ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.6, alpha=.4, zorder=2))
     drawn = [_mark(ax, b, short(s, 20), j, small) for j,(b,s) in enumerate(zip(_inside(r.boxes[order[:k]], r.size), said))]
     for i,(*_,tag,_) in zip(order, drawn): tag.set(text=str(i), visible=False)
     ax.add_artist(_Labels(drawn, said, None))
 
-# %% ../nbs/18_show.ipynb #c973dcb4
+# %% ../nbs/18_show.ipynb #f0bb7df3
 def show_samples(
     collection, # Images with their regions
     n:int=8, # How many, evenly through the collection
@@ -475,7 +485,7 @@ def show_samples(
     for ax,i in zip(axes, at): show_regions(collection[i], collection.features.class_names, k, ax, small=True)
     return axes
 
-# %% ../nbs/18_show.ipynb #92833603
+# %% ../nbs/18_show.ipynb #6d9d7013
 def _by_words(x, of, n): return torch.zeros(n).index_add(0, of, x.amax(0))
 def _by_regions(x, of, n): return torch.zeros(n).index_add(0, of[x.argmax(1)], x.amax(1))
 
@@ -494,7 +504,7 @@ def shares(
     if len(of) != x.shape[1] or (of < 0).any(): raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, so words cannot add up to its score")
     return SHARES[one_of(a.pooling, SHARES, "pooling")][0](x.float(), of, len(texts)).numpy()
 
-# %% ../nbs/18_show.ipynb #944f0202
+# %% ../nbs/18_show.ipynb #ef18f431
 def _rows(mine, its, texts, most):
     "Words in reading order, at most so many: those that differ most; the others in one row."
     gap = abs(mine-its)
@@ -503,7 +513,7 @@ def _rows(mine, its, texts, most):
     rows = [(short(texts[j], 20),float(mine[j]),float(its[j])) for j in kept]
     return rows + ([(f"{len(rest)} other words",float(mine[rest].sum()),float(its[rest].sum()))] if len(rest) else [])
 
-# %% ../nbs/18_show.ipynb #ef18f431
+# %% ../nbs/18_show.ipynb #5b592dc6
 def _sums(ax, rows, names, what):
     "The numbers to the right of the bars, and their sums below a line."
     table = rows + [("similarity",sum(r[1] for r in rows),sum(r[2] for r in rows))]
@@ -520,7 +530,7 @@ def _sums(ax, rows, names, what):
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
 
-# %% ../nbs/18_show.ipynb #5b592dc6
+# %% ../nbs/18_show.ipynb #40c2a18c
 def show_receipt(
     a, # The `Alignment` of a caption with one picture, such as the true one
     other, # Of the same caption with another, such as the strongest wrong one

@@ -411,7 +411,7 @@ def write_site(
     picked,common = list(_rules(cards, relevance)) if cards.known else [],common_words(cards, sentences, words)
     first = list(dict.fromkeys(q for _,way,qs in picked if way == "t2i" for q in qs))[:views]
     cards.views = {*first, *(sentences[j] for j in spread(range(len(sentences)), views-len(first)))}
-    (texts,index),(more,more_index) = _queries(cards, "sentences", sentences, each),_queries(cards, "pictures", pictures, each)
+    (texts,index),(more,more_index) = _queries(cards, "sentences", sentences, each),_queries(cards, "pictures", pictures, each) if pictures else ({},[])
     texts |= more | {f"views/s{c:06}.html": _view(cards, c) for c in sorted(cards.views)}
     texts["words.html"] = page("Words", "".join(word_card(cards, n, w, t) for n,(w,t) in enumerate(common.items())), _nav(cards), "words.html")
     texts["index.html"] = _index(cards, [[f"words.html#w{n}", w, "word", ""] for n,w in enumerate(common)] + index + more_index, common, picked)
