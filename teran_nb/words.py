@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps
 from safetensors.numpy import load_file, save_file
 
@@ -38,6 +39,14 @@ def even(
     return p/np.sqrt(np.einsum("nd,nd->n", p, p)/p.shape[1]+10)[:,None]
 
 # %% ../nbs/07_words.ipynb #3b9c8269
+def _times(a, b):
+    "Matrix product by one thread."
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits depend on how memory is aligned, too
+    finally: torch.set_num_threads(threads)
+
+# %% ../nbs/07_words.ipynb #b37be9c0
 _SIZE = 3*PATCH*PATCH # numbers of a patch
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -52,7 +61,7 @@ class VisualWords(Shown):
         for k,shape in shapes.items():
             v = getattr(self, k)
             if v.shape != shape or v.dtype != np.float32 or not v.size or not np.isfinite(v).all(): raise ValueError(f"{k} of visual words is finite float32 of shape {shape}, not {v.dtype} of shape {v.shape}" + (" with values that are not finite" if v.shape == shape and v.dtype == np.float32 else ""))
-        object.__setattr__(self, "_filters", self.whitening@self.atoms.T)
+        object.__setattr__(self, "_filters", _times(self.whitening, self.atoms.T))
     def __len__(self): return len(self.atoms)
     @property
     def hash(self): return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in (self.mean, self.whitening, self.atoms))).hexdigest()[:8]
@@ -61,7 +70,7 @@ class VisualWords(Shown):
         more = f"\n\n... and {len(self.bad)-len(few):,} more in `bad`" if len(self.bad) > len(few) else ""
         return f"{len(self)} visual words, {self.hash}" + ("\n\n" + markdown_table(["picture","why it was left out"], few) + more if few else "")
 
-# %% ../nbs/07_words.ipynb #b37be9c0
+# %% ../nbs/07_words.ipynb #46a92286
 def _save(self:VisualWords, path):
     "Write one safetensors file, atomically."
     with atomic(path) as p: save_file({k: np.ascontiguousarray(getattr(self, k)) for k in ("mean","whitening","atoms")}, p)
@@ -77,7 +86,7 @@ def _load(cls, path):
 
 VisualWords.save,VisualWords.load = _save,classmethod(_load)
 
-# %% ../nbs/07_words.ipynb #46a92286
+# %% ../nbs/07_words.ipynb #cfaa6e46
 PICTURES,SHARE,NEED = 5_000,1_000,10 # most pictures that are read; most patches of one; least patches for a word
 
 def _read(picture):
@@ -99,12 +108,12 @@ def _sample(pictures, patches, seed, show):
         found.append(all_[tuple(np.random.default_rng((seed,i)).integers(0, SIDE-PATCH+1, (2,share)))].reshape(share, _SIZE))
     return np.concatenate(found or [np.empty((0,_SIZE), np.uint8)])[:patches],bad
 
-# %% ../nbs/07_words.ipynb #37e388d8
+# %% ../nbs/07_words.ipynb #82414646
 def _whiten(p):
     "Mean of patches, and what makes their directions equally common."
     mean = p.mean(0)
-    size,axes = np.linalg.eigh((p-mean).T@(p-mean)/len(p))
-    return mean,(axes/np.sqrt(size.clip(0)+.1)@axes.T).astype(np.float32)
+    size,axes = np.linalg.eigh(_times((p-mean).T, p-mean)/len(p))
+    return mean,_times(axes/np.sqrt(size.clip(0)+np.float32(.1)), axes.T)
 
 def _unit(x): return x/np.linalg.norm(x, axis=1, keepdims=True)
 
@@ -115,7 +124,7 @@ def _kmeans(z, count, seed, show):
     for _ in progress(range(15), "learning words", disable=not show):
         new = rng.standard_normal(atoms.shape, np.float32)*np.float32(1e-3) # a word that nobody chose starts anew
         for part in np.split(z, range(10_000, len(z), 10_000)):
-            score = part@atoms.T
+            score = _times(part, atoms.T)
             best = score.argmax(1)
             order = best.argsort(kind="stable")
             rows,starts = np.unique(best[order], return_index=True)
@@ -123,7 +132,7 @@ def _kmeans(z, count, seed, show):
         atoms = _unit(new)
     return atoms
 
-# %% ../nbs/07_words.ipynb #d2424c97
+# %% ../nbs/07_words.ipynb #57d9f44e
 def learn_words(
     pictures, # Files, or pictures of Pillow; of more than 5,000 so many are drawn by lot
     count:int=512, # Words
@@ -139,9 +148,9 @@ def learn_words(
     p = even(found)
     mean,whitening = _whiten(p)
     p -= mean
-    return VisualWords(mean, whitening, _kmeans(p@whitening, count, seed, show), bad)
+    return VisualWords(mean, whitening, _kmeans(_times(p, whitening), count, seed, show), bad)
 
-# %% ../nbs/07_words.ipynb #824378a9
+# %% ../nbs/07_words.ipynb #57f681ad
 def _picture(self:VisualWords, columns=32, zoom=4):
     "The words as patches of colour, one beside the other."
     p = self.atoms@np.linalg.inv(self.whitening)
@@ -153,7 +162,7 @@ def _picture(self:VisualWords, columns=32, zoom=4):
 
 VisualWords.picture = _picture
 
-# %% ../nbs/07_words.ipynb #caf56be6
+# %% ../nbs/07_words.ipynb #2b5bd3ed
 def _inside(boxes, size):
     "The mean over the patches of each box, `(k, 38*38)`."
     boxes = np.asarray(boxes, np.float64).reshape(-1, 2, 2)*(SIDE/np.asarray(size, np.float64)) # k, corner, axis
@@ -167,10 +176,10 @@ def _inside(boxes, size):
 def _encode(self:VisualWords, picture, boxes):
     "How much of each word each box of a picture has, `(k, count)`; of x1,y1,x2,y2 in pixels, `(k, 4)`."
     p = even(_patches(squeeze(picture))[::STEP,::STEP].reshape(-1, _SIZE))
-    found = p@self._filters
-    found -= self.mean@self._filters+np.float32(.5)
+    found = _times(p, self._filters)
+    found -= _times(self.mean, self._filters)+np.float32(.5)
     np.maximum(found, 0, out=found)
-    rows = np.sqrt(_inside(boxes, picture.size)@found)
+    rows = np.sqrt(_times(_inside(boxes, picture.size), found))
     return rows*(len(self)**.5/np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), .1)).astype(np.float32)
 
 VisualWords.encode = _encode
