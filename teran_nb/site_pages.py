@@ -114,17 +114,21 @@ class Cards:
         self.captions,self.sim,self.known = collection.captions,torch.as_tensor(result.sim).cpu(),not isinstance(result, Asked)
         self.texts,self.views = self.captions.texts if self.known else result.texts,set()
         self.rank = ranks(self.sim, self.captions.image_of) if self.known else None
-    def own(self, c):
-        "The true picture of a sentence, or -1 where it is not known."
-        return int(self.captions.image_of[c]) if self.known else -1
-    def best(self, c):
-        "The picture that a sentence is shown in: its own, or the best."
-        return self.own(c) if self.known else int(self.sim[:,c].argmax())
     def align(self, i, c):
         "Image `i` against caption `c`, from what is encoded already."
         image,parts = self.collection[i],self.result.captions.parts
         at = parts.at[c] if isinstance(parts, Slots) else None
         return self.model.explain(self.result.images.parts[i], parts[c], image.regions, self.texts[c], image.picture if image.path else None, at)
+
+def _true(self:Cards, c):
+    "The true picture of a sentence, or -1 where it is not known."
+    return int(self.captions.image_of[c]) if self.known else -1
+
+def _chosen(self:Cards, c):
+    "The picture that a sentence is shown in: its own, or the best."
+    return self.own(c) if self.known else int(self.sim[:,c].argmax())
+
+Cards.own,Cards.best = _true,_chosen
 
 def _hits(sims, k, true, rank):
     "The first `k` candidates with their ranks; the true one takes the last place where it is known and not among them."
