@@ -305,7 +305,7 @@ def _sources(recipe):
 
 def _state(paths):
     "Changes when a file does."
-    files = sorted(f for p in paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
+    files = sorted(f for p in paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file() and f.name != "lock.mdb") # which a reader touches
     return hashlib.sha256(json.dumps([[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]).encode()).hexdigest()
 
 def _asked(recipe, by):
@@ -415,6 +415,7 @@ def prepare(
     "Make a collection of pictures, of foreign features, or of other collections. One that is there already, of the same recipe and files, is not made again."
     output,asked,start = project_path(output),_asked(recipe, by),time.perf_counter()
     if output.exists(): return _made_before(output, asked)
+    _outside(output, recipe)
     work = output.with_name(f".{output.name}.preparing")
     with _taken_up(work, asked, resume):
         parts,left,heard = [Collection.open(project_path(m)) for m in recipe.merge],[],[]
@@ -429,6 +430,11 @@ def prepare(
     return _made_before(output, asked)
 
 # %% ../nbs/09_collections.ipynb #9d64dc28
+def _outside(output, recipe):
+    "Refuse a collection inside its own pictures, whose thumbnails would be pictures the next time."
+    pictures,_ = _sources(recipe)
+    if pictures and output.resolve().is_relative_to(pictures.resolve()): raise ValueError(f"{output} is inside the folder of pictures; choose another output")
+
 def _begun(work): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
 
 @contextmanager
