@@ -305,7 +305,7 @@ def _sources(recipe):
 
 def _state(paths):
     "Changes when a file does."
-    files = sorted(f for p in paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
+    files = sorted(f for p in paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file() and f.name != "lock.mdb") # which a reader touches
     return hashlib.sha256(json.dumps([[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]).encode()).hexdigest()
 
 def _asked(recipe, by):
@@ -393,6 +393,7 @@ class Prepared(Shown):
         notes = "".join(f"\n\n{escape(f)}: {escape(what)}" for f,what in self.manifest["notes"])
         return markdown_table(["",self.folder.name], rows) + notes + (f"\n\n{markdown_table(['left out','why'], few)}{more}" if few else "")
 
+# %% ../nbs/09_collections.ipynb #b408178a
 def _counted(collection, left, same, spent):
     "The numbers of a manifest."
     f,n = collection.features,Counter(collection.captions.splits or ())
@@ -400,7 +401,7 @@ def _counted(collection, left, same, spent):
     return ({"images": len(collection)} | {f"images in {k}": v for k,v in n.items()} | {"regions": int(sum(len(f[k]) for k in collection.image_ids)), "captions": len(collection.captions)}
             | {"images with a picture or thumbnail": sum(have), "files or rows left out": len(left), "boxes": "yes" if f.boxes is not None else "none: groundings cannot be drawn", "seconds": f"{spent:.1f}"})
 
-# %% ../nbs/09_collections.ipynb #7857a2af
+# %% ../nbs/09_collections.ipynb #5ce22b62
 def prepare(
     recipe:Recipe, # What it is made from
     output, # The collection's folder to be
@@ -414,6 +415,7 @@ def prepare(
     "Make a collection of pictures, of foreign features, or of other collections. One that is there already, of the same recipe and files, is not made again."
     output,asked,start = project_path(output),_asked(recipe, by),time.perf_counter()
     if output.exists(): return _made_before(output, asked)
+    _outside(output, recipe)
     work = output.with_name(f".{output.name}.preparing")
     with _taken_up(work, asked, resume):
         parts,left,heard = [Collection.open(project_path(m)) for m in recipe.merge],[],[]
@@ -427,7 +429,12 @@ def prepare(
         os.replace(made, output)
     return _made_before(output, asked)
 
-# %% ../nbs/09_collections.ipynb #b408178a
+# %% ../nbs/09_collections.ipynb #9d64dc28
+def _outside(output, recipe):
+    "Refuse a collection inside its own pictures, whose thumbnails would be pictures the next time."
+    pictures,_ = _sources(recipe)
+    if pictures and output.resolve().is_relative_to(pictures.resolve()): raise ValueError(f"{output} is inside the folder of pictures; choose another output")
+
 def _begun(work): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
 
 @contextmanager
@@ -446,7 +453,7 @@ def _taken_up(work, asked, resume):
     finally:
         if done or work.is_dir() and not _begun(work): shutil.rmtree(work, ignore_errors=True)
 
-# %% ../nbs/09_collections.ipynb #5ce22b62
+# %% ../nbs/09_collections.ipynb #bc0758d7
 def _sealed(folder, recipe, asked, left, heard, near, start, show):
     "Check what was made, and write its manifest."
     made = Collection.open(folder)
@@ -464,7 +471,7 @@ def _made_before(output, asked):
     if found.get("asked") != asked: raise FileExistsError(f"{output} is there already and was made of something else, or its pictures have changed since; choose another output, or remove it")
     return Prepared(output, found)
 
-# %% ../nbs/09_collections.ipynb #6d9c7add
+# %% ../nbs/09_collections.ipynb #d1e9cac6
 def extractor_for(
     made_by:str, # What made the features that a model was trained on: its `config.extractor`
     store:Features=None, # The features it was trained on, where they are at hand

@@ -131,10 +131,6 @@ class Finder:
     @property
     def first(self): return self.shown[0]
     @property
-    def captioned(self): return len(self.collection.captions) > 0
-    @property
-    def sentences(self): return self.collection.captions.texts if self.captioned else self.examples
-    @property
     def count(self): return len(self.candidates)
     @property
     def candidates(self): return self.collection.captions.texts if self.way == "i2t" and self.answers else self.collection.image_ids
@@ -157,6 +153,8 @@ def _use(self:Finder, split):
 def _bare(text): return " ".join(text.casefold().split()).rstrip(" .!?")
 
 Finder._clear,Finder._use = _clear,_use
+Finder.captioned = property(lambda self: len(self.collection.captions) > 0)
+Finder.sentences = property(lambda self: self.collection.captions.texts if self.captioned else self.examples)
 
 # %% ../nbs/21_finder.ipynb #b2c93c53
 def _encoded(self:Finder, name, what):

@@ -114,24 +114,29 @@ class Cards:
         self.captions,self.sim,self.known = collection.captions,torch.as_tensor(result.sim).cpu(),not isinstance(result, Asked)
         self.texts,self.views = self.captions.texts if self.known else result.texts,set()
         self.rank = ranks(self.sim, self.captions.image_of) if self.known else None
-    def own(self, c):
-        "The true picture of a sentence, or -1 where it is not known."
-        return int(self.captions.image_of[c]) if self.known else -1
-    def best(self, c):
-        "The picture that a sentence is shown in: its own, or the best."
-        return self.own(c) if self.known else int(self.sim[:,c].argmax())
     def align(self, i, c):
         "Image `i` against caption `c`, from what is encoded already."
         image,parts = self.collection[i],self.result.captions.parts
         at = parts.at[c] if isinstance(parts, Slots) else None
         return self.model.explain(self.result.images.parts[i], parts[c], image.regions, self.texts[c], image.picture if image.path else None, at)
 
+# %% ../nbs/23_site.ipynb #6d988886
+def _true(self:Cards, c):
+    "The true picture of a sentence, or -1 where it is not known."
+    return int(self.captions.image_of[c]) if self.known else -1
+
+def _chosen(self:Cards, c):
+    "The picture that a sentence is shown in: its own, or the best."
+    return self.own(c) if self.known else int(self.sim[:,c].argmax())
+
+Cards.own,Cards.best = _true,_chosen
+
 def _hits(sims, k, true, rank):
     "The first `k` candidates with their ranks; the true one takes the last place where it is known and not among them."
     first = ranking(sims[None], k)[0].tolist()
     return [*enumerate(first)] if rank is None or rank < k else [*enumerate(first[:k-1]),(int(rank),int(true))]
 
-# %% ../nbs/23_site.ipynb #3426d097
+# %% ../nbs/23_site.ipynb #f4efb56d
 def _card(kind, n, head, rank, body, more="", link=True):
     said = "" if rank is None else f'<b class="{"good" if rank == 0 else "bad"}">{"✓ first" if rank == 0 else f"✗ true match at rank {rank+1:,}"}</b>'
     note = " · ".join(filter(None, [said, more]))
@@ -153,7 +158,7 @@ def sentence_card(
 
 def _number(v): return f"{float(v):.2f}".replace("-", "−")
 
-# %% ../nbs/23_site.ipynb #ff05e6f2
+# %% ../nbs/23_site.ipynb #5783b558
 def picture_card(
     cards:Cards, # What it is drawn from
     i:int, # Which image
@@ -167,7 +172,7 @@ def picture_card(
     name = cards.collection.image_ids[i]
     return _card("p", i, safe(name), cards.rank.i2t[i], f'<div class="pair">{figure(cards.thumbs(i), name)}<ol>{"".join(rows)}</ol></div>', "", link)
 
-# %% ../nbs/23_site.ipynb #51885eb0
+# %% ../nbs/23_site.ipynb #06b8e6a1
 def word_card(
     cards:Cards, # What it is drawn from
     n:int, # Number of the word
@@ -184,7 +189,7 @@ def word_card(
         figures.append(figure(cards.thumbs(i), name, _number(v), box=None if regions.boxes is None else _percent(regions.boxes, r, regions.size)))
     return f'<article class="card" id="w{n}"><h2 dir="auto">{safe(word)}</h2><p class="note">its best region in each of {len(found)} pictures, with the mean cosine over {len(some)} sentences, such as “{safe(some[0])}”</p><div class="grid small">{"".join(figures)}</div></article>\n'
 
-# %% ../nbs/23_site.ipynb #06b8e6a1
+# %% ../nbs/23_site.ipynb #0c2ef93a
 def common_words(
     cards:Cards, # What they are counted in
     queries:list, # Captions
@@ -197,7 +202,7 @@ def common_words(
         for w in dict.fromkeys(words[j].casefold() for j in numbered(words)): at.setdefault(w, []).append(cards.texts[c])
     return {w: at[w] for w,_ in Counter({w: len(t) for w,t in at.items()}).most_common(n)}
 
-# %% ../nbs/23_site.ipynb #ca7f7ee2
+# %% ../nbs/23_site.ipynb #31c07843
 _PAPER = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1f24;--quiet:#59626c;--line:#d5dbe1;--card:#f6f8fa;--good:#00795a;--bad:#b34f00;--link:#0063a0;--spot:#d55e00}
 @media (prefers-color-scheme:dark){:root{--paper:#14171b;--ink:#e9ebee;--quiet:#a2acb7;--line:#363e47;--card:#1d2228;--good:#2fc79a;--bad:#f08535;--link:#6cc1f2;--spot:#f08535}}
@@ -213,7 +218,7 @@ p{margin:4px 0;overflow-wrap:anywhere}
 .note{color:var(--quiet);font-size:14px}
 """
 
-# %% ../nbs/23_site.ipynb #31c07843
+# %% ../nbs/23_site.ipynb #a6310eac
 _CARD = """
 .card{border:1px solid var(--line);border-radius:8px;padding:12px 14px 14px;margin:14px 0;background:var(--card);scroll-margin-top:8px}
 .card:target{border-color:var(--link);box-shadow:0 0 0 1px var(--link)}
@@ -236,7 +241,7 @@ figcaption:empty{display:none}
 .spot b{position:absolute;left:-2.5px;bottom:100%;padding:0 4px;font:600 11px/15px system-ui,sans-serif;background:#b34f00;color:#fff}
 """
 
-# %% ../nbs/23_site.ipynb #a6310eac
+# %% ../nbs/23_site.ipynb #23326fd1
 _FRONT = """
 .pair{--h:190px;display:grid;grid-template-columns:254px minmax(0,1fr);gap:6px 18px;margin-top:10px}
 ol{margin:0;padding-left:2.6em;font-variant-numeric:tabular-nums}
@@ -275,7 +280,7 @@ function show(w) {
 for (const kind of ["pointerover", "focusin", "click"]) addEventListener(kind, e => { const w = e.target.closest && e.target.closest(".w"); if (w) show(w); });
 """
 
-# %% ../nbs/23_site.ipynb #23326fd1
+# %% ../nbs/23_site.ipynb #3cf951df
 _SEARCH = """
 const ask = document.getElementById("ask");
 if (ask) {
@@ -313,7 +318,7 @@ def page(
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport" content="width=device-width,initial-scale=1">'
             f'<title>{safe(title)}</title><style>{_STYLE}</style></head>\n<body><nav aria-label="Pages">{links}</nav><main><h1>{safe(title)}</h1>\n{body}</main>\n<script>{_SCRIPT}</script></body></html>\n')
 
-# %% ../nbs/23_site.ipynb #db10e31c
+# %% ../nbs/23_site.ipynb #99a412f4
 @dataclass(frozen=True, repr=False)
 class Site(Shown):
     "A gallery on disk; shows itself as a table."
@@ -323,7 +328,7 @@ class Site(Shown):
         of = {"pages": lambda f: "/" not in f, "region by region": lambda f: f.startswith("views/"), "thumbnails": lambda f: f.startswith("thumbs/"), "all": bool}
         return markdown_table(["","files","MB"], [[k, len(v := [n for f,n in self.sizes.items() if fits(f)]), f"{sum(v)/1e6:.2f}"] for k,fits in of.items()]) + "\n\nopen `index.html`"
 
-# %% ../nbs/23_site.ipynb #3663e96a
+# %% ../nbs/23_site.ipynb #a4319340
 def _rules(cards, relevance, n=3):
     "What the rules pick: a title, which way, and the queries."
     sim,own = cards.sim,cards.captions.image_of
@@ -342,7 +347,7 @@ _HINT = _HINT_ONLY.replace("</p>", " The true match has a green outline and a �
 _UNKNOWN = '<p class="note">These pictures have no captions: nobody knows which of them is true of a sentence, so there are answers here and no scores.</p>'
 _NAV = {"start": "index.html", "sentences": "sentences-1.html", "pictures": "pictures-1.html", "words": "words.html"}
 
-# %% ../nbs/23_site.ipynb #a4319340
+# %% ../nbs/23_site.ipynb #d59038b8
 def _index(cards, index, words, picked):
     "The first page."
     about,draw,known = cards.result.about,{"t2i": sentence_card, "i2t": picture_card},cards.known
@@ -369,7 +374,7 @@ def _queries(cards, name, queries, each):
         index += [[f"{f}#{letter}{q}", str(said[q]), name[:-1] + (f", true match at rank {getattr(cards.rank, way)[q]+1}" if cards.known else ""), cards.thumbs(cards.best(q) if way == "t2i" else q).file] for q in qs]
     return texts,index
 
-# %% ../nbs/23_site.ipynb #005e22c1
+# %% ../nbs/23_site.ipynb #17803a2a
 def _own(folder):
     "Files that an earlier call wrote here; a folder with somebody else's pages is refused."
     if (folder/"site.json").is_file(): return {f for f in read_json(folder/"site.json")["files"] if re.fullmatch(r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html", f)}
@@ -388,7 +393,7 @@ def _write(folder, texts):
     for f,text in texts.items():
         with atomic(folder/f) as p: p.write_text(text, encoding="utf8")
 
-# %% ../nbs/23_site.ipynb #17803a2a
+# %% ../nbs/23_site.ipynb #83ece321
 def write_site(
     folder, # Where to; files of other things that stand there stay
     model:Matcher, # The evaluated model
