@@ -22,11 +22,12 @@ from .captions import Captions, read_captions
 from .convert import Source, convert, match_captions
 from .core import Shown, atomic, commit, escape, home, markdown_table, one_of, progress, project_path, read_json, write_json
 from .drawing import compose
-from .extractors import Windows, WindowsConfig, extract_folder, extractor, extractor_of, find_pictures, read_picture
+from .extractors import WORDS, Windows, WindowsConfig, extract_folder, extractor, extractor_of, find_pictures, read_picture
 from .features import SUFFIXES, Collection, Features, FeatureWriter, Pictures, within
 from .formats import Options, recognise
 from .scenes import EXTRACTOR as SCENES
 from .scenes import captions_of
+from .words import learn_words
 
 # %% ../nbs/09_collections.ipynb #58686d87
 def example_pictures(
@@ -186,6 +187,7 @@ def _copy_features(rows, path, show):
         for new,c,old in progress(rows, "copying features", disable=not show):
             r = c.features[old]
             w.add(new, r.features, r.boxes, r.size, **{k: getattr(r, k) for k,v in keep.items() if v})
+        if (first.path/WORDS).is_file(): shutil.copy(first.path/WORDS, w.tmp/WORDS)
         if "extraction" in first.manifest: w.about["extraction"] = first.manifest["extraction"] | {"bad": {}}
 
 def _small_copy(path, to):
@@ -249,7 +251,7 @@ class Recipe:
     sizes:str="" # Sizes of the pictures, where the features do not say: a file, `unit`, or `pictures` to look at them
     pattern:str="" # Regular expression that finds the image id in the features' own and in the pictures' names
     options:dict=dataclasses.field(default_factory=dict) # What the format leaves unsaid: `ids`, `geometry`
-    extractor:str="windows" # For `teran_nb.extractors.extractor`
+    extractor:str="windows" # For `teran_nb.extractors.extractor`; `words` without a file learns them from these pictures (those of the split train)
     settings:dict=dataclasses.field(default_factory=dict) # Of the extractor
     captions:str="" # Captions file; none when empty
     reading:dict=dataclasses.field(default_factory=dict) # For `read_captions`: `per_image`, `image_ids`, `skip` ...
@@ -349,9 +351,17 @@ def _named_sizes(recipe, files):
     return {n: s for k,s in _sizes_of(files).items() for n in names(k)}
 
 # %% ../nbs/09_collections.ipynb #8d04d191
-def _extracted(recipe, pictures, files, by, work, resume, show, **how):
+def _with_words(recipe, files, captions, work, show):
+    "The name of an extractor by visual words, learned from the pictures to train on, or from all where no split is known."
+    if not (work/WORDS).is_file():
+        learners = captions.split("train").image_ids if captions is not None and "train" in (captions.splits or ()) else files
+        learn_words([files[k] for k in learners], show=show).save(work/WORDS)
+    return f"words:{work/WORDS}"
+
+def _extracted(recipe, pictures, files, by, work, resume, device, show, **how):
     "Pictures as a store, with their thumbnails; what was left out, by name."
     captions,_ = _captions_for(recipe, files, recipe.missing) # before the long part: they must fit
+    by = by or extractor(_with_words(recipe, files, captions, work, show) if recipe.extractor == "words" else recipe.extractor, recipe.settings, device)
     known = list(files) if captions is None else captions.image_ids
     only = known if recipe.merge else [known[i] for i in recipe.part.of(known, captions and captions.splits)]
     report = extract_folder(pictures, by, work/"features", bad="collect" if recipe.bad == "skip" else "stop", thumbnails=work/"thumbnails", resume=resume, show=show, only=only, **how)
@@ -364,7 +374,7 @@ def _described(recipe, by, work, resume, device, show, **how):
     files = find_pictures(pictures) if pictures else {}
     work.mkdir(parents=True, exist_ok=True)
     if not (work/"features").is_dir():
-        left = _converted(recipe, features, files, work, resume, show) if features else _extracted(recipe, pictures, files, by or extractor(recipe.extractor, recipe.settings, device), work, resume, show, **how)
+        left = _converted(recipe, features, files, work, resume, show) if features else _extracted(recipe, pictures, files, by, work, resume, device, show, **how)
         write_json(work/"left-out.json", left)
     store,left = Features(work/"features").verify(),read_json(work/"left-out.json") if (work/"left-out.json").is_file() else []
     names = {v: k for k,v in _fits(files, store.image_ids, recipe.pattern).items()}
@@ -462,7 +472,7 @@ def _sealed(folder, recipe, asked, left, heard, near, start, show):
     about = {"format": 1, "commit": commit(), "extractor": made.features.extractor, "asked": asked, "made": time.strftime("%Y-%m-%d %H:%M")}
     if recipe.features: about["note"] = f"features came from {recipe.features}; made_by was {'given' if recipe.made_by else 'not given'}"
     about |= {"versions": made.features.manifest.get("extraction", {}).get("versions", {}), "checks": {"checksums": "as written", "captions": "each belongs to an image that is there"}}
-    for f in ("left-out.json","sizes.json","asked.json"): (folder/f).unlink(missing_ok=True)
+    for f in ("left-out.json","sizes.json","asked.json",WORDS): (folder/f).unlink(missing_ok=True)
     write_json(folder/"collection.json", about | {"counts": _counted(made, left, same, time.perf_counter()-start), "left_out": left, "notes": heard, "same": dataclasses.asdict(same)})
 
 def _made_before(output, asked):
@@ -471,7 +481,7 @@ def _made_before(output, asked):
     if found.get("asked") != asked: raise FileExistsError(f"{output} is there already and was made of something else, or its pictures have changed since; choose another output, or remove it")
     return Prepared(output, found)
 
-# %% ../nbs/09_collections.ipynb #d1e9cac6
+# %% ../nbs/09_collections.ipynb #a75f92ee
 def extractor_for(
     made_by:str, # What made the features that a model was trained on: its `config.extractor`
     store:Features=None, # The features it was trained on, where they are at hand

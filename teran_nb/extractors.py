@@ -239,7 +239,8 @@ def extractor(
 ): # With `name`, `dim`, `extract(images)`
     "Build an extractor from its name."
     kind,_,models = name.partition(":")
-    kind,models = one_of(kind.strip(), EXTRACTORS, "extractor"),[m.strip() and _folder(m.strip()) for m in models.split("+")]
+    kind = one_of(kind.strip(), EXTRACTORS, "extractor")
+    models = [m.strip() and _folder(m.strip()) for m in (models.split("+") if kind == "detector" else [models])]
     fields = {"windows": (), "words": ("weights",), "patches": ("weights",), "detector": ("detector","backbone")}[kind]
     if models != [""] and not fields: raise ValueError(f"{name!r} names a model, and windows need none; say windows, and how many by the setting count")
     if len([m for m in models if m]) != len(fields): raise ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
