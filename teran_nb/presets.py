@@ -89,7 +89,7 @@ _SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=
 _PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0))
 PRESETS = {
     "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum")),
-    "quick": _SCENES, "scenes": _SCENES, "photos": Preset(_PHOTOS, TrainConfig(epochs=12, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum")), "f30k": _PAPER, "coco": _PAPER}
+    "quick": _SCENES, "scenes": _SCENES, "photos": Preset(_PHOTOS, TrainConfig(epochs=10, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum")), "f30k": _PAPER, "coco": _PAPER}
 WORLDS = {"tiny": {"counts": (60,20,20), "seed": 1}, "quick": {"counts": (400,100,100), "seed": 2}} # another seed: no scene of one world is in another
 
 # %% ../nbs/16_presets.ipynb #eab21e9d
