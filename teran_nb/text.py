@@ -6,7 +6,7 @@
 __all__ = ['SPECIAL', 'STOP_WORDS', 'make_tokenizer', 'TokenBatch', 'Tokens', 'tokenize', 'stop_words', 'without', 'TextConfig',
            'pretrained', 'TextEncoder', 'text_encoder', 'save_text', 'load_text']
 
-# %% ../nbs/08_text.ipynb #6830d5bb
+# %% ../nbs/08_text.ipynb #d73e58ad
 import os, warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 
 from .core import length_mask, one_of, project_path
 
-# %% ../nbs/08_text.ipynb #05b9fb10
+# %% ../nbs/08_text.ipynb #ca10cf7c
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 _NORMAL,_SPLIT = normalizers.BertNormalizer(lowercase=True),pre_tokenizers.BertPreTokenizer()
 
@@ -36,7 +36,7 @@ def _vocabulary(texts, size):
     pieces = [*SPECIAL.values(), *letters, *(f"##{c}" for c in letters), *sorted(e for e,n in endings.items() if n >= 5), *often]
     return {p: i for i,p in enumerate(dict.fromkeys(pieces)) if i < size}
 
-# %% ../nbs/08_text.ipynb #547b8f01
+# %% ../nbs/08_text.ipynb #5612f95d
 def make_tokenizer(
     texts, # Training captions
     size:int=8000, # Pieces at most
@@ -48,7 +48,7 @@ def make_tokenizer(
     t.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
     return PreTrainedTokenizerFast(tokenizer_object=t, **SPECIAL)
 
-# %% ../nbs/08_text.ipynb #408406cf
+# %% ../nbs/08_text.ipynb #50cf50f0
 class TokenBatch(NamedTuple):
     "Padded tokens, as a network reads them."
     ids:Tensor # Pieces, `(captions, tokens)`, `[CLS]` first
@@ -74,7 +74,7 @@ class Tokens:
         word_of[mask] = torch.tensor([x for i in self.word_of for x in i], dtype=torch.int64)
         return TokenBatch(ids, mask, word_of >= 0)
 
-# %% ../nbs/08_text.ipynb #1140ffb9
+# %% ../nbs/08_text.ipynb #4d4840ac
 def tokenize(
     texts, # Captions
     tokenizer, # Any fast tokenizer of transformers
@@ -91,7 +91,7 @@ def tokenize(
     rows = [_words(got.word_ids(i), got["offset_mapping"][i]) for i in range(len(texts))]
     return Tokens(texts, got["input_ids"], [w for w,_ in rows], [s for _,s in rows])
 
-# %% ../nbs/08_text.ipynb #936a3ca4
+# %% ../nbs/08_text.ipynb #80fec41a
 def _words(word_ids, offsets):
     "Word of each piece, counted from 0 without gaps, and the characters of each word."
     word_of,spans,last = [],[],None
@@ -103,7 +103,7 @@ def _words(word_ids, offsets):
         last = w
     return word_of,spans
 
-# %% ../nbs/08_text.ipynb #6eb306fa
+# %% ../nbs/08_text.ipynb #fd88372e
 STOP_WORDS = frozenset("""i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself she she's her hers herself it it's its itself
     they them their theirs themselves what which who whom this that that'll these those am is are was were be been being have has had having do does did doing a an the and but if or
     because as until while of at by for with about against between into through during before after above below to from up down in out on off over under again further then once here
@@ -120,7 +120,7 @@ def stop_words(
     if not path.is_file(): raise FileNotFoundError(f"no list of stop-words in {path}; say 'nltk', or name a text file with one word a line")
     return frozenset(path.read_text(encoding="utf8").lower().split())
 
-# %% ../nbs/08_text.ipynb #74d9fadd
+# %% ../nbs/08_text.ipynb #441f3ba0
 def without(
     tokens:Tokens, # Of captions
     words, # Words to leave out, lower case
@@ -133,7 +133,7 @@ def without(
     kept = [set(k or range(len(s))) for k,s in zip(kept, tokens.spans)]
     return Tokens(tokens.texts, tokens.ids, [[w if w in k else -1 for w in of] for of,k in zip(tokens.word_of, kept)], tokens.spans)
 
-# %% ../nbs/08_text.ipynb #99275609
+# %% ../nbs/08_text.ipynb #aeacf53f
 @dataclass(frozen=True)
 class TextConfig:
     "Which text encoder, and how large."
@@ -150,7 +150,7 @@ class TextConfig:
     vocabulary:int=8000 # Pieces of a vocabulary of our own, at most
     max_tokens:int=128 # Longest caption, special tokens included
 
-# %% ../nbs/08_text.ipynb #73ff0bcb
+# %% ../nbs/08_text.ipynb #1f7e5066
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
     def __init__(self, bert, fine_tune):
@@ -174,7 +174,7 @@ class _Recurrent(nn.Module):
         packed = pack_padded_sequence(self.drop(self.embed(batch.ids)), batch.mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
 
-# %% ../nbs/08_text.ipynb #af19e795
+# %% ../nbs/08_text.ipynb #9873d8ca
 def _closed():
     "Why the hub cannot be asked, or nothing: one short request first, because its own retries take long."
     if constants.HF_HUB_OFFLINE: return "HF_HUB_OFFLINE forbids asking the hub"
@@ -202,7 +202,7 @@ def pretrained(
         except reads as e: raise broken(e) from None
     raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; {instead}")
 
-# %% ../nbs/08_text.ipynb #79f7f246
+# %% ../nbs/08_text.ipynb #e27036c6
 def _keep_layers(model, n, name):
     "Drop all but the first `n` layers of a transformer; its longest module list holds them."
     layers = max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
@@ -214,7 +214,7 @@ def _new_bert(config, vocabulary):
     return BertConfig(vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads, intermediate_size=config.feed_forward,
                       hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128), pad_token_id=0)
 
-# %% ../nbs/08_text.ipynb #c3c3ba6b
+# %% ../nbs/08_text.ipynb #a884e58e
 class TextEncoder(nn.Module):
     "Captions to token vectors: `(vectors, mask)` of captions or of a `TokenBatch`."
     def __init__(self,
@@ -229,7 +229,7 @@ class TextEncoder(nn.Module):
         if not isinstance(captions, TokenBatch): captions = self.tokenize(captions).padded().to(next(self.parameters()).device)
         return self.network(captions),captions.mask
 
-# %% ../nbs/08_text.ipynb #72ccec77
+# %% ../nbs/08_text.ipynb #81b7a878
 def text_encoder(
     config:TextConfig, # Which encoder
     texts=(), # Training captions, from which an encoder from scratch learns its vocabulary
@@ -254,7 +254,7 @@ def _fresh(config, vocabulary):
     if config.kind == "bert": return _Bert(AutoModel.from_config(_new_bert(config, vocabulary)), True)
     return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
 
-# %% ../nbs/08_text.ipynb #b92ea40e
+# %% ../nbs/08_text.ipynb #0faa97f2
 def save_text(
     encoder:TextEncoder, # Whose tokenizer and architecture
     folder, # Where to

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PROMPTS', 'Prepare', 'prepare_of', 'weights_hash', 'load_model', 'Backbone', 'roi_align', 'Detector']
 
-# %% ../nbs/15_vision.ipynb #01d931de
+# %% ../nbs/15_vision.ipynb #91c300b7
 import hashlib, inspect, os, warnings
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from transformers.image_processing_base import ImageProcessingMixin
 from .descriptors import opaque
 from .text import pretrained
 
-# %% ../nbs/15_vision.ipynb #a3d3b78e
+# %% ../nbs/15_vision.ipynb #1673209b
 @dataclass(frozen=True)
 class Prepare:
     "How a model wants its pictures."
@@ -46,10 +46,10 @@ class Prepare:
         x = np.asarray(im.resize((w,h), self.resample), dtype=np.float32)*np.float32(self.factor)
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
-# %% ../nbs/15_vision.ipynb #0f97fb4b
+# %% ../nbs/15_vision.ipynb #9d7d23f3
 def _loaded(load, name): return pretrained(load, name, "vision model", "name a folder with the model, or say 'windows', which needs no weights")
 
-# %% ../nbs/15_vision.ipynb #9eeb8f07
+# %% ../nbs/15_vision.ipynb #18ce992d
 def _processor(name):
     "The image processor's numbers, or none."
     get = ImageProcessingMixin.get_image_processor_dict
@@ -75,7 +75,7 @@ def prepare_of(
     mean,std = (p.get("image_mean", (.485,.456,.406)),p.get("image_std", (.229,.224,.225))) if p.get("do_normalize", True) else ((0.,)*3,(1.,)*3)
     return Prepare(exact, keep and not size, getattr(config, "model_type", "") == "owlv2", tuple(mean), tuple(std), scale, p.get("resample", 2))
 
-# %% ../nbs/15_vision.ipynb #2b7c15ee
+# %% ../nbs/15_vision.ipynb #6f628df6
 def weights_hash(
     model:torch.nn.Module, # Any model
 ) -> str: # Twelve hexadecimal digits
@@ -96,7 +96,7 @@ def load_model(
 
 def _called(name, model): return f"{Path(name).name if os.path.isdir(name) else name}@{weights_hash(model)}"
 
-# %% ../nbs/15_vision.ipynb #67d0d9b1
+# %% ../nbs/15_vision.ipynb #4369a0c1
 def _as_map(out, size, patch):
     "A map `(n, dim, h, w)` of a model's last state for inputs of (height, width); tokens that are no patch stand first and are dropped."
     if out.ndim == 4: return out
@@ -111,7 +111,7 @@ def _patchified(x, patch):
     tokens = x.view(n, c, h//patch, patch, w//patch, patch).permute(0,2,4,3,5,1).reshape(n, -1, patch*patch*c)
     return {"pixel_values": tokens, "pixel_attention_mask": torch.ones(tokens.shape[:2], dtype=torch.int64, device=x.device), "spatial_shapes": torch.tensor([[h//patch,w//patch]]*n, device=x.device)}
 
-# %% ../nbs/15_vision.ipynb #ffaa3cfe
+# %% ../nbs/15_vision.ipynb #a6e4153d
 class Backbone:
     "Any vision model of transformers as a function from pictures to feature maps `(n, dim, h, w)`."
     def __init__(self,
@@ -140,7 +140,7 @@ class Backbone:
         if self.patch == 1: return 1.,1.
         return tuple(n*(s//n//self.patch*self.patch)/s for n,s in zip(shape, self.size))
 
-# %% ../nbs/15_vision.ipynb #cb34ac15
+# %% ../nbs/15_vision.ipynb #91a0db3f
 def roi_align(
     map:Tensor, # Feature map of one picture, `(dim, h, w)`
     boxes:Tensor, # `(x1,y1,x2,y2)` in cells of the map, `(k, 4)`
@@ -158,7 +158,7 @@ def roi_align(
     read = read.view(dim, k, n, n)*inside
     return read.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)
 
-# %% ../nbs/15_vision.ipynb #81e9ec25
+# %% ../nbs/15_vision.ipynb #1bdc55ff
 PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train boat airplane ball hat shirt jacket glasses bag umbrella helmet
     bottle cup plate food cake chair table bed couch phone computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence rock toy""".split())
 _OPEN = ("owlvit","owlv2","grounding-dino","mm-grounding-dino")
@@ -179,7 +179,7 @@ class Detector:
         self.text = self._asked(config, _loaded(AutoTokenizer.from_pretrained, name)) if self.open else {}
         self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
 
-# %% ../nbs/15_vision.ipynb #304cfd02
+# %% ../nbs/15_vision.ipynb #6f486649
 def _asked(self:Detector, config, tokenizer):
     "The prompts as tokens, on the device; of Grounding DINO also which prompt each token belongs to."
     if "dino" not in self.kind:
@@ -205,7 +205,7 @@ def _logits(self:Detector, x):
 
 Detector._asked,Detector._logits = _asked,_logits
 
-# %% ../nbs/15_vision.ipynb #dc51b326
+# %% ../nbs/15_vision.ipynb #fafb1730
 @torch.inference_mode()
 def _detect(self:Detector, images):
     "For each picture its boxes in pixels `(k, 4)`, the best class of each and its score; no threshold yet."
