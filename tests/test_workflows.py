@@ -228,7 +228,7 @@ def test_a_store_without_boxes(tmp_path):
         for line in says:
             assert said.count(line) == 1, (out, line)
     assert {p.stem for p in (tmp_path / "runs" / "own" / "figures").glob("*.png")} == set(FIGURES)
-    assert len(list((tmp_path / "ev").glob("*.png"))) == 11
+    assert len(list((tmp_path / "ev").glob("*.png"))) == 12
 
 
 @pytest.mark.parametrize("parameters, says", [
