@@ -53,12 +53,13 @@ def seconds(f, repeats=1):
     return (time.perf_counter() - start) / repeats
 
 def gemm_rate(dtype, dim, span):
-    "FLOP/s of plain `torch.mm` into memory that is there: the better of a large and of a cache-sized product."
-    def rate(n, m):
+    "FLOP/s of a plain product: the best of `torch.mm` into memory that is there and of oneDNN's (a 1x1 convolution), large and cache-sized."
+    def rate(n, m, way):
         x,y,out = torch.randn(n, dim).to(dtype),torch.randn(m, dim).to(dtype),torch.empty(n, m, dtype=dtype)
-        once = lambda: torch.mm(x, y.T, out=out)
+        pixels,filters = x[None,None].permute(0,3,1,2),y[:,:,None,None]
+        once = {"mm": lambda: torch.mm(x, y.T, out=out), "convolution": lambda: F.conv2d(pixels, filters)}[way]
         return 2 * n * m * dim / seconds(once, max(1, int(span / seconds(once))))
-    return max(rate(4096, 4096), rate(1152, 768))
+    return max(rate(n, m, way) for n,m in ((4096,4096), (1152,768)) for way in ("mm","convolution"))
 
 
 def peak(f):

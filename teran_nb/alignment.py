@@ -139,15 +139,27 @@ def _sizes(
 ) -> tuple[int,int,int]: # Regions in a block, words in a block, words to keep in order
     "Sizes of the blocks that fit into memory."
     keep = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
-    if regions.device.type == "cpu": rows,cols = 1152,768
-    else: rows = cols = int((memory / 8 / dtype.itemsize)**.5)
+    rows = cols = (memory / 8 / dtype.itemsize)**.5
+    if regions.device.type == "cpu": rows,cols = min(3456, rows*1.5),min(1536, cols/1.5)
     more = lambda size,have: max(1, min(4, size // max(1, have)))
-    return min(rows * more(cols, len(words)), keep), min(cols * more(rows, len(regions)), keep), keep
+    fit = lambda size: max(1, min(int(size), keep))
+    return fit(rows * more(cols, len(words))), fit(cols * more(rows, len(regions))), keep
 
 # %% ../nbs/10_alignment.ipynb #f7cb2ef9
+def _dots(
+    x:Tensor, # Vectors, `(n, dim)`
+    y:Tensor, # Others, `(m, dim)`
+    out:Tensor=None, # Memory for the result, `(n, m)`; used where `torch.mm` makes it
+) -> Tensor: # `(n, m)`
+    "Inner products of all of `x` with all of `y`."
+    large = x.device.type == "cpu" and x.dtype == torch.float32 and min(len(x), len(y)) >= 256 and torch.backends.mkldnn.is_available()
+    with torch.autocast(x.device.type, enabled=False):
+        return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0] if large else torch.mm(x, y.T, out=out)
+
+# %% ../nbs/10_alignment.ipynb #2b86fdf0
 _WAYS = {"mrsw": ("words",), "mravgw": ("words",), "mwsr": ("regions",), "symm": ("words","regions")}
 
-# %% ../nbs/10_alignment.ipynb #c05b5c70
+# %% ../nbs/10_alignment.ipynb #a58034f9
 class _Pass:
     "One walk over all pairs of a region block and a word block."
     def __init__(self, regions, words, region_offsets, word_offsets, ways, dtype, memory):
@@ -164,10 +176,10 @@ class _Pass:
             words = [(b, b.load(self.values[1], self.dtype)) for b in self.captions[i:i+self.held]]
             for images in self.images:
                 x = images.load(self.values[0], self.dtype)
-                for captions,y in words: self.pool((images,captions), (x,y), torch.mm(x, y.T, out=self.out[:len(x)*len(y)].view(len(x), len(y))))
+                for captions,y in words: self.pool((images,captions), (x,y), _dots(x, y, self.out[:len(x)*len(y)].view(len(x), len(y))))
                 yield
 
-# %% ../nbs/10_alignment.ipynb #f0c16db5
+# %% ../nbs/10_alignment.ipynb #494e3fc0
 def _pool(self:_Pass, blocks, vectors, cosines):
     "What a block of cosines says of the similarities of its pairs."
     (images,captions),(i,c),sim = blocks,(b.sets.to(cosines.device) for b in blocks),0
@@ -177,7 +189,7 @@ def _pool(self:_Pass, blocks, vectors, cosines):
 
 _Pass.pool = _pool
 
-# %% ../nbs/10_alignment.ipynb #2b86fdf0
+# %% ../nbs/10_alignment.ipynb #17c796a5
 def _padded(values, offsets, sets):
     "Vectors of some sets `(sets, longest, dim)`, their rows in the packed values, and their mask."
     mask = length_mask(offsets.diff()[sets])
@@ -192,7 +204,7 @@ def _alive(grad, offsets, dim, memory):
     r,w = int(images.max()),int(captions.max())
     yield from pairs.split(max(1, int(memory / 4 / grad.dtype.itemsize / ((r+w)*dim + 3*r*w))), 1)
 
-# %% ../nbs/10_alignment.ipynb #a58034f9
+# %% ../nbs/10_alignment.ipynb #af9cae8c
 def _winners(
     sides:list, # Vectors, rows and mask of the images of the pairs, then of the captions
     ways:tuple, # Who chooses: `words` their region, `regions` their word
@@ -207,7 +219,7 @@ def _winners(
         best,(pair,slot) = cosines.masked_fill(~said[:,None], -torch.inf).argmax(2),real.nonzero().T
         yield r[pair,slot], w[pair,best[pair,slot]], pair
 
-# %% ../nbs/10_alignment.ipynb #41022ed7
+# %% ../nbs/10_alignment.ipynb #ecd480dd
 class _Return(_Pass):
     "The walk back: what the pairs' gradients give to regions and words."
     def __init__(self, grad, wanted, regions, words, *how):
@@ -220,13 +232,13 @@ class _Return(_Pass):
         if "words" in self.ways: _credit(link, cosines, images, 0, grad[:,captions.owners.to(link.device)])
         if "regions" in self.ways: _credit(link, cosines, captions, 1, grad[images.owners.to(link.device)])
         for d,block,other,part in zip(self.given, blocks, vectors[::-1], (link,link.T)):
-            if d is not None: d.index_add_(0, block.rows.to(link.device), (part @ other).to(d.dtype))
+            if d is not None: d.index_add_(0, block.rows.to(link.device), _dots(part, other.T).to(d.dtype))
 
 def _credit(link, cosines, block, dim, grad):
     "Add the gradients of the maxima over each set of a block where they were reached."
     for l,x,g in zip(block.groups(link, dim), block.groups(cosines, dim), grad.split(block.counts, dim)): l.scatter_add_(1, x.argmax(1, keepdim=True), g.unsqueeze(1))
 
-# %% ../nbs/10_alignment.ipynb #17c796a5
+# %% ../nbs/10_alignment.ipynb #bafc863e
 _FEW = .1 # Share of the pairs up to which looking at them one by one is faster
 
 def _pair_gradients(grad, wanted, regions, words, offsets, ways, memory):
@@ -240,7 +252,7 @@ def _pair_gradients(grad, wanted, regions, words, offsets, ways, memory):
                 if d is not None: torch.addmm(d, part, other, out=d)
     return given
 
-# %% ../nbs/10_alignment.ipynb #af9cae8c
+# %% ../nbs/10_alignment.ipynb #6a3a3c6d
 class _Similarity(torch.autograd.Function):
     "The similarity matrix; cosines are not kept, but made again on the way back."
     @staticmethod
@@ -263,7 +275,7 @@ class _Similarity(torch.autograd.Function):
             given = walk.given
         return *(d if d is None else d.to(v.dtype) for d,v in zip(given, (regions,words))), *[None]*6
 
-# %% ../nbs/10_alignment.ipynb #ecd480dd
+# %% ../nbs/10_alignment.ipynb #372c4178
 def similarity(
     regions:Packed, # Region vectors of every image, of unit length
     words:Packed, # Word vectors of every caption, of unit length
@@ -280,7 +292,7 @@ def similarity(
     sim = _Similarity.apply(r, w, regions.offsets, words.offsets, _WAYS[pooling], dtype, memory, progress)
     return sim / words.lengths.clamp(min=1).to(sim.device) if pooling == "mravgw" else sim
 
-# %% ../nbs/10_alignment.ipynb #6e3c5447
+# %% ../nbs/10_alignment.ipynb #5d66e3f4
 @dataclass(frozen=True)
 class Found:
     "Where a word was found."
@@ -289,7 +301,7 @@ class Found:
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # How well it fits, in [-1,1]
 
-# %% ../nbs/10_alignment.ipynb #2f746893
+# %% ../nbs/10_alignment.ipynb #36fb97d9
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
     "One image against one caption, word by word."
@@ -313,7 +325,7 @@ class Alignment:
     @property
     def best_regions(self): return self.cosines.argmax(0).numpy()
 
-# %% ../nbs/10_alignment.ipynb #d53e6e81
+# %% ../nbs/10_alignment.ipynb #4bb05ca7
 def _best_of(self:Alignment, word):
     "`Found` of a word, given by its text (any case) or its index."
     if isinstance(word, str):
@@ -331,7 +343,7 @@ def _score(self:Alignment, pooling=""):
 
 Alignment.best,Alignment.score = _best_of,_score
 
-# %% ../nbs/10_alignment.ipynb #639b863f
+# %% ../nbs/10_alignment.ipynb #9b65039c
 def _table(self:Alignment):
     "One row a word: its best region, the cosine, the box."
     found = [_best_of(self, j) for j in range(len(self.words))]
@@ -347,7 +359,7 @@ def _image(self:Alignment):
 
 Alignment._repr_markdown_,Alignment.image = _table,_image
 
-# %% ../nbs/10_alignment.ipynb #5000d542
+# %% ../nbs/10_alignment.ipynb #10731c7e
 @torch.no_grad()
 def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`
