@@ -152,9 +152,11 @@ def _dots(
     out:Tensor=None, # Memory for the result, `(n, m)`; used where `torch.mm` makes it
 ) -> Tensor: # `(n, m)`
     "Inner products of all of `x` with all of `y`."
-    large = x.device.type == "cpu" and x.dtype == torch.float32 and min(len(x), len(y)) >= 256 and torch.backends.mkldnn.is_available()
+    large = min(len(x), len(y)) >= 8 and len(x)*len(y)*x.shape[1] >= 2**25 and torch.backends.mkldnn.is_available()
     with torch.autocast(x.device.type, enabled=False):
-        return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0] if large else torch.mm(x, y.T, out=out)
+        if not large or x.dtype != torch.float32 or x.device.type != "cpu": return torch.mm(x, y.T, out=out)
+        if len(x) < len(y): return _dots(y, x).T
+        return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0]
 
 # %% ../nbs/10_alignment.ipynb #2b86fdf0
 _WAYS = {"mrsw": ("words",), "mravgw": ("words",), "mwsr": ("regions",), "symm": ("words","regions")}

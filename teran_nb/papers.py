@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PAPERS', 'PUBLISHED', 'Table', 'table', 'Contents', 'contents', 'Published', 'row', 'published', 'model_of']
 
-# %% ../nbs/22_papers.ipynb #1a4c3bae
+# %% ../nbs/22_papers.ipynb #ac861f99
 import csv, re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,14 @@ from pathlib import Path
 import teran_nb
 from .core import Shown, escape, markdown_table, one_of, project_path, read_json
 
-# %% ../nbs/22_papers.ipynb #5a86145c
+# %% ../nbs/22_papers.ipynb #9e27d84f
 PAPERS = {
     "tern": "Messina et al., Transformer Reasoning Network for Image-Text Matching and Retrieval, ICPR 2020",
     "teran": "Messina et al., Fine-grained Visual Textual Alignment for Cross-Modal Retrieval using Transformer Encoders, ACM TOMM 2021",
     "iais": "Ren et al., Learning Relation Alignment for Calibrated Cross-modal Retrieval, ACL 2021",
     "cgam": "He et al., Cross-Graph Attention Enhanced Multi-Modal Correlation Learning for Fine-Grained Image-Text Retrieval, SIGIR 2021"}
 
-# %% ../nbs/22_papers.ipynb #fd9b6971
+# %% ../nbs/22_papers.ipynb #b64201dc
 @dataclass(frozen=True, repr=False)
 class Table(Shown):
     "One table of a paper, every cell as printed; shows itself as a table."
@@ -39,7 +39,7 @@ class Table(Shown):
         units = "; ".join(f"{u}: {', '.join(k for k,v in self.columns.items() if v == u)}" for u in dict.fromkeys(self.columns.values()) if u != "text")
         return markdown_table(self.columns, rows) + "\n\n" + "\n\n".join(filter(None, (f"{self.name}. {escape(self.caption)}", escape(self.note), escape(units))))
 
-# %% ../nbs/22_papers.ipynb #b07f2b3a
+# %% ../nbs/22_papers.ipynb #cf58286b
 _LIMITS = {"percent": 100, "fraction": 1}
 
 def _read(path, units):
@@ -57,7 +57,7 @@ def _read(path, units):
             if float(v) > _LIMITS.get(units[c], float("inf")): raise ValueError(f"{where}: {c} is {v}, more than a {units[c]} can be; restore it from git")
     return {c: units[c] for c in header},tuple(map(tuple, rows))
 
-# %% ../nbs/22_papers.ipynb #864dc42b
+# %% ../nbs/22_papers.ipynb #82b38d11
 def _index(folder):
     "The folder of the tables, the tables' entries and the columns' units."
     folder = next((f for f in (project_path(folder),Path(teran_nb.__file__).parent.parent/folder) if (f/"tables.json").is_file()), project_path(folder))
@@ -78,7 +78,7 @@ def table(
     t = mine[one_of(number, mine, f"table of {paper}'s preprint" if preprint else f"table of {paper}")]
     return Table(paper, number, preprint, t["caption"], t["note"], *_read(folder/t["file"], units))
 
-# %% ../nbs/22_papers.ipynb #592f91b8
+# %% ../nbs/22_papers.ipynb #049727ba
 @dataclass(frozen=True, repr=False)
 class Contents(Shown):
     "The tables that are kept; shows itself as a table."
@@ -95,7 +95,7 @@ def contents(
     "What `table` can give."
     return Contents(tuple(table(t["paper"], t["number"], t["preprint"], folder) for t in _index(folder)[1]))
 
-# %% ../nbs/22_papers.ipynb #faee8471
+# %% ../nbs/22_papers.ipynb #968c81bc
 def _numbers(t):
     "Label, protocol and numbers of every row."
     rows = [dict(zip(t.columns, r)) for r in t.rows]
@@ -115,14 +115,14 @@ def _pick(rows, paper, model, protocol, where):
     if len(found) > 1: raise ValueError(f"{where} prints {model!r} under {protocols}; say which protocol")
     return found[0]
 
-# %% ../nbs/22_papers.ipynb #7a6fe696
+# %% ../nbs/22_papers.ipynb #c9fe2982
 def _row(self:Table, model, protocol=""):
     "Numbers of one row by column, as printed and without the empty ones; `protocol` where a label stands under several."
     return _pick(_numbers(self), self.paper, model, protocol, self.name)
 
 Table.row = _row
 
-# %% ../nbs/22_papers.ipynb #46b682d6
+# %% ../nbs/22_papers.ipynb #4d64e234
 @dataclass(frozen=True, repr=False)
 class Published(Shown):
     "A published row in our units; shows itself as a table."
@@ -150,12 +150,16 @@ def _published(numbers, paper, label, protocol, folder):
     units = _index(folder)[2]
     return Published({k: v/100 if units[k] == "percent" else v for k,v in numbers.items()}, {"model": label, "source": f"published, {paper.upper()}", "protocol": protocol})
 
-# %% ../nbs/22_papers.ipynb #956c116a
+# %% ../nbs/22_papers.ipynb #b72c3199
 PUBLISHED = {
     "tern": ("teran","TERN"), "tern-mrsw-test": ("teran","TERN MrSw Test"), "tern-mwsr-test": ("teran","TERN MwSr Test"), "tern-align": ("teran","TERN w. Align"),
     "teran-mrsw": ("teran","TERAN MrSw"), "teran-mwsr": ("teran","TERAN MwSr"), "teran-symm": ("teran","TERAN Symm."), "teran-mravgw": ("teran","MrAvgw"),
     "teran-mrsw-shared": ("teran","MrSw Shared-W"), "teran-mwsr-shared": ("teran","MwSr Shared-W"), "teran-mrsw-stopwords": ("teran","MrSw StopWordsFilter"), "teran-mrsw-stopwords-test": ("teran","MrSw StopWordsFilter"),
-    "teran-mrsw-bilstm": ("teran","MrSw Bi-LSTM"), "teran-mrsw-bigru": ("teran","MrSw Bi-GRU"), "teran-mrsw-ens": ("teran","TERAN MrSw (ens.)")}
+    "teran-mrsw-bilstm": ("teran","MrSw Bi-LSTM"), "teran-mrsw-bigru": ("teran","MrSw Bi-GRU"), "teran-mrsw-ens": ("teran","TERAN MrSw (ens.)"),
+    "single-stream": ("iais","UNITER-base†"), "iais-singular": ("iais","UNITER-base + IAIS-singular"), "iais-distributed": ("iais","UNITER-base + IAIS-distributed"),
+    "iais-singular-l": ("iais","UNITER-base + IAIS-singular-L"), "iais-singular-v": ("iais","UNITER-base + IAIS-singular-V"),
+    "iais-distributed-l": ("iais","UNITER-base + IAIS-distributed-L"), "iais-distributed-v": ("iais","UNITER-base + IAIS-distributed-V"),
+    "cgam": ("cgam","Ours"), "cgam-ens": ("cgam","Ours*"), "cgam-no-image": ("cgam","w/o-i"), "cgam-no-text": ("cgam","w/o-t"), "cgam-no-graph": ("cgam","w/o cross graph"), "cgam-one-head": ("cgam","w/o multi-head")}
 
 def published(
     model:str, # One of `PUBLISHED`
@@ -168,7 +172,7 @@ def published(
     found = {p.casefold(): n for p,n in _named(_all(paper, False, folder), paper, label).items()}.get(protocol.casefold())
     return found and _published(found, paper, label, protocol, folder)
 
-# %% ../nbs/22_papers.ipynb #2adae1b9
+# %% ../nbs/22_papers.ipynb #2208762e
 def model_of(
     paper:str, # One of `PAPERS`
     number:int, # Of the table
