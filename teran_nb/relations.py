@@ -138,7 +138,7 @@ def iais(
     if not r.words_to_regions.numel(): return r.words_to_regions.sum((1,2))
     with torch.autocast(r.words.device.type, enabled=False): return sum(_anchored(r if a == "L" else r.turned(), version, form) for a in anchors)
 
-# %% ../nbs/13_relations.ipynb #b0a07d67
+# %% ../nbs/13_relations.ipynb #874ea511
 def _done(step, steps):
     if steps < 1: raise ValueError(f"a schedule needs at least one step, here are {steps}")
     return min(step/steps, 1.)
@@ -147,7 +147,7 @@ SCHEDULES = {"linear": lambda step, steps, scale=5.: _done(step, steps), # weigh
              "exp": lambda step, steps, scale=5.: math.exp((_done(step, steps)-1)*scale),
              "log": lambda step, steps, scale=5.: 1 - math.exp(-_done(step, steps)*scale)}
 
-# %% ../nbs/13_relations.ipynb #d9c45787
+# %% ../nbs/13_relations.ipynb #8fc3c1d0
 @dataclass(frozen=True)
 class JointConfig:
     "A single-stream matcher; the defaults are UNITER-base's."
@@ -160,7 +160,7 @@ class JointConfig:
         if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
         if self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
 
-# %% ../nbs/13_relations.ipynb #8fc3c1d0
+# %% ../nbs/13_relations.ipynb #6f54616d
 def _started(m):
     "BERT's fresh weights."
     if isinstance(m, nn.Linear):
@@ -178,7 +178,7 @@ class _Side(nn.Module):
         self.project,self.kind,self.norm = nn.Linear(dim, width),nn.Parameter(.02*torch.randn(width)),nn.LayerNorm(width, eps=1e-12)
     def forward(self, x): return self.norm(self.project(x) + self.kind)
 
-# %% ../nbs/13_relations.ipynb #c7a7564d
+# %% ../nbs/13_relations.ipynb #26853339
 class Joint(nn.Module):
     "Scores a picture and a sentence by looking at both at once (UNITER; IAIS section 2.2)."
     def __init__(self,
@@ -186,8 +186,8 @@ class Joint(nn.Module):
         dim:int, # Length of the region and word vectors it is given; they have length 1
     ):
         super().__init__()
-        self.config = config
-        self.words,self.regions,self.first = _Side(dim, config.width),_Side(dim, config.width),nn.Parameter(.02*torch.randn(config.width))
+        self.config,self.first = config,nn.Parameter(.02*torch.randn(config.width))
+        self.words,self.regions = _Side(dim, config.width),_Side(dim, config.width)
         self.encoder,self.drop,self.score = _layers(config),nn.Dropout(config.dropout),nn.Linear(config.width, 1)
         self.apply(_started)
 
@@ -195,10 +195,10 @@ class Joint(nn.Module):
         "Similarity of every pair, `(images, captions)`; unbounded."
         i,c = len(regions),len(words)
         pairs = self.regions(regions).repeat_interleave(c, 0),region_mask.repeat_interleave(c, 0),self.words(words).repeat(i, 1, 1),word_mask.repeat(i, 1)
-        return self.score(self._through(*self._sequence(*pairs), self.encoder.layer)[:,0]).view(i, c)
+        x = self._through(*self._sequence(*pairs), self.encoder.layer)[:,0].to(self.score.weight.dtype)
+        with torch.autocast(x.device.type, enabled=False): return self.score(x).view(i, c) # rounded scores would tie
 
-    def _sequence(self, regions, region_mask, words, word_mask):
-        "First slot, words, regions, and which of them are real; row `k` of both sides belong together."
+    def _sequence(self, regions, region_mask, words, word_mask): # first slot, words and regions of matched pairs, and which of them are real
         first = self.words.norm(self.first + self.words.kind).expand(len(words), 1, -1)
         mask = torch.cat([word_mask.new_ones(len(words), 1),word_mask,region_mask], 1)
         return self.drop(torch.cat([first,words,regions], 1)),mask
@@ -208,14 +208,14 @@ class Joint(nn.Module):
         for layer in layers: x = layer(x, away)
         return x
 
-# %% ../nbs/13_relations.ipynb #bf6b49ca
+# %% ../nbs/13_relations.ipynb #6b0df5b9
 def _floats(self:Joint, R:int, W:int) -> int:
     "About how many float32 numbers one pair of `R` regions and `W` words needs at once in `forward`, without gradients."
     n,c = 1+R+W,self.config
     return n*max(4*c.width + 4*c.heads*n, 5*c.width + 2*c.feed_forward)
 Joint.floats = _floats
 
-# %% ../nbs/13_relations.ipynb #ea8b8336
+# %% ../nbs/13_relations.ipynb #de47fa20
 def _relate(self:Joint,
     regions:Tensor, # Vectors of one picture, `(regions, dim)`
     words:Tensor, # Vectors of one sentence, `(words, dim)`
@@ -226,7 +226,7 @@ def _relate(self:Joint,
     return x[len(words):],x[:len(words)]
 Joint.relate = _relate
 
-# %% ../nbs/13_relations.ipynb #6ae12442
+# %% ../nbs/13_relations.ipynb #9cb631cf
 def _scores(self, x):
     "Scaled scores of queries with keys in the last layer."
     a = self.encoder.layer[-1].attention.self
