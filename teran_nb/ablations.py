@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['BUDGET', 'CLAIMS', 'ablation_world', 'ablate', 'Claim', 'Findings', 'findings', 'tested_by']
 
-# %% ../nbs/26_ablations.ipynb #94327c2f
+# %% ../nbs/26_ablations.ipynb #b600fd15
 from dataclasses import dataclass
 
 import numpy as np
 
 from .core import Shown, atomic, markdown_table, one_of, project_path
 from .metrics import Results
-from .papers import published
+from .papers import PUBLISHED, published
 from .presets import MODELS, Data, compare, evaluate_run, load_data, trained_as
 
-# %% ../nbs/26_ablations.ipynb #ee5db194
+# %% ../nbs/26_ablations.ipynb #80965087
 BUDGET = 4 # Epochs of every row
 
 def _finished(rows, data, output):
@@ -33,17 +33,18 @@ def ablation_world(
 def ablate(
     data:Data, # What all rows learn from
     seeds=(0,), # Seeds of every row; those that all rows have already are in the table too
-    rows=(), # Names of `MODELS`; all when empty
+    rows=(), # Names of `MODELS`; all of TERN's and TERAN's when empty
     epochs:int=BUDGET, # Of every row
     output:str="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Results: # On the test split, a line for each row
     "Train and test every row of the papers' tables; finished runs are read, not repeated."
     for r in rows: one_of(r, MODELS, "row")
-    seeds = sorted({*seeds,*_finished(rows or MODELS, data, project_path(output))})
-    return compare(data, list(rows or MODELS), seeds, output, preset=data.source["preset"], epochs=epochs, device=device)
+    rows = list(rows) or [k for k,(paper,_) in PUBLISHED.items() if paper == "teran"]
+    seeds = sorted({*seeds,*_finished(rows, data, project_path(output))})
+    return compare(data, rows, seeds, output, preset=data.source["preset"], epochs=epochs, device=device)
 
-# %% ../nbs/26_ablations.ipynb #202fbe83
+# %% ../nbs/26_ablations.ipynb #e269e712
 @dataclass(frozen=True)
 class Claim:
     "What a paper says of two of its rows."
@@ -54,7 +55,9 @@ class Claim:
     little:bool=False # Whether the difference is said to be small
     fails:bool=False # Whether the worse row is said to lose more than half
     against:str="" # Another metric of the worse row; the same when empty
+    protocol:str="COCO 1K" # Under which the paper prints both rows
 
+_FLICKR = "Flickr30k 1K"
 CLAIMS = (
     Claim("TERAN finds more images than TERN", "teran-mrsw", "tern"),
     Claim("TERAN finds more sentences than TERN", "teran-mrsw", "tern", "i2t_r1"),
@@ -73,9 +76,15 @@ CLAIMS = (
     Claim("the alignment loss helps TERN", "tern-align", "tern"),
     Claim("two models are better than one", "teran-mrsw-ens", "teran-mrsw"),
     Claim("TERAN's words find their boxes, TERN's do not", "teran-mrsw", "tern", "words"),
-    Claim("TERN's words are where chance would put them", "tern", "tern", "words", True, against="words_random"))
+    Claim("TERN's words are where chance would put them", "tern", "tern", "words", True, against="words_random"),
+    *(Claim(f"IAIS ({k}) helps the single stream", f"iais-{k}", "single-stream", m, protocol=_FLICKR) for k in ("singular","distributed") for m in ("t2i_r1","i2t_r1")),
+    *(Claim(f"IAIS ({k}) brings the relations together", "single-stream", f"iais-{k}", "isda", protocol=_FLICKR) for k in ("singular","distributed")),
+    *(Claim(f"vision is the better anchor ({k})", f"iais-{k}-v", f"iais-{k}-l", protocol=_FLICKR) for k in ("singular","distributed")),
+    *(Claim(f"both anchors are better than one ({k})", f"iais-{k}", f"iais-{k}-v", protocol=_FLICKR) for k in ("singular","distributed")),
+    *(Claim(f"CGAM needs {what}", "cgam", f"cgam-{row}", protocol=_FLICKR) for row,what in (("no-image","its image side"), ("no-text","its text side"), ("no-graph","its cross graph"), ("one-head","several heads"))),
+    Claim("two CGAMs are better than one", "cgam-ens", "cgam", protocol=_FLICKR))
 
-# %% ../nbs/26_ablations.ipynb #ceb90e8f
+# %% ../nbs/26_ablations.ipynb #2fc9e72a
 def _verdict(claim, better, worse):
     "Whether our numbers, one a seed, say the same."
     a,b = np.mean(better),np.mean(worse)
@@ -91,10 +100,11 @@ class Findings(Shown):
     "Every claim with the published and our numbers; shows itself as a table."
     rows:tuple # Claim, published numbers of the two rows (None where there are none), ours (one a seed), verdict
     def _repr_markdown_(self):
-        def ours(v): return f"{100*np.mean(v):.1f}" + (f" ± {100*np.std(v, ddof=1):.1f}" if len(v) > 1 else "")
-        def said(v): return "-" if v is None else f"{100*v:.1f}"
-        cells = [[c.text, c.metric, f"{said(p)} / {said(q)}", f"{ours(a)} / {ours(b)}", v] for c,(p,q),(a,b),v in self.rows]
-        return markdown_table(["claim","metric","published, COCO 1K","ours, scenes","we find"], cells)
+        def number(v, metric): return "-" if v is None else f"{v:.3f}" if metric == "isda" else f"{100*v:.1f}"
+        def ours(v, metric): return number(np.mean(v), metric) + (f" ± {number(np.std(v, ddof=1), metric)}" if len(v) > 1 else "")
+        protocols = ", ".join(dict.fromkeys(c.protocol for c,*_ in self.rows))
+        cells = [[c.text, c.metric, " / ".join(number(o, c.metric) for o in said), " / ".join(ours(o, c.metric) for o in found), v] for c,said,found,v in self.rows]
+        return markdown_table(["claim","metric",f"published, {protocols}","ours, scenes","we find"], cells)
     def save(self, path):
         with atomic(path) as p: p.write_text(self._repr_markdown_(), encoding="utf8")
 
@@ -103,16 +113,16 @@ def findings(
     claims=CLAIMS, # What to look at; claims whose rows are not there are left out
 ) -> Findings: # Claim by claim
     "What the papers found beside what we find."
-    def paper(row, metric): return (found := published(row, "COCO 1K")) and found.metrics.get(metric)
+    def paper(row, metric, protocol): return (found := published(row, protocol)) and found.metrics.get(metric)
     rows = []
     for c in claims:
         if not {c.better,c.worse} <= results.lines.keys(): continue
         sides = (c.better,c.metric),(c.worse,c.against or c.metric)
         ours = [[o.metrics[m] for o in results.lines[r] if m in o.metrics] for r,m in sides]
-        if all(ours): rows.append((c, tuple(paper(*side) for side in sides), tuple(ours), _verdict(c, *ours)))
+        if all(ours): rows.append((c, tuple(paper(*side, c.protocol) for side in sides), tuple(ours), _verdict(c, *ours)))
     return Findings(tuple(rows))
 
-# %% ../nbs/26_ablations.ipynb #77d58c53
+# %% ../nbs/26_ablations.ipynb #32243a0b
 def tested_by(
     results:Results, # Of `ablate`
     data:Data, # What they were trained on

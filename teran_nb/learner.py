@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'Evaluation',
-           'evaluate', 'ensemble', 'History', 'fit']
+           'relation_distances', 'evaluate', 'ensemble', 'History', 'fit']
 
-# %% ../nbs/24_learner.ipynb #0c34f6a3
+# %% ../nbs/24_learner.ipynb #747b6d7e
 import hashlib, json, math, signal, threading, time
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -26,10 +26,11 @@ from .features import Collection
 from .losses import Uncertainty, info_nce, triplet
 from .metrics import NDCGS, RECALLS, Grounding, Retrieval, folds, grounding, named_protocol, results, retrieval
 from .models import Encoded, Matcher, MatcherConfig, load_weights, region_batch
+from .relations import MIRRORS, SCHEDULES, iais, isda, objects_of
 from .relevance import Relevance, rouge_l
 from .text import stop_words, without
 
-# %% ../nbs/24_learner.ipynb #4aeaed57
+# %% ../nbs/24_learner.ipynb #565fb6cc
 @dataclass(frozen=True)
 class TrainConfig:
     "How a model is trained. The defaults are TERAN's on COCO (section 7.1)."
@@ -38,13 +39,16 @@ class TrainConfig:
     captions:int=1 # Captions of each image in a batch
     rate:float=1e-5 # Learning rate of Adam
     schedule:str="step" # `step` (TERAN), `constant` (TERN) or `cosine`
-    step_at:int=20 # Epoch from which the rate of `step` is a tenth
+    step_at:int=20 # Epochs after which the rate of `step` is divided by ten, each time
     warmup:int=0 # Steps over which the rate rises from 0
     clip:float=2. # Norm to which gradients are clipped
     loss:str="triplet" # `triplet` (TERN, TERAN), or `infonce` with a learned scale
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest` or `all`
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
+    relations:str="" # IAIS beside the loss of the joint head: `singular`, `distributed`, or none
+    anchors:str="LV" # Of IAIS: words (`L`), regions (`V`), or both
+    annealing:str="exp" # How IAIS comes in, of `SCHEDULES`
     stop_words:str="" # Words left out of the alignment while training: `nltk`, a file with one a line, or none
     accumulate:int=1 # Batches whose gradients are added before a step
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
@@ -58,25 +62,26 @@ class TrainConfig:
         one_of(self.loss, ("triplet","infonce"), "loss")
         one_of(self.negatives, ("hardest","all"), "choice of negatives")
         one_of(self.reduction, ("sum","mean"), "reduction")
+        one_of(self.relations, ("",*MIRRORS), "alignment of relations"); one_of(self.anchors, ("L","V","LV"), "choice of anchors"); one_of(self.annealing, SCHEDULES, "annealing")
         one_of(self.select, ("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")
-        for k,least in {"epochs": 1, "images": 2, "captions": 1, "accumulate": 1}.items():
+        for k,least in {"epochs": 1, "images": 2, "captions": 1, "accumulate": 1, "step_at": 1}.items():
             if getattr(self, k) < least: raise ValueError(f"{k} must be at least {least}, not {getattr(self, k)}")
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
-# %% ../nbs/24_learner.ipynb #4835be91
+# %% ../nbs/24_learner.ipynb #7fc05d47
 def rate_at(
     config:TrainConfig, # With schedule, rate and warm-up
     step:int, # From 0
     per_epoch:int, # Steps of an epoch
 ) -> float: # Learning rate of that step
-    "TERAN divides the rate by ten once; TERN keeps it; warm-up is linear."
+    "TERAN divides the rate by ten after 20 of 30 epochs, CGAM after every 8 of 25; TERN keeps it; warm-up is linear."
     rise = min(1, (step+1)/config.warmup) if config.warmup else 1
     done = step/(per_epoch*config.epochs)
-    fall = {"constant": 1, "step": .1 if step//per_epoch >= config.step_at else 1, "cosine": .5*(1+math.cos(math.pi*done))}[config.schedule]
+    fall = {"constant": 1, "step": .1**(step//per_epoch//config.step_at), "cosine": .5*(1+math.cos(math.pi*done))}[config.schedule]
     return config.rate*rise*fall
 
-# %% ../nbs/24_learner.ipynb #5f26dadd
+# %% ../nbs/24_learner.ipynb #a26663c1
 def deal(
     image_of, # Image of each caption, `(captions,)`
     images:int, # Images in a batch
@@ -93,7 +98,7 @@ def deal(
     for r in rounds.values(): rng.shuffle(r)
     return [b for r in rounds.values() for i in range(0, len(r), images) if len(b := r[i:i+images]) > 1]
 
-# %% ../nbs/24_learner.ipynb #487c8f24
+# %% ../nbs/24_learner.ipynb #2fdbdb3d
 @dataclass(frozen=True)
 class Batch:
     "One step's images and captions."
@@ -114,7 +119,7 @@ class Batches(torch.utils.data.Dataset):
         captions = self.tokens[[c for _,cs in pairs for c in cs]].padded()
         return Batch(region_batch(regions), captions, torch.tensor([r for r,(_,cs) in enumerate(pairs) for _ in cs]))
 
-# %% ../nbs/24_learner.ipynb #0c3dee03
+# %% ../nbs/24_learner.ipynb #e4c932fd
 def gather_packed(
     p:Packed, # This process's sets
 ) -> Packed: # The sets of all processes, in order; only this one's carry a gradient
@@ -128,7 +133,7 @@ def gather_packed(
     parts = [live if i == mine else v[:n] for i,(v,n) in enumerate(zip(values, sizes))]
     return Packed(torch.cat(parts), torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(every).cpu().cumsum(0)]))
 
-# %% ../nbs/24_learner.ipynb #2c222cb0
+# %% ../nbs/24_learner.ipynb #5f49fd08
 def _gather_side(side):
     whole,parts = side
     one = Packed(whole, torch.arange(len(whole)+1))
@@ -141,11 +146,12 @@ def _gather_owners(image_of, images):
     owners = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
     return owners[owners >= 0]
 
-# %% ../nbs/24_learner.ipynb #5e888a7c
+# %% ../nbs/24_learner.ipynb #24dde61e
 class Objective(nn.Module):
-    "A matcher and its loss: batch in, loss out; TERN, TERAN, or both weighted by uncertainty."
+    "A matcher and its loss: batch in, loss out; TERN, TERAN, or both weighted by uncertainty; a head that crosses, with IAIS beside it."
     def __init__(self, model:Matcher, config:TrainConfig):
         super().__init__()
+        if config.relations and "joint" not in model.config.heads: raise ValueError(f"relations={config.relations!r} needs the joint head, and this model has {', '.join(model.config.heads)}")
         self.model,self.config = model,config
         self.weigh = Uncertainty(len(model.config.heads)) if len(model.config.heads) > 1 else None
         self.log_scale = nn.Parameter(torch.full((len(model.config.heads),), math.log(1/.07))) if config.loss == "infonce" else None
@@ -153,16 +159,22 @@ class Objective(nn.Module):
         c = self.config
         if c.loss == "triplet": return triplet(sim, image_of, c.margin, c.negatives, c.reduction)
         return info_nce(sim, image_of, self.log_scale[head].clamp(max=math.log(100)).exp()) # CLIP's bound
-    def forward(self, batch):
+    def relations(self, images, captions, image_of, done):
+        "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
+        c,(regions,words) = self.config,(images[1][image_of],captions[1])
+        each = iais(self.model.cross["joint"].relations(*regions.padded(), *words.padded()), c.relations, c.anchors)
+        return SCHEDULES[c.annealing](done, 1)*(each.sum() if c.reduction == "sum" else each.mean())
+    def forward(self, batch, done=0.):
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
+        beside = self.relations(images, captions, image_of, done) if self.config.relations else 0
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             image_of = _gather_owners(image_of, len(images[0]))
             images,captions = _gather_side(images),_gather_side(captions)
         losses = [self.loss(self.model.similarity(images, captions, h), image_of, i) for i,h in enumerate(self.model.config.heads)]
-        return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
+        return (self.weigh(torch.stack(losses)) if self.weigh else losses[0]) + beside
 
-# %% ../nbs/24_learner.ipynb #bf4b12d5
+# %% ../nbs/24_learner.ipynb #73dbd6ea
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
     "What a model does on a collection; shows itself as tables."
@@ -171,16 +183,46 @@ class Evaluation(Shown):
     images:Encoded # The encoded images
     captions:Encoded # The encoded captions
     sim:Tensor # Similarity of every pair, `(images, captions)`
+    relations:dict=field(default_factory=dict) # `relation_distances` of a single-stream model
     @property
     def about(self): return self.retrieval.about
     @property
-    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else self.grounding.metrics)
+    def metrics(self): return self.retrieval.metrics | ({} if self.grounding is None else self.grounding.metrics) | self.relations
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
-    def _repr_markdown_(self): return "\n\n".join(t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None)
+    def _repr_markdown_(self):
+        apart = [markdown_table(["relations, nats; lower is better",*self.relations], [["true pairs",*(f"{v:.3f}" for v in self.relations.values())]])] if self.relations else []
+        return "\n\n".join([t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None] + apart)
     def save(self, path):
         write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": {} if self.grounding is None else self.grounding.kinds})
 
-# %% ../nbs/24_learner.ipynb #1b9e6161
+# %% ../nbs/24_learner.ipynb #e5aadd86
+def relation_distances(
+    model:Matcher, # With the joint head
+    collection:Collection, # Images and captions
+    images:Encoded=None, # The collection's images, if they are encoded already
+    captions:Encoded=None, # Its captions, if they are encoded already
+    batch:int=128, # True pairs at a time
+) -> dict: # Means in nats over the captions; `isda` over those with a link to something seen, if there are any
+    "How far words and regions of true pairs are from the same relations: lower is better (IAIS Table 2)."
+    c,images,captions = collection.captions,images or model.encode_images(collection),captions or model.encode_captions(collection)
+    found = {"isda": [], **{f"iais_{v}": [] for v in MIRRORS}}
+    with model.at_rest():
+        for rows in torch.arange(len(c)).split(batch):
+            of = torch.as_tensor(c.image_of)[rows]
+            r = model.cross["joint"].relations(*images.parts[of].to(model.device).padded(), *captions.parts[rows].to(model.device).padded())
+            for v in MIRRORS: found[f"iais_{v}"] += iais(r, v).tolist()
+            for k,i in enumerate(rows.tolist()):
+                if c.links and (objects := _objects(model, collection, i)): found["isda"].append(isda(r.words[k], r.regions[k], objects).item())
+    return {k: float(np.mean(v)) for k,v in found.items() if v}
+
+def _objects(model, collection, i):
+    "What caption `i` names and its picture shows: words and regions of each thing."
+    boxes = collection.features[collection.image_ids[collection.captions.image_of[i]]].boxes
+    if boxes is None: return []
+    t = model.tokens([collection.captions.texts[i]])
+    return objects_of(collection.captions.links[i], [t.spans[0][w] for w in model.places(t)[1]], boxes)
+
+# %% ../nbs/24_learner.ipynb #0b139e86
 def evaluate(
     model:Matcher, # What to evaluate
     collection:Collection, # Images and captions
@@ -200,9 +242,10 @@ def evaluate(
     images,captions = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
     sim,links = model.similarity(images.to(model.device), captions.to(model.device), progress=show).cpu(),collection.captions.links
     found = retrieval(sim, collection.captions.image_of, protocol, relevance, gains, i2t_queries, **about)
-    return Evaluation(found, grounding(model.alignments(collection, images, captions), links) if any(links or ()) and collection.features.boxes is not None else None, images, captions, sim)
+    grounded = grounding(model.alignments(collection, images, captions), links) if any(links or ()) and collection.features.boxes is not None else None
+    return Evaluation(found, grounded, images, captions, sim, relation_distances(model, collection, images, captions) if "joint" in model.cross else {})
 
-# %% ../nbs/24_learner.ipynb #638d405a
+# %% ../nbs/24_learner.ipynb #a46223ab
 def ensemble(
     members, # An `Evaluation` of each model, all on the same images and captions; of an iterator one at a time is held
     image_of, # Row of each caption's image, `(captions,)`
@@ -226,7 +269,7 @@ def ensemble(
     sim = total/n
     return Evaluation(retrieval(sim, image_of, protocol, relevance, gains, i2t_queries, **about), None, images, captions, sim)
 
-# %% ../nbs/24_learner.ipynb #1a5d4648
+# %% ../nbs/24_learner.ipynb #ea140184
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed, or the process asked to end."
@@ -251,7 +294,7 @@ class History(Shown):
         rows = [[plain[c].format(e[c]) if c in plain else f"{100*e[c]:.1f}" for c in cols] for e in self.epochs]
         return markdown_table([c if c in plain else f"{c} %" for c in cols], rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
 
-# %% ../nbs/24_learner.ipynb #4b27ebd3
+# %% ../nbs/24_learner.ipynb #2267abcf
 class _Run:
     "Everything that changes during training, and where it is kept."
     def __init__(self, objective, optimizer, accelerator, folder, config, data, relevance):
@@ -277,16 +320,16 @@ class _Run:
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
-# %% ../nbs/24_learner.ipynb #7958b0ea
+# %% ../nbs/24_learner.ipynb #bd369f60
 def _same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are welcome where the learning rate does not depend on them."
     def flat(d, at=""): return {k2: v2 for k,v in d.items() for k2,v2 in (flat(v, f"{at}{k}.") if isinstance(v, dict) else {f"{at}{k}": v}).items()}
     a,b = flat(saved),flat(asked)
-    free = {"train.workers","train.patience"} | ({"train.epochs"} if b["train.schedule"] != "cosine" else set())
+    free = {"train.workers","train.patience"} | ({"train.epochs"} if b["train.schedule"] != "cosine" and not b["train.relations"] else set())
     other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
     if other: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(other)}")
 
-# %% ../nbs/24_learner.ipynb #2d1b974e
+# %% ../nbs/24_learner.ipynb #cd3d734f
 def _epoch(run, collection, tokens, stopped):
     "The rest of one epoch, from the step the run stands at; False when it was interrupted."
     c,acc = run.config,run.accelerator
@@ -302,7 +345,7 @@ def _epoch(run, collection, tokens, stopped):
         last = run.step + 1 == len(data)
         full = last or (run.step + 1) % c.accumulate == 0
         with nullcontext() if full else acc.no_sync(run.objective):
-            with acc.autocast(): loss = run.objective(batch.to(acc.device))
+            with acc.autocast(): loss = run.objective(batch.to(acc.device), (run.epoch + run.step/len(data))/c.epochs)
             acc.backward(loss)
         if full: _update(run)
         run.losses.append(loss.item())
@@ -313,7 +356,7 @@ def _epoch(run, collection, tokens, stopped):
     bar.close()
     return True
 
-# %% ../nbs/24_learner.ipynb #5aa912d1
+# %% ../nbs/24_learner.ipynb #2146b87e
 def _any(acc, flag):
     "Whether it is so in any process; all of them must leave a loop together."
     return flag if acc.num_processes == 1 else bool(gather(torch.tensor([int(flag)], device=acc.device)).any())
@@ -323,7 +366,7 @@ def _update(run):
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
 
-# %% ../nbs/24_learner.ipynb #4d61fcf3
+# %% ../nbs/24_learner.ipynb #e54e9112
 def _one(run, train, valid, tokens, stopped, logger):
     "One epoch with its validation, kept when it is done; False when it was interrupted, kept where it stands."
     start = time.perf_counter()
@@ -346,7 +389,7 @@ def _patient(history, config):
     "Whether patience is at its end."
     return bool(config.patience and history.epochs) and history.epochs[-1]["epoch"] - history.best()["epoch"] >= config.patience
 
-# %% ../nbs/24_learner.ipynb #75c80a71
+# %% ../nbs/24_learner.ipynb #069666e8
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."
     path = folder/"log.jsonl"
@@ -362,7 +405,7 @@ def _logger(folder, rows, tensorboard):
             writer.flush()
     return log
 
-# %% ../nbs/24_learner.ipynb #4789a56f
+# %% ../nbs/24_learner.ipynb #23035c47
 def _accelerator(config, device):
     "An accelerator for this run, whatever ran before in this process."
     AcceleratorState._reset_state(reset_partial_state=not (torch.distributed.is_available() and torch.distributed.is_initialized()))
@@ -376,7 +419,7 @@ def _fingerprint(train, valid, model, relevance):
     known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab(), [r.name for r in relevance] or ["rouge"]]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
-# %% ../nbs/24_learner.ipynb #3cfafa2e
+# %% ../nbs/24_learner.ipynb #63ae0fbf
 def _possible(train, valid, config, relevance):
     "Refuse what can be seen to fail before training begins."
     if config.stop_words: stop_words(config.stop_words)
@@ -387,7 +430,7 @@ def _possible(train, valid, config, relevance):
     for r in relevance: r.check(valid.captions)
     if not deal(train.captions.image_of, config.images, config.captions): raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
 
-# %% ../nbs/24_learner.ipynb #3c8e56d2
+# %% ../nbs/24_learner.ipynb #73765e2b
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from

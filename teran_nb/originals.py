@@ -6,7 +6,7 @@
 __all__ = ['read_checkpoint', 'original_config', 'original_names', 'Original', 'save_original', 'load_original', 'original_batch',
            'original_outputs', 'original_losses', 'original_optimizer', 'Deviations', 'deviations']
 
-# %% ../nbs/16_originals.ipynb #a219a1e7
+# %% ../nbs/16_originals.ipynb #ae603812
 import argparse, dataclasses, pickle, re, tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +20,12 @@ from transformers import AutoConfig, AutoTokenizer
 from .alignment import POOLINGS, similarity
 from .core import Packed, Shown, atomic, length_mask, markdown_table
 from .losses import triplet
-from .models import Matcher, MatcherConfig, RegionBatch, region_batch
+from .models import CROSS, Matcher, MatcherConfig, RegionBatch, region_batch
 from .reference import Reference, Slots, Variant, filled, filter_words, reference_similarity, reference_triplet, region_slots, stop_ids, word_slots
 from .regions import RegionConfig, StackConfig
 from .text import TextConfig, TokenBatch, load_text, pretrained, save_text
 
-# %% ../nbs/16_originals.ipynb #be915859
+# %% ../nbs/16_originals.ipynb #b0ac082a
 _SAFE = [argparse.Namespace, np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType,
          np._core.multiarray.scalar, (np._core.multiarray.scalar, "numpy.core.multiarray.scalar")]
 
@@ -46,7 +46,7 @@ def read_checkpoint(
     if lacks: raise ValueError(f"{path} is no checkpoint of TERN or TERAN: it has no {' and no '.join(lacks)}")
     return got
 
-# %% ../nbs/16_originals.ipynb #2d7a0489
+# %% ../nbs/16_originals.ipynb #0e4b5585
 _POOLING = {"MrSw": "mrsw", "MwSr": "mwsr", "symm": "symm", "MrAVGw": "mravgw", "sum": "sum", "mean": "mean", "scan-sentences": "scan-sentences"}
 
 class _Settings:
@@ -62,7 +62,7 @@ class _Settings:
         if value not in known: raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {', '.join(map(str, known))}")
         return value
 
-# %% ../nbs/16_originals.ipynb #4bc30cf6
+# %% ../nbs/16_originals.ipynb #90d700a0
 def original_config(
     config:dict, # An original's
     path="the checkpoint", # Where it is from, for errors
@@ -86,7 +86,7 @@ def original_config(
         variant=Variant(**gathers, measure=s.get("training.measure", "dot"), text_layers=s.get("text-model.layers", 0), text_dropout=s.get("text-model.dropout", .1)),
         reference=Reference("teran" if teran else "tern", bool(teran and s.get("model.exclude-stopwords", False))))
 
-# %% ../nbs/16_originals.ipynb #0c91f41d
+# %% ../nbs/16_originals.ipynb #45efa9fe
 def original_names(
     model:Matcher, # Whose weights
 ) -> dict: # Name of ours to name of theirs
@@ -103,7 +103,7 @@ _LEFT_OUT = {"img_txt_enc.txt_enc.bert_model.pooler.": "BERT's pooler, which not
              "img_txt_enc.img_enc.fc.": "a projection of the picture that nothing reads", "img_txt_enc.txt_enc.word_embeddings.": "BERT's word embeddings a second time",
              "img_txt_enc.txt_enc.bert_model.embeddings.position_ids": "0, 1, 2, ..., which is made again"}
 
-# %% ../nbs/16_originals.ipynb #8d4cffcb
+# %% ../nbs/16_originals.ipynb #7302fae2
 @dataclass(frozen=True, repr=False)
 class Original(Shown):
     "Where a model came from; shows what was left out."
@@ -119,7 +119,7 @@ class Original(Shown):
     def hardest(self): return bool(self.config.get("training", {}).get("max-violation", True))
     def _repr_markdown_(self): return markdown_table(["left out","because it is"], [[k.removeprefix("img_txt_enc."), v] for k,v in self.left_out.items()])
 
-# %% ../nbs/16_originals.ipynb #05cf3add
+# %% ../nbs/16_originals.ipynb #45fcfa03
 def _set(config, pretrain):
     "An original's configuration from ours."
     v = config.variant
@@ -135,12 +135,14 @@ def _set(config, pretrain):
 
 def _check_savable(config):
     "Refuse what the published code cannot build."
+    for h in config.heads:
+        if h in CROSS: raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {h} head")
     fixed = {"text.kind": (config.text.kind, "bert"), "regions.width": (config.regions.width or config.regions.features, config.regions.features)}
     for k,s in {"regions.stack": config.regions.stack, "last": config.last}.items(): fixed |= {f"{k}.heads": (s.heads, 4), f"{k}.feed_forward": (s.feed_forward, 2048)}
     for k,(have,want) in fixed.items():
         if have != want: raise ValueError(f"the published code cannot hold this model: {k} is {have!r}, there it is always {want!r}")
 
-# %% ../nbs/16_originals.ipynb #9ee99c7e
+# %% ../nbs/16_originals.ipynb #857123fc
 def _unused(model):
     "What an original holds besides, as it was read, or zeros."
     c,width = model.config,model.text.dim
@@ -155,7 +157,7 @@ def _write_text(model, folder):
     vocabulary = model.text.tokenizer.get_vocab()
     (folder/"vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n", encoding="utf8")
 
-# %% ../nbs/16_originals.ipynb #3e281a89
+# %% ../nbs/16_originals.ipynb #bea762f3
 def save_original(
     model:Matcher, # One of ours, or one that was an original
     path, # A `.pth` or `.pth.tar` that is not there yet
@@ -177,7 +179,7 @@ def _same(settings, config):
     "Whether an original's configuration still says what the model is."
     return dataclasses.replace(original_config(settings, max_tokens=config.text.max_tokens), reference=config.reference) == config
 
-# %% ../nbs/16_originals.ipynb #f0e41761
+# %% ../nbs/16_originals.ipynb #83244d6a
 _TEXT = "text model","say its folder by `text=`"
 
 def _text(config, source):
@@ -199,7 +201,7 @@ def _translated(weights, model, path):
     if twice in left and not torch.equal(left[twice], weights[once]): raise ValueError(f"{path}: {twice} should equal {once}, and does not")
     return {k: weights[t] for k,t in names.items()},left
 
-# %% ../nbs/16_originals.ipynb #cf257940
+# %% ../nbs/16_originals.ipynb #02717831
 def load_original(
     path, # A `.pth` or `.pth.tar` of TERN or TERAN
     text="", # Folder or Hugging Face name of its text model, when not where its config says
@@ -222,7 +224,7 @@ def load_original(
 
 Matcher.load_original = staticmethod(load_original)
 
-# %% ../nbs/16_originals.ipynb #f6a33d3a
+# %% ../nbs/16_originals.ipynb #742e5c42
 def original_batch(
     images:Tensor, # Features, I-CLS (zeros) first, `(n, 1+regions, features)`
     boxes:Tensor, # Corners as fractions of width and height, `(n, 1+regions, 4)`
@@ -240,7 +242,7 @@ def original_batch(
     words[:,0] = False
     return RegionBatch(images[:,1:], geometry, length_mask(torch.as_tensor(image_lengths)-1, images.shape[1]-1)),TokenBatch(captions, mask, words)
 
-# %% ../nbs/16_originals.ipynb #8751048f
+# %% ../nbs/16_originals.ipynb #22ba6c36
 def original_outputs(
     model:Matcher, # Repeats published code
     images:RegionBatch, # From `original_batch`
@@ -253,7 +255,7 @@ def original_outputs(
         w = w.gather(1, rows[...,None].expand(-1, -1, w.shape[-1]))
     return {"img_emb_aggr": image, "cap_emb_aggr": caption, "img_feats": r.transpose(0,1), "cap_feats": w.transpose(0,1), "cap_lengths": lengths.tolist()}
 
-# %% ../nbs/16_originals.ipynb #7730e0e7
+# %% ../nbs/16_originals.ipynb #664cff77
 def original_losses(
     model:Matcher, # Repeats published code
     images, # One side of `model(...)`: whole vectors and parts
@@ -271,7 +273,7 @@ def original_optimizer(
     still = set() if model.config.text.fine_tune else set(model.text.network.parameters())
     return torch.optim.Adam([p for p in model.parameters() if p not in still], lr=rate)
 
-# %% ../nbs/16_originals.ipynb #9d541192
+# %% ../nbs/16_originals.ipynb #f71f114c
 @dataclass(frozen=True, repr=False)
 class Deviations(Shown):
     "What the published code does and ours does not, in numbers."
@@ -291,7 +293,7 @@ def _alignment_faults(regions, w, captions):
             ("padded cosines are 0 before a maximum", "mwsr", *most(similarity(filled(regions), filled(slots), "mwsr"), similarity(regions, words, "mwsr"))),
             ("a mean is over the padded size", "mean", *most(total/(regions.size*slots.size), total/(regions.lengths[:,None]*words.lengths)))]
 
-# %% ../nbs/16_originals.ipynb #205c2584
+# %% ../nbs/16_originals.ipynb #50719aa7
 @torch.no_grad()
 def deviations(
     model:Matcher, # An original, or any other

@@ -7,7 +7,7 @@ __all__ = ['MODELS', 'PRESETS', 'WORLDS', 'Row', 'trained_as', 'Preset', 'check'
            'train', 'members', 'read_plan', 'read_history', 'evaluate_run', 'phrase_captions', 'ground_phrases',
            'compare']
 
-# %% ../nbs/25_presets.ipynb #29e0ae0d
+# %% ../nbs/25_presets.ipynb #cfbf4071
 import dataclasses, json, subprocess, sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -27,11 +27,12 @@ from .models import Matcher, MatcherConfig, make_matcher
 from .originals import load_original
 from .papers import published
 from .regions import RegionConfig, StackConfig
+from .relations import JointConfig
 from .relevance import read_relevance, rouge_l
 from .scenes import scenes
 from .text import TextConfig, stop_words
 
-# %% ../nbs/25_presets.ipynb #d9aa318c
+# %% ../nbs/25_presets.ipynb #8fb04009
 @dataclass(frozen=True)
 class Row:
     "A row of the papers' tables."
@@ -41,6 +42,8 @@ class Row:
     members:int=1 # Models of an ensemble
 
 _TERN = {"heads": ("global",), "score": "global", "shared": True}
+_JOINT = {"heads": ("joint",), "score": "joint", "text.layers": 0, "regions.stack.layers": 0, "last.layers": 0} # the one transformer is the head
+_CGAM = {"heads": ("crossgraph",), "score": "crossgraph", "text.kind": "bigru", "text.pretrained": "", "regions.stack.layers": 0, "last.layers": 0}
 MODELS = {
     "tern": Row(_TERN), "tern-mrsw-test": Row(_TERN, test={"score": "alignment", "pooling": "mrsw"}), "tern-mwsr-test": Row(_TERN, test={"score": "alignment", "pooling": "mwsr"}),
     "tern-align": Row(_TERN | {"heads": ("global","alignment")}),
@@ -48,7 +51,12 @@ MODELS = {
     "teran-mrsw-shared": Row({"shared": True}), "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}),
     "teran-mrsw-stopwords": Row(train={"stop_words": "nltk"}), "teran-mrsw-stopwords-test": Row(train={"stop_words": "nltk"}, test={"stop_words": "nltk"}),
     "teran-mrsw-bilstm": Row({"text.kind": "bilstm", "text.pretrained": ""}), "teran-mrsw-bigru": Row({"text.kind": "bigru", "text.pretrained": ""}),
-    "teran-mrsw-ens": Row(members=2)}
+    "teran-mrsw-ens": Row(members=2),
+    "single-stream": Row(_JOINT), "iais-singular": Row(_JOINT, {"relations": "singular"}), "iais-distributed": Row(_JOINT, {"relations": "distributed"}),
+    "iais-singular-l": Row(_JOINT, {"relations": "singular", "anchors": "L"}), "iais-singular-v": Row(_JOINT, {"relations": "singular", "anchors": "V"}),
+    "iais-distributed-l": Row(_JOINT, {"relations": "distributed", "anchors": "L"}), "iais-distributed-v": Row(_JOINT, {"relations": "distributed", "anchors": "V"}),
+    "cgam": Row(_CGAM), "cgam-ens": Row(_CGAM, members=2), "cgam-no-image": Row(_CGAM | {"crossgraph.image": False}), "cgam-no-text": Row(_CGAM | {"crossgraph.text": False}),
+    "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}), "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1})}
 
 def trained_as(
     model:str, # One of `MODELS`
@@ -57,15 +65,15 @@ def trained_as(
     row = MODELS[one_of(model, MODELS, "model")]
     return next(k for k,r in MODELS.items() if (r.network,r.train,1) == (row.network,row.train,r.members))
 
-# %% ../nbs/25_presets.ipynb #cf3c628d
+# %% ../nbs/25_presets.ipynb #4fbad357
 @dataclass(frozen=True, repr=False)
 class Preset(Shown):
     "A scale: sizes and hyper-parameters; shows itself as a table."
     network:MatcherConfig # TERAN MrSw; a row changes it
     train:TrainConfig # How TERAN is trained
-    tern:dict=field(default_factory=dict) # What training TERN changes
+    alone:dict=field(default_factory=dict) # What training with one head alone changes, by the head
     note:str="" # Where the published code differs
-    def _repr_markdown_(self): return _fields({"training": dataclasses.asdict(self.train), "training of TERN changes": self.tern} | _parts("network", dataclasses.asdict(self.network)), self.note)
+    def _repr_markdown_(self): return _fields({"training": dataclasses.asdict(self.train)} | {f"training of {k} alone changes": v for k,v in self.alone.items()} | _parts("network", dataclasses.asdict(self.network)), self.note)
 
 def _parts(name, d):
     "A nested configuration as one flat one for each part."
@@ -80,19 +88,20 @@ def _fields(parts, note):
 def _small(width, layers, feed_forward, dropout):
     stack = StackConfig(layers, 4, feed_forward, dropout)
     text = TextConfig(layers=layers, dim=width, heads=4, feed_forward=feed_forward, embedding=width, hidden=width//2, dropout=dropout, max_tokens=64)
-    return MatcherConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=dataclasses.replace(stack, layers=1))
+    return MatcherConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=dataclasses.replace(stack, layers=1), joint=JointConfig(layers, 4, width, feed_forward, dropout))
 
-_PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), TrainConfig(), {"rate": 2e-5, "images": 90, "schedule": "constant"},
+_PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), TrainConfig(), {"global": {"rate": 2e-5, "images": 90, "schedule": "constant"},
+    "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8}, "joint": {"rate": 5e-5, "images": 32, "schedule": "constant", "warmup": 500, "negatives": "all"}},
     "the code keeps BERT's first 6 layers and trains them at the same rate; sums the loss over a batch and clips gradients at 2, of which the text is silent; "
     "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]")
 _SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"))
-_PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0))
+_PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2))
 PRESETS = {
     "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum")),
     "quick": _SCENES, "scenes": _SCENES, "photos": Preset(_PHOTOS, TrainConfig(epochs=10, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum")), "f30k": _PAPER, "coco": _PAPER}
 WORLDS = {"tiny": {"counts": (60,20,20), "seed": 1}, "quick": {"counts": (400,100,100), "seed": 2}} # another seed: no scene of one world is in another
 
-# %% ../nbs/25_presets.ipynb #eab21e9d
+# %% ../nbs/25_presets.ipynb #f1c8f5d1
 def check(
     model:str="teran-mrsw", # One of `MODELS`
     preset:str="scenes", # One of `PRESETS`
@@ -123,7 +132,7 @@ def _resumed(output, resume):
     if folder is None: raise FileNotFoundError(f"nothing to resume: neither {places[0]} nor {places[1]} holds a last.pt")
     return folder
 
-# %% ../nbs/25_presets.ipynb #4cc1cc58
+# %% ../nbs/25_presets.ipynb #025a9c07
 _MOST = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +173,7 @@ class Data(Shown):
         more = f"; {len(silent):,} of its images have no captions and are not used, such as {escape(', '.join(silent[:3]))}" if silent else ""
         return markdown_table(["split","images"], n.items()) + f"\n\n{len(self.whole.captions):,} captions, {'with' if self.whole.captions.links else 'without'} known links; {escape(self.whole.features)}{more}"
 
-# %% ../nbs/25_presets.ipynb #ff69b718
+# %% ../nbs/25_presets.ipynb #5a7fa00b
 def load_data(
     data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
     captions:str="", # A captions file, for a feature store
@@ -185,7 +194,7 @@ def load_data(
     for split in found.source["relevance"]: found.precomputed(split)
     return found
 
-# %% ../nbs/25_presets.ipynb #b1f03e8f
+# %% ../nbs/25_presets.ipynb #21e6c248
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
     "Everything an experiment was asked to do; shows itself as a table."
@@ -204,7 +213,7 @@ class Plan(Shown):
     def _repr_markdown_(self):
         return _fields(self.about | {"members": self.members, "training": dataclasses.asdict(self.train)} | _parts("network", dataclasses.asdict(self.model)), PRESETS[self.about["preset"]].note)
 
-# %% ../nbs/25_presets.ipynb #c6cebc9f
+# %% ../nbs/25_presets.ipynb #c7ff9cef
 def plan(
     data:Data, # What it will learn from
     model:str="teran-mrsw", # One of `MODELS`
@@ -222,7 +231,7 @@ def plan(
     network = override(scale.network, row.network | {"extractor": data.whole.features.extractor, "regions.features": data.whole.features.dim})
     if pooling and "alignment" not in network.heads: raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, ({"pooling": pooling} if pooling else {}) | _text(text))
-    training = override(scale.train, row.train | (scale.tern if network.heads == ("global",) else {}) | {k: v for k,v in train.items() if v or k == "seed"})
+    training = override(scale.train, row.train | scale.alone.get("+".join(network.heads), {}) | {k: v for k,v in train.items() if v or k == "seed"})
     network,training = _overridden(network, training, overrides or {})
     if training.stop_words: stop_words(training.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
@@ -231,7 +240,7 @@ def plan(
     where = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
     return Plan("-".join(filter(None, (preset,where,model,pooling))), about, network, training, device, row.members)
 
-# %% ../nbs/25_presets.ipynb #9d80375a
+# %% ../nbs/25_presets.ipynb #ae7b2127
 def _overridden(network, training, overrides):
     "Fields by their dotted names; those of the training begin with `train.`."
     for k in overrides:
@@ -244,7 +253,7 @@ def _text(text):
     if text in ("bert","bigru","bilstm"): return {"text.kind": text, "text.pretrained": ""}
     return {"text.kind": "bert", "text.pretrained": str(project_path(text)) if project_path(text).is_dir() else text}
 
-# %% ../nbs/25_presets.ipynb #c19273e2
+# %% ../nbs/25_presets.ipynb #51e72c63
 def start(
     p:Plan, # What to do
     output:str="runs", # Folder of all runs
@@ -256,7 +265,7 @@ def start(
     require_space(project_path(output))
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
-# %% ../nbs/25_presets.ipynb #3fb1ef27
+# %% ../nbs/25_presets.ipynb #10800f58
 def train(
     p:Plan, # What to do
     data:Data, # What to learn from
@@ -275,7 +284,7 @@ def train(
     if done.returncode: raise RuntimeError(f"training on {processes} processes failed: {done.stderr[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], p.train.select)
 
-# %% ../nbs/25_presets.ipynb #b3dd80ec
+# %% ../nbs/25_presets.ipynb #78b946e4
 def members(
     p:Plan, # Of an ensemble, or of one model
 ) -> list: # A plan for each of its models
@@ -295,7 +304,7 @@ def _begun(p, folder):
 
 def _opened(p): return {k: v for k,v in p.about["data"].items() if k != "relevance"}
 
-# %% ../nbs/25_presets.ipynb #14d105eb
+# %% ../nbs/25_presets.ipynb #3ac56c8f
 def read_plan(
     folder, # A run's folder
     name:str="config.json", # The file in it
@@ -310,7 +319,7 @@ def _main(folder, name="config.json"):
 
 if __name__ == "__main__" and __package__ == "teran_nb": _main(*sys.argv[1:])
 
-# %% ../nbs/25_presets.ipynb #7e705bd4
+# %% ../nbs/25_presets.ipynb #c425edad
 def read_history(
     folder, # A run's folder
 ) -> History: # Of its epochs
@@ -320,7 +329,7 @@ def read_history(
     rows = [json.loads(line) for line in path.read_text(encoding="utf8").splitlines() if line.strip()]
     return History(list({r["epoch"]: r for r in rows}.values()), read_plan(path.parent).train.select) # a resumed epoch is there twice; the last counts
 
-# %% ../nbs/25_presets.ipynb #2c661c26
+# %% ../nbs/25_presets.ipynb #46767b05
 def _models(folder):
     "The model folders of a run; all members of an ensemble."
     if not (folder/"member-0").is_dir(): return [folder/"model" if (folder/"model").is_dir() else folder]
@@ -336,7 +345,7 @@ def _about(place):
     p,env = read_plan(run),read_json(run/"environment.json")
     return {"model": p.about["model"], "changed": p.changed, "seed": env["seed"], "commit": env["commit"]}
 
-# %% ../nbs/25_presets.ipynb #fb5c93c4
+# %% ../nbs/25_presets.ipynb #57a59d2f
 def _tested_row(row, known, places):
     "Which row is tested; models that were not trained for it, and one model twice, are refused."
     if not places: raise ValueError("no run was named")
@@ -350,7 +359,7 @@ def _tested_row(row, known, places):
 
 def _folder_or_name(text): return project_path(text) if text and project_path(text).is_dir() else text
 
-# %% ../nbs/25_presets.ipynb #b74def55
+# %% ../nbs/25_presets.ipynb #220402b8
 def evaluate_run(
     runs, # A run's folder, a model's, or an original checkpoint; or several, whose similarities are averaged
     collection:Collection, # What to evaluate on
@@ -377,7 +386,7 @@ def evaluate_run(
     if len(models) == 1: return models[0],next(found)
     return models[0],ensemble(found, collection.captions.image_of, protocol or collection.name, relevance, gains, i2t_queries, **said)
 
-# %% ../nbs/25_presets.ipynb #0dc668b9
+# %% ../nbs/25_presets.ipynb #7b8ec109
 def phrase_captions(
     collection:Collection, # Images with boxes, captions and splits
     phrases:str, # Table of phrases and boxes (.csv), folder of Flickr30k Entities, or captions with links (.json)
@@ -395,7 +404,7 @@ def phrase_captions(
     splits = collection.captions.splits and [collection.captions.splits[i] for i in at]
     return dataclasses.replace(c.resized(sizes[at]), splits=splits)
 
-# %% ../nbs/25_presets.ipynb #5867c311
+# %% ../nbs/25_presets.ipynb #4cbb70b4
 def ground_phrases(
     model:Matcher, # Chooses the regions
     collection:Collection, # Images with boxes, captions and splits, such as `Data.whole`
@@ -415,7 +424,7 @@ def ground_phrases(
     alone = len(c) - int(np.isin(collection.captions.image_of, [collection.image_ids.index(k) for k in c.image_ids]).sum()) if ".csv" in Path(phrases).suffixes else 0
     return PhraseGrounding(found, {"file": Path(phrases).name} | ({"read as captions of their own": alone} if alone else {}) | said)
 
-# %% ../nbs/25_presets.ipynb #98e4c397
+# %% ../nbs/25_presets.ipynb #64e71269
 def compare(
     data:Data, # What all learn from
     models, # Names of `MODELS`
@@ -427,7 +436,7 @@ def compare(
     found = {(m,s): _outcome(data, m, s, project_path(output), kwargs) for s in seeds for m in models}
     return Results({m: tuple(found[m,s] for s in seeds) for m in models})
 
-# %% ../nbs/25_presets.ipynb #b983c362
+# %% ../nbs/25_presets.ipynb #45102701
 def _outcome(data, model, seed, output, kwargs):
     "Run and test metrics of one row and seed; trained, resumed and tested where needed."
     plans = [plan(data, trained_as(model), seed=seed+i, **kwargs) for i in range(MODELS[one_of(model, MODELS, "model")].members)]

@@ -6,7 +6,7 @@
 __all__ = ['safe', 'Thumb', 'Thumbs', 'word_boxes', 'figure', 'Cards', 'sentence_card', 'picture_card', 'word_card',
            'common_words', 'page', 'Site', 'write_site']
 
-# %% ../nbs/34_site.ipynb #144d66f8
+# %% ../nbs/34_site.ipynb #2e64ba85
 import base64, hashlib, html, json, re
 from collections import Counter
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from .core import Shown, atomic, markdown_table, progress, read_json, require_sp
 from .galleries import Asked, best_regions, hard_failures, hard_successes, spread, word_vector, wrong_but_relevant
 from .learner import Evaluation
 from .metrics import ranking, ranks
-from .models import Matcher, Slots
+from .models import Matcher, Slots, caveat
 from .relevance import Relevance
 from .show import numbered, picture_of
 from .view import AlignmentView
 
-# %% ../nbs/34_site.ipynb #4ca1007c
+# %% ../nbs/34_site.ipynb #361da789
 _NEVER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef]|[" + "".join(chr(p << 16 | e) for p in range(17) for e in (0xfffe,0xffff)) + "]")
 
 def safe(
@@ -38,7 +38,7 @@ def _json(value): return json.dumps(value, separators=(",",":")).translate({ord(
 
 def _sha(text): return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
-# %% ../nbs/34_site.ipynb #6ea49f6a
+# %% ../nbs/34_site.ipynb #bb65f3e9
 class Thumb(NamedTuple):
     "A small picture in a file."
     file:str # Relative to the site's folder; empty where there is none
@@ -65,7 +65,7 @@ class Thumbs:
         with atomic(self.folder/f"thumbs/{i:06}.jpg") as p: picture.save(p, "JPEG", quality=80, optimize=True)
         return Thumb(f"thumbs/{i:06}.jpg", *picture.size)
 
-# %% ../nbs/34_site.ipynb #2f8d67b8
+# %% ../nbs/34_site.ipynb #8c26620b
 def word_boxes(
     found:list, # `Alignment`s of one caption with each picture of a card
 ) -> str: # The caption as HTML
@@ -86,7 +86,7 @@ def _percent(boxes, r, size):
     (w,h),(x1,y1,x2,y2) = boxes.max(0)[2:] if size is None else size,boxes[r]
     return [round(100*float(v)) for v in (x1/w, y1/h, (x2-x1)/w, (y2-y1)/h)]
 
-# %% ../nbs/34_site.ipynb #e17b6293
+# %% ../nbs/34_site.ipynb #c5e82a8a
 def figure(
     thumb:Thumb, # The picture
     name, # What it is called
@@ -100,7 +100,7 @@ def figure(
     picture = f'<img src="{thumb.file}" {size} alt="{safe(name)}" loading="lazy">' if thumb.file else f'<span class="gone">{safe(thumb.note)}</span>'
     return f'<figure{" class=true" if true else ""} style="--r:{thumb.width/thumb.height:.3f}"><div class="pic" title="{safe(name)}" style="aspect-ratio:{thumb.width}/{thumb.height}">{picture}{spot}</div><figcaption>{said}</figcaption></figure>'
 
-# %% ../nbs/34_site.ipynb #219f06a3
+# %% ../nbs/34_site.ipynb #ba06bcba
 class Cards:
     "Draws queries with their answers."
     def __init__(self,
@@ -120,7 +120,7 @@ class Cards:
         at = parts.at[c] if isinstance(parts, Slots) else None
         return self.model.explain(self.result.images.parts[i], parts[c], image.regions, self.texts[c], image.picture if image.path else None, at)
 
-# %% ../nbs/34_site.ipynb #6d988886
+# %% ../nbs/34_site.ipynb #e170ae5f
 def _true(self:Cards, c):
     "The true picture of a sentence, or -1 where it is not known."
     return int(self.captions.image_of[c]) if self.known else -1
@@ -136,7 +136,7 @@ def _hits(sims, k, true, rank):
     first = ranking(sims[None], k)[0].tolist()
     return [*enumerate(first)] if rank is None or rank < k else [*enumerate(first[:k-1]),(int(rank),int(true))]
 
-# %% ../nbs/34_site.ipynb #f4efb56d
+# %% ../nbs/34_site.ipynb #4a514613
 def _card(kind, n, head, rank, body, more="", link=True):
     said = "" if rank is None else f'<b class="{"good" if rank == 0 else "bad"}">{"✓ first" if rank == 0 else f"✗ true match at rank {rank+1:,}"}</b>'
     note = " · ".join(filter(None, [said, more]))
@@ -158,7 +158,7 @@ def sentence_card(
 
 def _number(v): return f"{float(v):.2f}".replace("-", "−")
 
-# %% ../nbs/34_site.ipynb #5783b558
+# %% ../nbs/34_site.ipynb #3ac07914
 def picture_card(
     cards:Cards, # What it is drawn from
     i:int, # Which image
@@ -172,7 +172,7 @@ def picture_card(
     name = cards.collection.image_ids[i]
     return _card("p", i, safe(name), cards.rank.i2t[i], f'<div class="pair">{figure(cards.thumbs(i), name)}<ol>{"".join(rows)}</ol></div>', "", link)
 
-# %% ../nbs/34_site.ipynb #06b8e6a1
+# %% ../nbs/34_site.ipynb #33372566
 def word_card(
     cards:Cards, # What it is drawn from
     n:int, # Number of the word
@@ -189,7 +189,7 @@ def word_card(
         figures.append(figure(cards.thumbs(i), name, _number(v), box=None if regions.boxes is None else _percent(regions.boxes, r, regions.size)))
     return f'<article class="card" id="w{n}"><h2 dir="auto">{safe(word)}</h2><p class="note">its best region in each of {len(found)} pictures, with the mean cosine over {len(some)} sentences, such as “{safe(some[0])}”</p><div class="grid small">{"".join(figures)}</div></article>\n'
 
-# %% ../nbs/34_site.ipynb #0c2ef93a
+# %% ../nbs/34_site.ipynb #cd75868c
 def common_words(
     cards:Cards, # What they are counted in
     queries:list, # Captions
@@ -202,7 +202,7 @@ def common_words(
         for w in dict.fromkeys(words[j].casefold() for j in numbered(words)): at.setdefault(w, []).append(cards.texts[c])
     return {w: at[w] for w,_ in Counter({w: len(t) for w,t in at.items()}).most_common(n)}
 
-# %% ../nbs/34_site.ipynb #31c07843
+# %% ../nbs/34_site.ipynb #dacac890
 _PAPER = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1f24;--quiet:#59626c;--line:#d5dbe1;--card:#f6f8fa;--good:#00795a;--bad:#b34f00;--link:#0063a0;--spot:#d55e00}
 @media (prefers-color-scheme:dark){:root{--paper:#14171b;--ink:#e9ebee;--quiet:#a2acb7;--line:#363e47;--card:#1d2228;--good:#2fc79a;--bad:#f08535;--link:#6cc1f2;--spot:#f08535}}
@@ -218,7 +218,7 @@ p{margin:4px 0;overflow-wrap:anywhere}
 .note{color:var(--quiet);font-size:14px}
 """
 
-# %% ../nbs/34_site.ipynb #a6310eac
+# %% ../nbs/34_site.ipynb #cc738e74
 _CARD = """
 .card{border:1px solid var(--line);border-radius:8px;padding:12px 14px 14px;margin:14px 0;background:var(--card);scroll-margin-top:8px}
 .card:target{border-color:var(--link);box-shadow:0 0 0 1px var(--link)}
@@ -241,7 +241,7 @@ figcaption:empty{display:none}
 .spot b{position:absolute;left:-2.5px;bottom:100%;padding:0 4px;font:600 11px/15px system-ui,sans-serif;background:#b34f00;color:#fff}
 """
 
-# %% ../nbs/34_site.ipynb #23326fd1
+# %% ../nbs/34_site.ipynb #ffdb3ac1
 _FRONT = """
 .pair{--h:190px;display:grid;grid-template-columns:254px minmax(0,1fr);gap:6px 18px;margin-top:10px}
 ol{margin:0;padding-left:2.6em;font-variant-numeric:tabular-nums}
@@ -280,7 +280,7 @@ function show(w) {
 for (const kind of ["pointerover", "focusin", "click"]) addEventListener(kind, e => { const w = e.target.closest && e.target.closest(".w"); if (w) show(w); });
 """
 
-# %% ../nbs/34_site.ipynb #3cf951df
+# %% ../nbs/34_site.ipynb #dd50d4ea
 _SEARCH = """
 const ask = document.getElementById("ask");
 if (ask) {
@@ -318,7 +318,7 @@ def page(
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport" content="width=device-width,initial-scale=1">'
             f'<title>{safe(title)}</title><style>{_STYLE}</style></head>\n<body><nav aria-label="Pages">{links}</nav><main><h1>{safe(title)}</h1>\n{body}</main>\n<script>{_SCRIPT}</script></body></html>\n')
 
-# %% ../nbs/34_site.ipynb #99a412f4
+# %% ../nbs/34_site.ipynb #2301d4d6
 @dataclass(frozen=True, repr=False)
 class Site(Shown):
     "A gallery on disk; shows itself as a table."
@@ -328,7 +328,7 @@ class Site(Shown):
         of = {"pages": lambda f: "/" not in f, "region by region": lambda f: f.startswith("views/"), "thumbnails": lambda f: f.startswith("thumbs/"), "all": bool}
         return markdown_table(["","files","MB"], [[k, len(v := [n for f,n in self.sizes.items() if fits(f)]), f"{sum(v)/1e6:.2f}"] for k,fits in of.items()]) + "\n\nopen `index.html`"
 
-# %% ../nbs/34_site.ipynb #a4319340
+# %% ../nbs/34_site.ipynb #ffc26bbf
 def _rules(cards, relevance, n=3):
     "What the rules pick: a title, which way, and the queries."
     sim,own = cards.sim,cards.captions.image_of
@@ -347,11 +347,11 @@ _HINT = _HINT_ONLY.replace("</p>", " The true match has a green outline and a �
 _UNKNOWN = '<p class="note">These pictures have no captions: nobody knows which of them is true of a sentence, so there are answers here and no scores.</p>'
 _NAV = {"start": "index.html", "sentences": "sentences-1.html", "pictures": "pictures-1.html", "words": "words.html"}
 
-# %% ../nbs/34_site.ipynb #d59038b8
+# %% ../nbs/34_site.ipynb #2a0ac1d7
 def _index(cards, index, words, picked):
     "The first page."
     about,draw,known = cards.result.about,{"t2i": sentence_card, "i2t": picture_card},cards.known
-    warn = "" if "alignment" in cards.model.config.heads else '<p class="note">This model was trained by one vector a side, never by its alignment: the boxes are no claim of it.</p>'
+    warn = f'<p class="note">{said}</p>' if (said := caveat(cards.model.config)) else ""
     chips = "".join(f'<a href="words.html#w{n}">{safe(w)}</a> ' for n,w in enumerate(words))
     parts = "" if known else "".join(sentence_card(cards, c, False) for c in range(min(6, len(cards.texts))))
     parts += "".join(f"<h2>{t}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>') for t,way,qs in picked)
@@ -374,7 +374,7 @@ def _queries(cards, name, queries, each):
         index += [[f"{f}#{letter}{q}", str(said[q]), name[:-1] + (f", true match at rank {getattr(cards.rank, way)[q]+1}" if cards.known else ""), cards.thumbs(cards.best(q) if way == "t2i" else q).file] for q in qs]
     return texts,index
 
-# %% ../nbs/34_site.ipynb #17803a2a
+# %% ../nbs/34_site.ipynb #b3c38757
 def _own(folder):
     "Files that an earlier call wrote here; a folder with somebody else's pages is refused."
     if (folder/"site.json").is_file(): return {f for f in read_json(folder/"site.json")["files"] if re.fullmatch(r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html", f)}
@@ -393,7 +393,7 @@ def _write(folder, texts):
     for f,text in texts.items():
         with atomic(folder/f) as p: p.write_text(text, encoding="utf8")
 
-# %% ../nbs/34_site.ipynb #83ece321
+# %% ../nbs/34_site.ipynb #57fff42e
 def write_site(
     folder, # Where to; files of other things that stand there stay
     model:Matcher, # The evaluated model

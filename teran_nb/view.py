@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AlignmentView', 'view']
 
-# %% ../nbs/29_view.ipynb #3283c700
+# %% ../nbs/29_view.ipynb #f9a8cd80
 import base64, hashlib, html, io, json, warnings
 from dataclasses import replace
 from itertools import product
@@ -17,9 +17,10 @@ from PIL import Image
 
 from .alignment import Alignment
 from .core import atomic
+from .models import caveat
 from .show import show_grounding
 
-# %% ../nbs/29_view.ipynb #14911321
+# %% ../nbs/29_view.ipynb #4668dd80
 def _gaps(a):
     "What stands before each word of the caption, and after the last."
     starts,ends = [s for s,_ in a.spans]+[len(a.caption)],[0]+[e for _,e in a.spans]
@@ -43,7 +44,7 @@ def _pair(a, name):
     return {"name": name, "caption": a.caption, "gaps": _gaps(a), "words": list(a.words), "regions": len(c), "cosines": base64.b64encode(c.tobytes()).decode(),
             "boxes": None if boxes is None else boxes.tolist(), "size": [float(s) for s in size], "image": str(a.image_id)}
 
-# %% ../nbs/29_view.ipynb #54cca696
+# %% ../nbs/29_view.ipynb #77edb690
 def _opened(a):
     "The alignment with its picture opened, or without one; and what to say about it."
     try: picture = a.image()
@@ -58,7 +59,7 @@ def _notes(a):
     if not len(a.cosines): yield "This image has no regions, so no word can find one."
     elif a.boxes is None: yield "The features came without boxes, so regions are numbers here and no places."
 
-# %% ../nbs/29_view.ipynb #9fef1cd3
+# %% ../nbs/29_view.ipynb #34ed1760
 _COLOURS = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b1f24;--quiet:#5c656f;--line:#d5dbe1;--card:#f5f7f9;--best:#d55e00;--next:#0072b2;--chip:#fff;--pos:178,24,43;--mid:246,246,246;--neg:33,102,172}
 @media (prefers-color-scheme:dark){:root{--paper:#14171b;--ink:#e9ebee;--quiet:#a2acb7;--line:#363e47;--card:#1d2228;--best:#f08535;--next:#56b4e9;--chip:#14171b;--pos:255,122,89;--mid:33,38,45;--neg:92,168,240}}
@@ -72,7 +73,7 @@ button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:poin
 @media (max-width:760px){.columns{grid-template-columns:minmax(0,1fr);gap:20px}main{padding:10px 12px}#status{min-height:2.9em!important}}
 """
 
-# %% ../nbs/29_view.ipynb #57354ce8
+# %% ../nbs/29_view.ipynb #a765bbc2
 _TEXT = """
 #tabs{display:flex;gap:2px;overflow-x:auto;margin:0 0 14px;border-bottom:1px solid var(--line);scrollbar-width:thin}
 #tabs button{flex:0 1 auto;min-width:11em;max-width:24em;padding:6px 12px;overflow:hidden;white-space:nowrap;text-overflow:ellipsis;color:var(--quiet);border-bottom:2px solid transparent;font-size:13px}
@@ -89,7 +90,7 @@ _TEXT = """
 #notes{margin:0 0 12px;padding:8px 12px;list-style:none;background:var(--card);border-left:3px solid var(--best);border-radius:0 5px 5px 0;font-size:14px;overflow-wrap:anywhere}
 """
 
-# %% ../nbs/29_view.ipynb #36e8cd32
+# %% ../nbs/29_view.ipynb #16dd5242
 _PICTURE = """
 figure{margin:0}
 #stage{position:relative;border-radius:5px;overflow:hidden;background:var(--card);margin:0;max-width:100%}
@@ -114,7 +115,7 @@ figure{margin:0}
 .controls output{min-width:2.6em;text-align:right;color:var(--ink);font-variant-numeric:tabular-nums}
 """
 
-# %% ../nbs/29_view.ipynb #7c107b6c
+# %% ../nbs/29_view.ipynb #d16c2dd1
 _MAP = """
 #map{display:grid;grid-template-columns:auto auto;justify-content:start;max-height:min(620px,86vh);overflow:auto;font-size:11px;line-height:1;scrollbar-width:thin}
 #map>*{background:var(--paper)}
@@ -138,7 +139,7 @@ _MAP = """
 #scale i{display:inline-block;width:11px;height:11px;border:1.5px solid var(--ink);border-radius:2px;margin:0 2px 0 12px}
 """
 
-# %% ../nbs/29_view.ipynb #180793a0
+# %% ../nbs/29_view.ipynb #58320921
 _BUILD = """"use strict";
 const $ = id => document.getElementById(id), data = JSON.parse($("data").textContent), svg = $("boxes").namespaceURI;
 const number = v => (Math.abs(v) < .005 ? 0 : v).toFixed(2).replace("-", "\\u2212"), clamp = (v, a, b) => Math.max(a, Math.min(b, v));
@@ -159,7 +160,7 @@ function read(o) {
 }
 """
 
-# %% ../nbs/29_view.ipynb #b01e6399
+# %% ../nbs/29_view.ipynb #f6953315
 _CAPTION = """
 function caption() {
   const p = $("caption");
@@ -178,7 +179,7 @@ function caption() {
 }
 """
 
-# %% ../nbs/29_view.ipynb #ccb7ca5e
+# %% ../nbs/29_view.ipynb #67ce7951
 _SCENE = """
 function scene() {
   const [w, h] = tab.size, area = r => { const [a, b, c, d] = tab.boxes[r]; return (c - a) * (d - b); };
@@ -199,7 +200,7 @@ function scene() {
 }
 """
 
-# %% ../nbs/29_view.ipynb #d5f33661
+# %% ../nbs/29_view.ipynb #d7da70a9
 _HEAT = """
 function map() {
   const n = tab.words.length, fill = (e, count, add) => { e.replaceChildren(); for (let i = 0; i < count; i++) add(e, i); };
@@ -226,7 +227,7 @@ function paint() {
 }
 """
 
-# %% ../nbs/29_view.ipynb #22229d9b
+# %% ../nbs/29_view.ipynb #c8958526
 _FIT = """
 function fit() {
   const n = tab.words.length, wide = $("side").clientWidth - $("rows").offsetWidth - 14;
@@ -244,7 +245,7 @@ function reveal(j, r) {
 }
 """
 
-# %% ../nbs/29_view.ipynb #4713f7e0
+# %% ../nbs/29_view.ipynb #bff8dc10
 _LIT = """
 function say(parts) {
   $("status").replaceChildren(...parts.map(p => { if (p.word === undefined) return p; const b = document.createElement("b"); make(b, "bdi", {}, p.word); return b; }));
@@ -266,7 +267,7 @@ function lit(at) {
 }
 """
 
-# %% ../nbs/29_view.ipynb #5ba1689e
+# %% ../nbs/29_view.ipynb #b5d7765f
 _SHOW = """
 const mark = (list, key, on) => { for (const e of list) e.setAttribute("data-active", on.has(+e.dataset[key])); };
 function show() {
@@ -294,7 +295,7 @@ function show() {
 }
 """
 
-# %% ../nbs/29_view.ipynb #ae40e3e1
+# %% ../nbs/29_view.ipynb #ccc02a03
 _BANDS = """
 function bands({words, regions}) {
   const [cw, ch] = tab.cell, n = tab.words.length, e = $("bands");
@@ -305,7 +306,7 @@ function bands({words, regions}) {
 }
 """
 
-# %% ../nbs/29_view.ipynb #ea0cb7db
+# %% ../nbs/29_view.ipynb #19241acb
 _LABELS = """
 function note(e, r, words, of) {
   make(e, "i", {}, $("stage").clientWidth < 420 ? `#${r}` : `region ${r}`);
@@ -334,7 +335,7 @@ function chips({words, regions, of, idle}) {
 }
 """
 
-# %% ../nbs/29_view.ipynb #455145cb
+# %% ../nbs/29_view.ipynb #cd95fed4
 _HANDS = """
 const part = v => v === undefined ? v : +v, same = (a, b) => (a && `${a.word} ${a.region}`) === (b && `${b.word} ${b.region}`);
 function target(e) {
@@ -353,7 +354,7 @@ function look(at, e) {
 function toggle(at) { if (at) { pin = same(at, pin) ? null : at; show(); } }
 """
 
-# %% ../nbs/29_view.ipynb #4bbee87b
+# %% ../nbs/29_view.ipynb #9edfbb96
 _KEYS = """
 function step(e) {
   const list = e.target.closest("#tabs,#caption,#boxes"), go = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[e.key];
@@ -381,7 +382,7 @@ function open(i) {
 }
 """
 
-# %% ../nbs/29_view.ipynb #06ae76dc
+# %% ../nbs/29_view.ipynb #a644a6a6
 _START = """
 const panel = $("panel"), leave = () => look(null);
 panel.addEventListener("pointerover", e => look(target(e), e));
@@ -404,7 +405,7 @@ open(0);
 new ResizeObserver(() => { fit(); show(); }).observe($("panel"));
 """
 
-# %% ../nbs/29_view.ipynb #092a8841
+# %% ../nbs/29_view.ipynb #a3a14f9c
 _STYLE,_SCRIPT = _COLOURS+_TEXT+_PICTURE+_MAP,_BUILD+_CAPTION+_SCENE+_HEAT+_FIT+_LIT+_SHOW+_BANDS+_LABELS+_HANDS+_KEYS+_START
 
 _BODY = """<main><div id="tabs" role="tablist" aria-label="Pairs"></div>
@@ -428,7 +429,7 @@ def _page(data, low, high):
             f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>Alignment</title><style>{_STYLE}</style></head>\n<body>{body}\n'
             f'<script type="application/json" id="data">{_json(data)}</script>\n<script>{_SCRIPT}</script></body></html>\n')
 
-# %% ../nbs/29_view.ipynb #06c976db
+# %% ../nbs/29_view.ipynb #1e0d87fc
 class AlignmentView:
     "Words, boxes and cosines of one pair or of several, as one page of HTML that needs nothing else."
     def __init__(self,
@@ -452,7 +453,7 @@ def _names(alignments):
     names = [" · ".join(filter(None, p)) for p in zip(*parts)] or [""]*len(alignments)
     return names if len(set(names)) == len(names) else [f"{i+1} {n}".strip() for i,n in enumerate(names)]
 
-# %% ../nbs/29_view.ipynb #ab342ffd
+# %% ../nbs/29_view.ipynb #33f6d0b2
 def _html_of(self:AlignmentView) -> str: # One page, without any outside address
     "The whole page."
     if self._html: return self._html
@@ -477,7 +478,7 @@ def _save(self:AlignmentView,
 
 AlignmentView.html,AlignmentView.save = _html_of,_save
 
-# %% ../nbs/29_view.ipynb #1d9536cd
+# %% ../nbs/29_view.ipynb #b46d6b2f
 def _png(picture, colours=128):
     out = io.BytesIO()
     picture.convert("RGB").quantize(colours).save(out, "PNG", optimize=True)
@@ -507,7 +508,7 @@ def _mimebundle(self:AlignmentView, include=None, exclude=None):
 
 AlignmentView._repr_mimebundle_ = _mimebundle
 
-# %% ../nbs/29_view.ipynb #022eac32
+# %% ../nbs/29_view.ipynb #04668963
 def _each(x): return list(x) if isinstance(x, (list,tuple)) else [x]
 
 def view(
@@ -522,7 +523,5 @@ def view(
         a = m.align(i, c)
         alignments.append(a)
         names.append(" · ".join([name]*(len(models) > 1) + [str(a.image_id)]*(len(images) > 1) + [c]*(len(captions) > 1)))
-        notes.append("" if "alignment" in m.config.heads else _UNTRAINED)
+        notes.append(caveat(m.config))
     return AlignmentView(alignments, names, notes)
-
-_UNTRAINED = "This model was trained by one vector a side (TERN), never by its alignment: what is shown here is no claim of it."
