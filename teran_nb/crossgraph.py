@@ -40,6 +40,7 @@ class CrossGraph(nn.Module):
         if config.graph: self.source,self.destination,self.message,self.concept = (nn.Linear(dim, dim, bias=b) for b in (True,True,False,True))
         def scorer(on): return nn.Sequential(nn.Linear(config.heads, config.hidden), nn.Tanh(), nn.Linear(config.hidden, 1)) if on else None
         self.image,self.text = scorer(config.image),scorer(config.text)
+        for p in self.parameters(): nn.init.xavier_uniform_(p) if p.dim() > 1 else nn.init.zeros_(p)
 
 # %% ../nbs/14_crossgraph.ipynb #91eb96cc
 class _Side(NamedTuple):
@@ -95,7 +96,7 @@ def _relate(self:CrossGraph,
 
 CrossGraph.relate = _relate
 
-# %% ../nbs/14_crossgraph.ipynb #95ed5743
+# %% ../nbs/14_crossgraph.ipynb #89ffcffe
 def _heads(
     a:Tensor, # Vectors, `(..., dim)`
     b:Tensor, # Others; broadcast
@@ -120,7 +121,7 @@ def _compare(self:CrossGraph,
 
 CrossGraph.compare = _compare
 
-# %% ../nbs/14_crossgraph.ipynb #fff9fef1
+# %% ../nbs/14_crossgraph.ipynb #1e831555
 def _forward(self:CrossGraph,
     regions:Tensor, # Unit vectors, `(images, regions, dim)`
     region_mask:Tensor, # True at real regions, `(images, regions)`
@@ -137,7 +138,7 @@ def _forward(self:CrossGraph,
 
 CrossGraph.forward = _forward
 
-# %% ../nbs/14_crossgraph.ipynb #379a958d
+# %% ../nbs/14_crossgraph.ipynb #f88f5e24
 def _floats(self:CrossGraph,
     regions:int, # Slots of an image
     words:int, # Slots of a caption
