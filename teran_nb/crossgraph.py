@@ -22,7 +22,7 @@ class CrossGraphConfig:
     hidden:int=32 # Units between the two layers of eq. 12 and 13; twice the heads, as the paper gives none
     image:bool=True # Whether regions are rebuilt and compared; *w/o-i* when off
     text:bool=True # Whether words are rebuilt and compared; *w/o-t* when off
-    graph:bool=True # Whether concepts come from the graph; when off, regions and words themselves are the concepts (*w/o cross graph*)
+    graph:bool=True # Whether concepts come from the graph; *w/o cross graph* when off: regions and words themselves are the concepts
     def __post_init__(self):
         if not (self.image or self.text): raise ValueError("a similarity needs a side: image, text or both")
         if min(self.heads, self.hidden) < 1: raise ValueError(f"heads={self.heads} and hidden={self.hidden} must be at least 1")
@@ -36,10 +36,11 @@ class CrossGraph(nn.Module):
     ):
         super().__init__()
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
-        self.config = config
+        self.config,self.dim = config,dim
         if config.graph: self.source,self.destination,self.message,self.concept = (nn.Linear(dim, dim, bias=b) for b in (True,True,False,True))
         def scorer(on): return nn.Sequential(nn.Linear(config.heads, config.hidden), nn.Tanh(), nn.Linear(config.hidden, 1)) if on else None
         self.image,self.text = scorer(config.image),scorer(config.text)
+        for p in self.parameters(): nn.init.xavier_uniform_(p) if p.dim() > 1 else nn.init.zeros_(p)
 
 # %% ../nbs/14_crossgraph.ipynb #91eb96cc
 class _Side(NamedTuple):
@@ -95,7 +96,7 @@ def _relate(self:CrossGraph,
 
 CrossGraph.relate = _relate
 
-# %% ../nbs/14_crossgraph.ipynb #95ed5743
+# %% ../nbs/14_crossgraph.ipynb #89ffcffe
 def _heads(
     a:Tensor, # Vectors, `(..., dim)`
     b:Tensor, # Others; broadcast
@@ -113,14 +114,14 @@ def _compare(self:CrossGraph,
     real:Tensor, # True at real concepts, `(images, captions, regions+words)`
 ) -> Tensor: # `(images, captions)`; 0 without nodes
     "How well the nodes of one side are rebuilt from the concepts (CGAM eq. 6-13)."
-    weight = torch.einsum("icxd,icnd->icxn", nodes, concepts)*self.config.scale
-    weight = weight.masked_fill(~real[:,:,None], torch.finfo(weight.dtype).min).softmax(-1)
-    score = scorer(_heads(nodes, weight @ concepts, self.config.heads))[...,0]
+    weight = torch.einsum("icnd,icxd->icnx", concepts, nodes)*self.config.scale
+    weight = weight.masked_fill(~real[...,None], torch.finfo(weight.dtype).min).softmax(2)
+    score = scorer(_heads(nodes, weight.mT @ concepts, self.config.heads))[...,0].float()
     return score.masked_fill(~mask, 0).sum(-1)/mask.sum(-1).clamp(min=1)
 
 CrossGraph.compare = _compare
 
-# %% ../nbs/14_crossgraph.ipynb #fff9fef1
+# %% ../nbs/14_crossgraph.ipynb #1e831555
 def _forward(self:CrossGraph,
     regions:Tensor, # Unit vectors, `(images, regions, dim)`
     region_mask:Tensor, # True at real regions, `(images, regions)`
@@ -136,3 +137,14 @@ def _forward(self:CrossGraph,
     return (sum(sims)/len(sims)).masked_fill(~(region_mask.any(1)[:,None] & word_mask.any(1)), 0)
 
 CrossGraph.forward = _forward
+
+# %% ../nbs/14_crossgraph.ipynb #f88f5e24
+def _floats(self:CrossGraph,
+    regions:int, # Slots of an image
+    words:int, # Slots of a caption
+) -> int: # Without gradients; a training step takes about two and a half times as many
+    "How many float32 numbers one pair needs at once in `forward`, about."
+    n = regions + words
+    return 3*n*self.dim + 2*n*n
+
+CrossGraph.floats = _floats
