@@ -174,7 +174,7 @@ class Objective(nn.Module):
         losses = [self.loss(self.model.similarity(images, captions, h), image_of, i) for i,h in enumerate(self.model.config.heads)]
         return (self.weigh(torch.stack(losses)) if self.weigh else losses[0]) + beside
 
-# %% ../nbs/24_learner.ipynb #73dbd6ea
+# %% ../nbs/24_learner.ipynb #e5aadd86
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
     "What a model does on a collection; shows itself as tables."
@@ -195,7 +195,7 @@ class Evaluation(Shown):
     def save(self, path):
         write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": {} if self.grounding is None else self.grounding.kinds})
 
-# %% ../nbs/24_learner.ipynb #e5aadd86
+# %% ../nbs/24_learner.ipynb #cefbc71d
 def relation_distances(
     model:Matcher, # With the joint head
     collection:Collection, # Images and captions
@@ -222,7 +222,7 @@ def _objects(model, collection, i):
     t = model.tokens([collection.captions.texts[i]])
     return objects_of(collection.captions.links[i], [t.spans[0][w] for w in model.places(t)[1]], boxes)
 
-# %% ../nbs/24_learner.ipynb #0b139e86
+# %% ../nbs/24_learner.ipynb #a46223ab
 def evaluate(
     model:Matcher, # What to evaluate
     collection:Collection, # Images and captions
@@ -245,7 +245,7 @@ def evaluate(
     grounded = grounding(model.alignments(collection, images, captions), links) if any(links or ()) and collection.features.boxes is not None else None
     return Evaluation(found, grounded, images, captions, sim, relation_distances(model, collection, images, captions) if "joint" in model.cross else {})
 
-# %% ../nbs/24_learner.ipynb #a46223ab
+# %% ../nbs/24_learner.ipynb #ea140184
 def ensemble(
     members, # An `Evaluation` of each model, all on the same images and captions; of an iterator one at a time is held
     image_of, # Row of each caption's image, `(captions,)`
@@ -269,7 +269,7 @@ def ensemble(
     sim = total/n
     return Evaluation(retrieval(sim, image_of, protocol, relevance, gains, i2t_queries, **about), None, images, captions, sim)
 
-# %% ../nbs/24_learner.ipynb #ea140184
+# %% ../nbs/24_learner.ipynb #2267abcf
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed, or the process asked to end."
@@ -294,7 +294,7 @@ class History(Shown):
         rows = [[plain[c].format(e[c]) if c in plain else f"{100*e[c]:.1f}" for c in cols] for e in self.epochs]
         return markdown_table([c if c in plain else f"{c} %" for c in cols], rows) + (f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else "")
 
-# %% ../nbs/24_learner.ipynb #2267abcf
+# %% ../nbs/24_learner.ipynb #2146b87e
 class _Run:
     "Everything that changes during training, and where it is kept."
     def __init__(self, objective, optimizer, accelerator, folder, config, data, relevance):
@@ -320,7 +320,7 @@ class _Run:
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
-# %% ../nbs/24_learner.ipynb #bd369f60
+# %% ../nbs/24_learner.ipynb #e54e9112
 def _same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are welcome where the learning rate does not depend on them."
     def flat(d, at=""): return {k2: v2 for k,v in d.items() for k2,v2 in (flat(v, f"{at}{k}.") if isinstance(v, dict) else {f"{at}{k}": v}).items()}
@@ -329,7 +329,7 @@ def _same(saved, asked, path):
     other = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
     if other: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(other)}")
 
-# %% ../nbs/24_learner.ipynb #cd3d734f
+# %% ../nbs/24_learner.ipynb #069666e8
 def _epoch(run, collection, tokens, stopped):
     "The rest of one epoch, from the step the run stands at; False when it was interrupted."
     c,acc = run.config,run.accelerator
@@ -356,7 +356,7 @@ def _epoch(run, collection, tokens, stopped):
     bar.close()
     return True
 
-# %% ../nbs/24_learner.ipynb #2146b87e
+# %% ../nbs/24_learner.ipynb #23035c47
 def _any(acc, flag):
     "Whether it is so in any process; all of them must leave a loop together."
     return flag if acc.num_processes == 1 else bool(gather(torch.tensor([int(flag)], device=acc.device)).any())
@@ -366,7 +366,7 @@ def _update(run):
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
 
-# %% ../nbs/24_learner.ipynb #e54e9112
+# %% ../nbs/24_learner.ipynb #63ae0fbf
 def _one(run, train, valid, tokens, stopped, logger):
     "One epoch with its validation, kept when it is done; False when it was interrupted, kept where it stands."
     start = time.perf_counter()
@@ -389,7 +389,7 @@ def _patient(history, config):
     "Whether patience is at its end."
     return bool(config.patience and history.epochs) and history.epochs[-1]["epoch"] - history.best()["epoch"] >= config.patience
 
-# %% ../nbs/24_learner.ipynb #069666e8
+# %% ../nbs/24_learner.ipynb #73765e2b
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."
     path = folder/"log.jsonl"
@@ -405,7 +405,7 @@ def _logger(folder, rows, tensorboard):
             writer.flush()
     return log
 
-# %% ../nbs/24_learner.ipynb #23035c47
+# %% ../nbs/24_learner.ipynb #1bc8857a
 def _accelerator(config, device):
     "An accelerator for this run, whatever ran before in this process."
     AcceleratorState._reset_state(reset_partial_state=not (torch.distributed.is_available() and torch.distributed.is_initialized()))
@@ -419,7 +419,7 @@ def _fingerprint(train, valid, model, relevance):
     known = [train.image_ids, train.captions.texts, valid.image_ids, valid.captions.texts, model.text.tokenizer.get_vocab(), [r.name for r in relevance] or ["rouge"]]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
-# %% ../nbs/24_learner.ipynb #63ae0fbf
+# %% ../nbs/24_learner.ipynb #6d519a52
 def _possible(train, valid, config, relevance):
     "Refuse what can be seen to fail before training begins."
     if config.stop_words: stop_words(config.stop_words)
@@ -430,7 +430,7 @@ def _possible(train, valid, config, relevance):
     for r in relevance: r.check(valid.captions)
     if not deal(train.captions.image_of, config.images, config.captions): raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
 
-# %% ../nbs/24_learner.ipynb #73765e2b
+# %% ../nbs/24_learner.ipynb #ac8437e9
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from

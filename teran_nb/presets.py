@@ -42,7 +42,7 @@ class Row:
     members:int=1 # Models of an ensemble
 
 _TERN = {"heads": ("global",), "score": "global", "shared": True}
-_JOINT = {"heads": ("joint",), "score": "joint", "text.layers": 0, "regions.stack.layers": 0, "last.layers": 0} # the one transformer is the head
+_JOINT = {"heads": ("alignment","joint"), "score": "joint"}
 _CGAM = {"heads": ("crossgraph",), "score": "crossgraph", "text.kind": "bigru", "text.pretrained": "", "regions.stack.layers": 0, "last.layers": 0}
 MODELS = {
     "tern": Row(_TERN), "tern-mrsw-test": Row(_TERN, test={"score": "alignment", "pooling": "mrsw"}), "tern-mwsr-test": Row(_TERN, test={"score": "alignment", "pooling": "mwsr"}),

@@ -161,11 +161,14 @@ class JointConfig:
         if self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
 
 # %% ../nbs/13_relations.ipynb #6f54616d
-def _started(m):
-    "BERT's fresh weights."
-    if isinstance(m, nn.Linear):
-        nn.init.normal_(m.weight, std=.02)
-        nn.init.zeros_(m.bias)
+def _begin(joint):
+    "Fresh weights: scaled by each layer's width, and what is alike attends to each other, within a side and across."
+    for m in joint.modules():
+        if isinstance(m, nn.Linear):
+            nn.init.normal_(m.weight, std=m.in_features**-.5)
+            nn.init.zeros_(m.bias)
+    attention = [layer.attention.self for layer in joint.encoder.layer]
+    for a,b in [(joint.words.project,joint.regions.project),*((o.query,o.key) for o in attention)]: b.weight.data.copy_(a.weight)
 
 def _layers(c):
     return BertEncoder(BertConfig(hidden_size=c.width, num_hidden_layers=c.layers, num_attention_heads=c.heads, intermediate_size=c.feed_forward,
@@ -189,7 +192,7 @@ class Joint(nn.Module):
         self.config,self.first = config,nn.Parameter(.02*torch.randn(config.width))
         self.words,self.regions = _Side(dim, config.width),_Side(dim, config.width)
         self.encoder,self.drop,self.score = _layers(config),nn.Dropout(config.dropout),nn.Linear(config.width, 1)
-        self.apply(_started)
+        _begin(self)
 
     def forward(self, regions, region_mask, words, word_mask):
         "Similarity of every pair, `(images, captions)`; unbounded."
