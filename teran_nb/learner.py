@@ -134,10 +134,13 @@ def gather_packed(
     return Packed(torch.cat(parts), torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(every).cpu().cumsum(0)]))
 
 # %% ../nbs/24_learner.ipynb #5f49fd08
+def _several(): return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+def _gather_vectors(x): return gather_packed(Packed(x, torch.arange(len(x)+1))).values
+
 def _gather_side(side):
     whole,parts = side
-    one = Packed(whole, torch.arange(len(whole)+1))
-    return gather_packed(one).values,gather_packed(parts)
+    return _gather_vectors(whole),gather_packed(parts)
 
 def _gather_owners(image_of, images):
     "Rows of each caption's image among the images of all processes."
@@ -163,12 +166,13 @@ class Objective(nn.Module):
         "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
         c,(regions,words) = self.config,(images[1][image_of],captions[1])
         each = iais(self.model.cross["joint"].relations(*regions.padded(), *words.padded()), c.relations, c.anchors)
+        if _several(): each = _gather_vectors(each[:,None])[:,0]
         return SCHEDULES[c.annealing](done, 1)*(each.sum() if c.reduction == "sum" else each.mean())
     def forward(self, batch, done=0.):
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         beside = self.relations(images, captions, image_of, done) if self.config.relations else 0
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if _several():
             image_of = _gather_owners(image_of, len(images[0]))
             images,captions = _gather_side(images),_gather_side(captions)
         losses = [self.loss(self.model.similarity(images, captions, h), image_of, i) for i,h in enumerate(self.model.config.heads)]

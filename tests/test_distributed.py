@@ -21,14 +21,14 @@ def step(model, rank=0, world=1):
     m = make_matcher(p.model, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
-    objective = accelerator.prepare(Objective(m, TrainConfig()))
-    loss = objective(batch)
+    objective = accelerator.prepare(Objective(m, TrainConfig(relations=p.train.relations)))
+    loss = objective(batch, 1.0)
     accelerator.backward(loss)
     bare = accelerator.unwrap_model(objective)
     return loss.item(), {k: v.grad for k, v in bare.named_parameters() if v.grad is not None}
 
 
-@pytest.mark.parametrize("model", ["teran-symm", "tern-align"])
+@pytest.mark.parametrize("model", ["teran-symm", "tern-align", "iais-distributed"])
 def test_two_processes_are_one(model, tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", __file__, model, str(tmp_path)]
     done = subprocess.run(launch, capture_output=True, text=True, timeout=200)

@@ -187,12 +187,13 @@ def test_mine_answers_without_captions(own, trained):
     assert done.returncode != 0 and "nowhere is not there" in done.stderr
 
 
-@pytest.mark.parametrize("row", ["tern-mwsr-test", "tern-align", "teran-mrsw-ens"])
+@pytest.mark.parametrize("row", ["tern-mwsr-test", "tern-align", "teran-mrsw-ens", "iais-singular", "cgam-one-head"])
 def test_a_row_is_a_value_of_train(tmp_path, row):
     papermill("train", tmp_path / "out.ipynb", model=row, epochs=1, output=str(tmp_path), name="run")
     found = numbers(tmp_path / "run")
     assert found["about"]["model"] == row and found["about"]["models"] == ("ensemble of 2" if row.endswith("ens") else "single")
     assert found["about"]["NDCG@25"].startswith("exponential gains") and 0 < found["metrics"]["t2i_ndcg_rouge"] < 1
+    assert ({"isda", "iais_singular", "iais_distributed"} <= found["metrics"].keys()) == row.startswith("iais")
 
 
 def test_a_store_without_pictures(tmp_path):
