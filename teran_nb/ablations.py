@@ -37,12 +37,13 @@ def ablate(
     epochs:int=BUDGET, # Of every row
     output:str="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
+    begin:str="", # Folder of a trained run that every row begins with; fresh weights when empty
 ) -> Results: # On the test split, a line for each row
     "Train and test every row of the papers' tables; finished runs are read, not repeated."
     for r in rows: one_of(r, MODELS, "row")
     rows = list(rows) or [k for k,(paper,_) in PUBLISHED.items() if paper == "teran"]
     seeds = sorted({*seeds,*_finished(rows, data, project_path(output))})
-    return compare(data, rows, seeds, output, preset=data.source["preset"], epochs=epochs, device=device)
+    return compare(data, rows, seeds, output, preset=data.source["preset"], epochs=epochs, device=device, begin=begin)
 
 # %% ../nbs/26_ablations.ipynb #e269e712
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CROSS', 'HEADS', 'MatcherConfig', 'RegionBatch', 'region_batch', 'Matcher', 'make_matcher', 'Encoded', 'every_pair',
-           'check_features', 'check_words', 'caveat', 'load_weights']
+           'check_features', 'check_words', 'caveat', 'load_weights', 'begin_with']
 
 # %% ../nbs/15_models.ipynb #2496561b
 import copy, dataclasses, warnings
@@ -374,6 +374,20 @@ def _load(cls, folder, device="cpu"):
 Matcher.save,Matcher.load = _save,classmethod(_load)
 
 # %% ../nbs/15_models.ipynb #e0e9556f
+def begin_with(
+    config:MatcherConfig, # Of the new model
+    folder, # A trained model's, or that of its run
+) -> Matcher: # With the weights that both have
+    "A new model that begins with what another has learned."
+    other = Matcher.load(folder)
+    model = Matcher(config, copy.deepcopy(other.text))
+    own,weights = model.state_dict(),other.state_dict()
+    misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
+    if misfits or other.config.text != config.text: raise ValueError(f"{folder} is no beginning for this model: its {misfits[0] if misfits else 'text encoder'} is another; choose the same sizes, text encoder and region features")
+    model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
+    return model
+
+# %% ../nbs/15_models.ipynb #0f300ed7
 def _corrected(self:Matcher,
     pooling:str="", # The model's own by default; needed where that exists only in the published code
 ) -> Matcher: # A copy

@@ -23,7 +23,7 @@ from .core import Shown, commit, environment, escape, markdown_table, new_run, o
 from .features import Collection, Features
 from .learner import PRECISIONS, History, TrainConfig, ensemble, evaluate, fit
 from .metrics import PROTOCOLS, GroundingRule, PhraseGrounding, Results, Retrieval, folds, grounding
-from .models import Matcher, MatcherConfig, make_matcher
+from .models import Matcher, MatcherConfig, begin_with, make_matcher
 from .originals import load_original
 from .papers import published
 from .regions import RegionConfig, StackConfig
@@ -91,10 +91,11 @@ def _small(width, layers, feed_forward, dropout):
     return MatcherConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=dataclasses.replace(stack, layers=1), joint=JointConfig(layers, 4, width, feed_forward, dropout))
 
 _PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), TrainConfig(), {"global": {"rate": 2e-5, "images": 90, "schedule": "constant"},
-    "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8}, "joint": {"rate": 5e-5, "images": 32, "schedule": "constant", "warmup": 500, "negatives": "all"}},
+    "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8}, "alignment+joint": {"rate": 5e-5, "images": 32, "schedule": "constant", "warmup": 500, "negatives": "all"}},
     "the code keeps BERT's first 6 layers and trains them at the same rate; sums the loss over a batch and clips gradients at 2, of which the text is silent; "
-    "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]")
-_SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"))
+    "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]; "
+    "IAIS fine-tunes UNITER with 31 hard negatives a side for each of 8 true pairs, here a batch's own pairs are the negatives; CGAM prints no batch size, 128 is SCAN's")
+_SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"), {"alignment+joint": {"images": 16, "rate": 5e-4}})
 _PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2))
 PRESETS = {
     "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum")),
@@ -206,7 +207,7 @@ class Plan(Shown):
     members:int=1 # Models of an ensemble, with seeds one after the other
     def config(self): return {"about": self.about, "model": dataclasses.asdict(self.model), "train": dataclasses.asdict(self.train), "device": self.device, "members": self.members}
     @property
-    def changed(self): return ", ".join(f"{k} {v}" for k,v in ({k: self.about.get(k) for k in ("pooling","text")} | self.about["overrides"]).items() if v)
+    def changed(self): return ", ".join(f"{k} {v}" for k,v in ({k: self.about.get(k) for k in ("pooling","text","begin")} | self.about["overrides"]).items() if v)
     def published(self):
         "The published numbers of the same row under the same protocol; None where there are none, or where something was changed."
         return None if self.changed else published(self.about["model"], self.about.get("protocol", ""))
@@ -222,6 +223,7 @@ def plan(
     text:str="", # Text encoder: `bert`, `bigru`, `bilstm`, or the name or folder of a pretrained one
     device:str="auto", # `auto`, `cpu` or `cuda`
     protocol:str="", # How the test split will be ranked: one of `PROTOCOLS`, or all of it
+    begin:str="", # Folder of a trained run to begin with; fresh weights when empty
     overrides:dict=None, # Dotted fields of the network, and with `train.` before them of the training, to their values
     **train, # Fields of `TrainConfig`; 0 and empty mean the preset's own, except for the seed
 ) -> Plan: # Checked
@@ -236,7 +238,7 @@ def plan(
     if training.stop_words: stop_words(training.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
     pick_device(device)
-    about = {"model": model, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides or {}, "protocol": protocol, "data": data.source}
+    about = {"model": model, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides or {}, "protocol": protocol, "begin": begin, "data": data.source}
     where = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
     return Plan("-".join(filter(None, (preset,where,model,pooling))), about, network, training, device, row.members)
 
@@ -277,7 +279,9 @@ def train(
     if p.members > 1: return [train(q, data, _begun(q, folder/f"member-{i}"), processes, tensorboard) for i,q in enumerate(members(p))][0]
     if processes == 1:
         seed_everything(p.train.seed)
-        return fit(make_matcher(p.model, data.train.captions.texts), data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val"))
+        begin = p.about.get("begin")
+        model = begin_with(p.model, project_path(begin)) if begin else make_matcher(p.model, data.train.captions.texts)
+        return fit(model, data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val"))
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m", "teran_nb.presets", str(folder), "launch.json"]
     done = subprocess.run(launch, stderr=subprocess.PIPE, text=True)
@@ -299,7 +303,7 @@ def _begun(p, folder):
         write_json(folder/"environment.json", environment(p.train.seed, pick_device(p.device)))
         write_json(folder/"config.json", p.config()) # last: a folder that has it is whole
     before = read_plan(folder)
-    if (before.model,before.train,_opened(before)) != (p.model,p.train,_opened(p)): raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output folder")
+    if (before.model,before.train,_opened(before)) != (p.model,p.train,_opened(p)) or before.about.get("begin", "") != p.about.get("begin", ""): raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output folder")
     return folder
 
 def _opened(p): return {k: v for k,v in p.about["data"].items() if k != "relevance"}
