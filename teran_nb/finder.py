@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ONLY', 'open_models', 'Answer', 'Hit', 'Seen', 'like', 'OwnPicture', 'own_picture', 'Finder', 'one_word_apart']
 
-# %% ../nbs/31_finder.ipynb #b2147a4c
+# %% ../nbs/31_finder.ipynb #5e365a1c
 import difflib, re, time, warnings
 from dataclasses import dataclass
 from functools import cache
@@ -16,18 +16,18 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from .alignment import POOLINGS
-from .core import one_of, pick_device, project_path
+from .alignment import POOLINGS, similarity
+from .core import Packed, one_of, pick_device, project_path
 from .extractors import extract_picture, extractor_of
 from .features import CollectionImage
-from .galleries import best_regions
 from .metrics import ranking, ranks
 from .models import Encoded, Matcher
 from .originals import load_original
 from .reference import REFERENCE_POOLINGS, Slots
+from .search import SearchIndex, compare
 from .view import view
 
-# %% ../nbs/31_finder.ipynb #8c5758ad
+# %% ../nbs/31_finder.ipynb #2d731efe
 def open_models(
     runs, # A run's folder, a model's, or an original checkpoint; a list of them, or names to them
     device:str="auto", # `auto`, `cpu` or `cuda`
@@ -45,7 +45,7 @@ def _opened(place, device):
     members = sorted(place.glob("member-*"))
     return Matcher.load(members[0] if members else place, device)
 
-# %% ../nbs/31_finder.ipynb #f754a95d
+# %% ../nbs/31_finder.ipynb #2529d389
 @dataclass(frozen=True, eq=False)
 class Answer:
     "What one model answers."
@@ -56,7 +56,7 @@ class Answer:
     query:Encoded # The encoded sentence or picture
     notes:tuple # Sentences that a reader should know
 
-# %% ../nbs/31_finder.ipynb #051e5c83
+# %% ../nbs/31_finder.ipynb #16affc18
 @dataclass(frozen=True)
 class Hit:
     "One candidate in an answer."
@@ -74,14 +74,14 @@ class Seen:
     cosine:float # How well it fits, in [-1,1]
     box:tuple # Its corners, as shares of width and height
 
-# %% ../nbs/31_finder.ipynb #b0a055b1
+# %% ../nbs/31_finder.ipynb #e7bcc786
 def _answer(sims, before, query, notes):
     order = ranking(sims[None])[0]
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order))
     return Answer(sims, order, rank, before, query, tuple(notes))
 
-# %% ../nbs/31_finder.ipynb #ae0323cd
+# %% ../nbs/31_finder.ipynb #25f84425
 def like(
     features, # A collection's `Features`
 ): # A function from a PIL picture to its `Regions`
@@ -105,7 +105,7 @@ def own_picture(
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e: raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
     return OwnPicture(describe(picture), [], Path(name), picture)
 
-# %% ../nbs/31_finder.ipynb #6b04dfb4
+# %% ../nbs/31_finder.ipynb #eb5a5e03
 class Finder:
     "A query, what it finds in a collection, and where its true match stands."
     def __init__(self,
@@ -117,7 +117,7 @@ class Finder:
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
         examples=(), # Sentences to offer where the collection has no captions of its own
-        encoded=None, # By a model's name, all images of the collection as it encoded them before
+        encoded=None, # By a model's name, all images of the collection as it encoded them before, or their `SearchIndex`
     ):
         self.models = models if isinstance(models, dict) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
@@ -135,7 +135,7 @@ class Finder:
     @property
     def candidates(self): return self.collection.captions.texts if self.way == "i2t" and self.answers else self.collection.image_ids
 
-# %% ../nbs/31_finder.ipynb #eb406ee2
+# %% ../nbs/31_finder.ipynb #6fc3ede8
 def _clear(self:Finder):
     "Ask nothing."
     self.way,self.query,self.picture,self.true,self.answers = "t2i","",None,frozenset(),{}
@@ -156,7 +156,7 @@ Finder._clear,Finder._use = _clear,_use
 Finder.captioned = property(lambda self: len(self.collection.captions) > 0)
 Finder.sentences = property(lambda self: self.collection.captions.texts if self.captioned else self.examples)
 
-# %% ../nbs/31_finder.ipynb #b2c93c53
+# %% ../nbs/31_finder.ipynb #ad8b14d8
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
     held,c = getattr(self, what),self.collection
@@ -164,12 +164,13 @@ def _encoded(self:Finder, name, what):
     if name not in held:
         n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
         size = 4*n*self.models[name].config.dim/1e9
-        if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, or raise `memory`")
+        index = ", or give an index of them (`teran_nb.search.index_images`) as `encoded`" if what == "images" else ""
+        if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, raise `memory`{index}")
         held[name] = getattr(self.models[name], f"encode_{what}")(c)
     return held[name]
 
 def _of(encoded, names):
-    "Some images of what is encoded."
+    "Some images of what is encoded; all of them as they are."
     if encoded.names == names: return encoded
     row = {k: i for i,k in enumerate(encoded.names)}
     rows = [row[k] for k in names]
@@ -177,7 +178,7 @@ def _of(encoded, names):
 
 Finder._encoded = _encoded
 
-# %% ../nbs/31_finder.ipynb #1e739205
+# %% ../nbs/31_finder.ipynb #a545b892
 def one_word_apart(
     a:str, # A sentence
     b:str, # Another one
@@ -187,7 +188,7 @@ def one_word_apart(
     changes = [o for o in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes() if o[0] != "equal"]
     return bool(x and y) and len(changes) == 1 and max(changes[0][2]-changes[0][1], changes[0][4]-changes[0][3]) == 1
 
-# %% ../nbs/31_finder.ipynb #cde41e05
+# %% ../nbs/31_finder.ipynb #2b5572d9
 def _ask(self:Finder, query:str):
     "Search pictures by a sentence; an empty one asks nothing."
     query = " ".join(query.split())
@@ -209,7 +210,7 @@ def _run(self:Finder, before=None):
     self.seconds = time.perf_counter() - start
     return self
 
-# %% ../nbs/31_finder.ipynb #4fcaeb0a
+# %% ../nbs/31_finder.ipynb #f3370198
 def _how(self:Finder, name):
     "Head and pooling by which a model is asked to rank."
     if not self.pooling: return {}
@@ -221,7 +222,7 @@ def _poolings(self:Finder, name):
 
 Finder.ask,Finder._run,Finder._how,Finder.poolings = _ask,_run,_how,_poolings
 
-# %% ../nbs/31_finder.ipynb #7ad886b6
+# %% ../nbs/31_finder.ipynb #ddd5a11d
 def _quiet(f, *args):
     "Call without the warnings that become notes here."
     with warnings.catch_warnings():
@@ -232,7 +233,7 @@ def _sentence(self:Finder, name):
     "Similarities of the query with all pictures, the encoded query, notes."
     m,images = self.models[name],self._encoded(name, "images")
     q = _quiet(m.encode_captions, [self.query])
-    return m.similarity(images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name)]
+    return compare(m, images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name), *self._about_index(name)]
 
 def _image(self:Finder, name):
     "The same for a picture and all captions."
@@ -246,7 +247,7 @@ def _one(self:Finder, name, i):
 
 Finder._sentence,Finder._image,Finder._one = _sentence,_image,_one
 
-# %% ../nbs/31_finder.ipynb #2a005ce1
+# %% ../nbs/31_finder.ipynb #bb0f67d8
 def _about_words(self:Finder, name):
     "What the model cannot read of the query."
     m = self.models[name]
@@ -263,9 +264,13 @@ def _about_head(self:Finder, name):
     c = self.models[name].config
     if "alignment" not in c.heads: yield "Trained by one vector a side (TERN), never by its alignment: words and boxes are no claim of it."
 
-Finder._about_words,Finder._about_head = _about_words,_about_head
+def _about_index(self:Finder, name):
+    images,head = self.images[name],self._how(name).get("head", self.models[name].config.score)
+    if isinstance(images, SearchIndex) and len(images) > images.candidates and head == "alignment": yield f"The best {images.candidates:,} of {len(images):,} pictures are compared word by word; the order behind them is an estimate."
 
-# %% ../nbs/31_finder.ipynb #64ecc9dd
+Finder._about_words,Finder._about_head,Finder._about_index = _about_words,_about_head,_about_index
+
+# %% ../nbs/31_finder.ipynb #60331dd3
 def _hits(self:Finder, name:str=""):
     "The page's results by a model, as `Hit`s."
     name = name or self.first
@@ -289,7 +294,7 @@ def _pages(self:Finder):
 
 Finder.hits,Finder.hit,Finder.best_true,Finder.pages = _hits,_hit,_best_true,_pages
 
-# %% ../nbs/31_finder.ipynb #55f34299
+# %% ../nbs/31_finder.ipynb #6b757560
 def _vectors(self:Finder, name, word):
     "Vectors of a word of the query (an index into `words`), or of all of them for None, `(pieces, dim)`."
     q,t = self.answers[name].query,_quiet(self.models[name].tokens, [self.query])
@@ -305,17 +310,17 @@ def _words(self:Finder):
 
 Finder._vectors,Finder.words = _vectors,_words
 
-# %% ../nbs/31_finder.ipynb #13c1952f
+# %% ../nbs/31_finder.ipynb #c72def4d
 def _cosines(self:Finder, name):
     "How well every candidate answers the chosen word, or the words on average, `(candidates,)`."
-    q = self.answers[name].query.parts[0]
-    if self.way == "t2i":
-        pieces,parts = self._vectors(name, self.word),self._encoded(name, "images").parts
-        x = parts.values @ pieces.T if len(pieces) else parts.values.new_zeros(len(parts.values), 1)
-        best = torch.segment_reduce((x if self.word is None else x.mean(1, keepdim=True)).float(), "max", offsets=parts.offsets, axis=0)
-        return best.mean(1)
-    parts = self._encoded(name, "captions").parts
-    return torch.segment_reduce((parts.values @ q.T).amax(1).float(), "mean", offsets=parts.offsets)
+    if self.way == "i2t": return similarity(self.answers[name].query.parts, self._encoded(name, "captions").parts, "mravgw")[0]
+    pieces = self._vectors(name, self.word)
+    return self._shown_by(name, pieces if self.word is None else pieces.mean(0, keepdim=True)[:len(pieces)])
+
+def _shown_by(self:Finder, name, pieces):
+    "How well every picture shows some words, by the best region of each on average, `(pictures,)`."
+    images,words = self._encoded(name, "images"),Packed(pieces, [0,len(pieces)])
+    return (images.similarity(words, "mravgw") if isinstance(images, SearchIndex) else similarity(images.parts, words, "mravgw"))[:,0]
 
 def _kept(self:Finder, name):
     "Candidates from best to worst that the filter leaves; all, unranked, where nothing was asked."
@@ -323,9 +328,9 @@ def _kept(self:Finder, name):
     order = self.answers[name].order
     return order if self.least <= 0 else order[self._cosines(name)[order] >= self.least]
 
-Finder._cosines,Finder.kept = _cosines,_kept
+Finder._cosines,Finder._shown_by,Finder.kept = _cosines,_shown_by,_kept
 
-# %% ../nbs/31_finder.ipynb #c44841ef
+# %% ../nbs/31_finder.ipynb #21aa75ab
 def _edit(self:Finder, word:int, text:str=""):
     "Replace a word of the query (an index into `words`); an empty text takes it away."
     start,end = self.words()[word]
@@ -335,7 +340,7 @@ def _edit(self:Finder, word:int, text:str=""):
 
 Finder.edit = _edit
 
-# %% ../nbs/31_finder.ipynb #c886e70f
+# %% ../nbs/31_finder.ipynb #789f42f6
 def _show(self:Finder, picture):
     "Search captions by a picture of the split (an index) or an `OwnPicture`; None asks nothing."
     if not self.captioned: raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures answer")
@@ -347,7 +352,7 @@ def _show(self:Finder, picture):
 Finder.show = _show
 Finder.image = property(lambda self: self.picture if isinstance(self.picture, OwnPicture) else None if self.picture is None else self.collection[int(self.picture)])
 
-# %% ../nbs/31_finder.ipynb #9402b8e8
+# %% ../nbs/31_finder.ipynb #d59ad2fa
 def _choose(self:Finder, shown=None, pooling=None, split=None):
     "Ask the same again, of other models (their names), with another pooling ('' is each model's own) or in another split."
     shown,pooling = list(shown or self.shown),self.pooling if pooling is None else pooling
@@ -363,7 +368,7 @@ def _choose(self:Finder, shown=None, pooling=None, split=None):
 
 Finder.choose = _choose
 
-# %% ../nbs/31_finder.ipynb #48d758f8
+# %% ../nbs/31_finder.ipynb #81bc48d4
 ONLY = ("all","failures","successes","differences")
 _LONG = 10_000_000 # Pairs from which on a progress bar is shown
 
@@ -371,7 +376,9 @@ def _rank_of(self:Finder, name):
     "Rank of the true match of every caption and every picture of the split (`Ranks`), computed once."
     key = (name,self.pooling)
     if key not in self._ranks:
-        images,captions = self._encoded(name, "images"),_quiet(self._encoded, name, "captions")
+        images = self._encoded(name, "images")
+        if isinstance(images, SearchIndex): raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; ask a smaller split for its failures")
+        captions = _quiet(self._encoded, name, "captions")
         sim = self.models[name].similarity(images, captions, progress=len(images.names)*len(captions.names) > _LONG, **self._how(name))
         self._ranks[key] = ranks(sim, self.collection.captions.image_of)
     return self._ranks[key]
@@ -388,14 +395,20 @@ def _queries(self:Finder, only:str="failures", holds:str=""):
 
 Finder.rank_of,Finder.queries = _rank_of,_queries
 
-# %% ../nbs/31_finder.ipynb #8b56d39e
+# %% ../nbs/31_finder.ipynb #0bd97ccc
 def _who_else(self:Finder, word:int, n:int=12, name:str=""):
     "The pictures whose best region answers a word of the query most, as `Seen`."
     name = name or self.first
     pieces = self._vectors(name, word)
     if not len(pieces): return []
-    found = best_regions(pieces.mean(0), self._encoded(name, "images"), n)
-    return [self._seen(*o) for o in zip(found.images, found.regions, found.cosines) if self.least <= 0 or o[2] >= self.least]
+    cosines = self._shown_by(name, pieces.mean(0)[None])
+    best = [int(i) for i in ranking(cosines[None], n)[0] if self.least <= 0 or cosines[i] >= self.least]
+    return [s for s in (self._best_region(name, i, pieces) for i in best) if s]
+
+def _best_region(self:Finder, name, item, pieces):
+    "`Seen` of a word in one picture; None where there is nothing to compare."
+    x = (self._encoded(name, "images").parts[item] @ pieces.T).mean(1)
+    return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
 
 def _seen(self:Finder, i, region, cosine):
     r = self.collection.features[self.collection.image_ids[i]]
@@ -404,12 +417,11 @@ def _seen(self:Finder, i, region, cosine):
 
 def _spot(self:Finder, name, item):
     "`Seen` of the chosen word in one picture; None for a word that takes no part."
-    x = (self._encoded(name, "images").parts[item] @ self._vectors(name, self.word).T).mean(1)
-    return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
+    return self._best_region(name, item, self._vectors(name, self.word))
 
-Finder.who_else,Finder._seen,Finder.spot = _who_else,_seen,_spot
+Finder.who_else,Finder._best_region,Finder._seen,Finder.spot = _who_else,_best_region,_seen,_spot
 
-# %% ../nbs/31_finder.ipynb #46674e4e
+# %% ../nbs/31_finder.ipynb #a690b303
 def _open(self:Finder, item:int):
     "The query with one of its results, word by word."
     models = {n: self.models[n] for n in self.shown}
