@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Thumb', 'Thumbnails', 'card', 'line', 'still', 'Explorer']
 
-# %% ../nbs/32_explore.ipynb #ed00bc21
+# %% ../nbs/32_explore.ipynb #50f25e61
 import base64, html, io, time
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from .core import atomic, project_path
 from .features import open_picture
 from .finder import ONLY, Finder, Hit, own_picture
 
-# %% ../nbs/32_explore.ipynb #0ea4f040
+# %% ../nbs/32_explore.ipynb #f68deaa4
 class Thumb(NamedTuple):
     "A small picture."
     uri:str # As a data URI, or empty
@@ -51,7 +51,7 @@ def _shrink(self:Thumbnails, picture):
 
 Thumbnails.shrink = _shrink
 
-# %% ../nbs/32_explore.ipynb #055df6ff
+# %% ../nbs/32_explore.ipynb #7ba8a39f
 _STYLE = """<style>
 .teran{--ink:var(--jp-ui-font-color1,var(--vscode-foreground,#1b1f24));--quiet:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#5c656f));--line:var(--jp-border-color2,#d5dbe1);
 --card:var(--jp-layout-color2,#f3f5f7);--good:#009e73;--up:#0072b2;--down:#d55e00;color:var(--ink);font:13px/1.4 var(--jp-ui-font-family,system-ui,sans-serif)}
@@ -96,7 +96,7 @@ def _said(hit):
     true = '<span class="true">✓ true match</span>' if hit.true else ""
     return f'<b>{hit.rank+1}</b><span class="sim" title="similarity">{_number(hit.sim)}</span>{_move(hit)}{true}'
 
-# %% ../nbs/32_explore.ipynb #bc279d9d
+# %% ../nbs/32_explore.ipynb #521f7252
 def _spot(seen):
     "A region's box over its thumbnail."
     x1,y1,x2,y2 = (100*v for v in seen.box)
@@ -122,7 +122,7 @@ def line(
     "A sentence among the results."
     return f'<figure class="row" data-item="{hit.item}" data-rank="{hit.rank}" data-true="{str(hit.true).lower()}">{_said(hit)}<span class="text" dir="auto">{html.escape(text)}</span></figure>'
 
-# %% ../nbs/32_explore.ipynb #63c0f5c4
+# %% ../nbs/32_explore.ipynb #86378c48
 def _cards(finder, name, thumbs):
     "Every result of the page as its HTML, what it is called, and its `Hit`; the true match is added where it is not among them."
     hits,true = finder.hits(name),finder.best_true(name)
@@ -151,7 +151,7 @@ def _title(finder, name):
     notes = "".join(f'<p class="note">{html.escape(n)}</p>' for n in finder.answers[name].notes)
     return f'<p class="head">{html.escape(name)} <span class="quiet">{html.escape(how)}</span></p><p>{finder.count:,} {"pictures" if finder.way == "t2i" else "sentences"}{place}{left}</p>{notes}'
 
-# %% ../nbs/32_explore.ipynb #20f5a71b
+# %% ../nbs/32_explore.ipynb #b46e0109
 def _asked(finder, thumbs):
     "The query."
     if finder.way == "t2i": return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>' if finder.query else f'<p class="head">Nothing asked yet</p><p>Type a sentence{", or click a picture to ask by it" if finder.captioned else ""}.</p>'
@@ -173,7 +173,7 @@ def _frame(view):
     "An `AlignmentView` inside a page."
     return f'<iframe class="teran-view" title="Alignment" sandbox="allow-scripts" srcdoc="{_attribute(view.html())}"></iframe>'
 
-# %% ../nbs/32_explore.ipynb #3f303b70
+# %% ../nbs/32_explore.ipynb #8da3d477
 def still(
     finder:Finder, # What is shown
     thumbs:Thumbnails, # Its pictures
@@ -197,7 +197,7 @@ _PAGE = """<!DOCTYPE html>
 <body>BODY</body></html>
 """
 
-# %% ../nbs/32_explore.ipynb #6a95776a
+# %% ../nbs/32_explore.ipynb #57d995e3
 _WIDGETS = """<style>
 .teran-card{position:relative;overflow:visible!important;margin:0!important}
 .teran-card>.widget-html,.teran-card>.jupyter-widgets.widget-html{width:100%;margin:0;height:100%}
@@ -210,7 +210,7 @@ _WIDGETS = """<style>
 .STILL{display:none!important}
 </style>"""
 
-# %% ../nbs/32_explore.ipynb #119957f8
+# %% ../nbs/32_explore.ipynb #02cbefcb
 class _Grid:
     "A fixed number of results that are filled again and again."
     def __init__(self, n, click):
@@ -230,7 +230,7 @@ class _Grid:
             text.value,over.description,over.tooltip = c[0],c[1],c[1]
         for i,(box,_,_) in enumerate(self.pairs): box.layout.display = None if i < len(cards) else "none"
 
-# %% ../nbs/32_explore.ipynb #a7078538
+# %% ../nbs/32_explore.ipynb #0d546c3d
 def _row(*widgets, **layout): return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible", **layout))
 
 def _html(width="100%"):
@@ -253,7 +253,7 @@ def _choices(f):
         split=W.Dropdown(options=f.splits, value=f.split, description="Split", style=wide, layout=W.Layout(flex="0 1 140px", width="auto", min_width="120px")),
         least=W.FloatSlider(0, min=0, max=1, step=.05, continuous_update=False, description="Cosine at least", readout_format=".2f", style={"description_width": "100px"}, layout=W.Layout(width="300px")))
 
-# %% ../nbs/32_explore.ipynb #de42f54e
+# %% ../nbs/32_explore.ipynb #787161a0
 def _results():
     "The widgets that show what was found."
     return SimpleNamespace(
@@ -265,7 +265,7 @@ def _results():
         queries=W.Select(options=[], rows=7, description="", layout=W.Layout(width="100%")), counted=_html(), seen=_html(), view=_html(), shut=W.Button(description="‹ Back to the results", layout=W.Layout(width="170px")),
         export=W.Button(description="Save this page as HTML", layout=W.Layout(width="190px")), saved=_html("auto"))
 
-# %% ../nbs/32_explore.ipynb #18da731d
+# %% ../nbs/32_explore.ipynb #1a2bc8f5
 class Explorer:
     "A search page in a notebook: type, click, hover; `finder` holds its state."
     def __init__(self,
@@ -278,7 +278,7 @@ class Explorer:
         output="runs/explorer", # Folder for pages that are saved
         per_page:int=12, # Results on a page
         examples=(), # Sentences to offer where the collection has no captions of its own
-        encoded=None, # By a model's name, all images of the collection as it encoded them before
+        encoded=None, # By a model's name, all images of the collection as it encoded them before, or their `SearchIndex`
     ):
         self.finder,self.thumbs,self.output = Finder(models, data, split, pooling, describe, per_page, examples=examples, encoded=encoded),Thumbnails(),project_path(output)
         self.opened,self._still,self._mirrors,self._listed,self._chips = None,None,False,None,None
@@ -290,7 +290,7 @@ class Explorer:
         self._listen()
         self.refresh()
 
-# %% ../nbs/32_explore.ipynb #552be38b
+# %% ../nbs/32_explore.ipynb #4a5bdf6e
 def _lay_out(self:Explorer):
     "Put the widgets together."
     a,f = self.ask,self.found
@@ -311,7 +311,7 @@ def _lay_out(self:Explorer):
 Explorer._lay_out = _lay_out
 Explorer._still_class = property(lambda self: f"teran-still-{id(self):x}")
 
-# %% ../nbs/32_explore.ipynb #cbdf5bcd
+# %% ../nbs/32_explore.ipynb #26464738
 def _listen(self:Explorer):
     "Hand on what a reader does."
     a,f,x = self.ask,self.found,self.finder
@@ -331,7 +331,7 @@ def _listen(self:Explorer):
     on(f.queries, self._pick)
     press(f.shut, self.close); press(f.export, self._export)
 
-# %% ../nbs/32_explore.ipynb #cff75a30
+# %% ../nbs/32_explore.ipynb #e665609b
 def _do(self:Explorer, what):
     "Do what was asked; whatever goes wrong is said on the page, since an error of a widget would vanish into a log."
     self.found.status.value = '<p class="quiet" role="status">working …</p>'
@@ -344,7 +344,7 @@ def _do(self:Explorer, what):
 
 Explorer._listen,Explorer.do = _listen,_do
 
-# %% ../nbs/32_explore.ipynb #8c0fabe5
+# %% ../nbs/32_explore.ipynb #b7b593f2
 def _upload(self:Explorer, files):
     if files: self.finder.show(own_picture(io.BytesIO(files[0]["content"]), self.finder.describe, files[0]["name"]))
 
@@ -375,7 +375,7 @@ def _list(self:Explorer, most=200):
 
 Explorer._upload,Explorer._models,Explorer._filter,Explorer._turn,Explorer._pick,Explorer._list = _upload,_models,_filter,_turn,_pick,_list
 
-# %% ../nbs/32_explore.ipynb #fc5a7120
+# %% ../nbs/32_explore.ipynb #53a4dbe5
 def _click(self:Explorer, item):
     "What a click on a result does."
     if self.finder.answers: self.open(item)
@@ -399,7 +399,7 @@ def _key(self:Explorer):
 
 Explorer.click,Explorer.open,Explorer.close,Explorer._key = _click,_open,_close,_key
 
-# %% ../nbs/32_explore.ipynb #db0a04a5
+# %% ../nbs/32_explore.ipynb #b753f8c8
 def _refresh(self:Explorer):
     "Show the finder as it is now."
     if self.opened and self.opened[0] != self._key(): self.close()
@@ -419,7 +419,7 @@ def _refresh(self:Explorer):
     f.status.value = f'<p class="quiet" role="status">answered in {1000*x.seconds:.0f} ms</p>' if x.answers else ""
     if self._still: self._still.update(HTML(self.still()))
 
-# %% ../nbs/32_explore.ipynb #ad88ee98
+# %% ../nbs/32_explore.ipynb #61119845
 def _mirrored(self:Explorer):
     "Widgets that choose say what the finder does, and nobody listens."
     self._mirrors = True
@@ -442,7 +442,7 @@ def _mirror(self:Explorer):
 
 Explorer.refresh,Explorer._mirrored,Explorer._mirror = _refresh,_mirrored,_mirror
 
-# %% ../nbs/32_explore.ipynb #bf9da457
+# %% ../nbs/32_explore.ipynb #318e7477
 def _show_words(self:Explorer, spans):
     "The query's words, each of which can be chosen."
     x,old = self.finder,self.found.words.children
@@ -460,7 +460,7 @@ def _show_words(self:Explorer, spans):
 
 Explorer._show_words = _show_words
 
-# %% ../nbs/32_explore.ipynb #f29815a6
+# %% ../nbs/32_explore.ipynb #55b162e0
 def _explorer_still(self:Explorer):
     "What is on the screen, as HTML."
     return f'<div class="{self._still_class}">{still(self.finder, self.thumbs, self.found.who.value, self.opened and self.opened[1])}</div>'
