@@ -3,8 +3,8 @@
 `python benchmarks/search.py` prints two tables in markdown (some minutes on two cores, most of them building the index); `--quick` takes seconds and shows only that it runs.
 
 The vectors are synthetic, and clustered as those of trained models are: a region is one of 3,000 latent directions (some common, most rare; eight of them in
-an image) plus noise, of cosine 0.8 with its direction; a sentence is made of 8 to 14 regions of one image plus noise, of cosine 0.7 with the region. Times are
-medians over sentences asked one at a time; the index's files are in the page cache, so no disk is timed. Recall is that of the exact first, and of the exact ten
+an image) plus noise, of cosine 0.6 with its direction; a sentence is made of 8 to 14 regions of one image plus noise, of cosine 0.5 with the region: a little
+harder to file than the photographs of Flickr8k as a TERAN of ours encodes them. Times are medians over sentences asked one at a time; the index's files are in the page cache, so no disk is timed. Recall is that of the exact first, and of the exact ten
 best, among the first ten found. A trained run's own vectors (`--run`, and the data it is asked about) give the second table.
 """
 import argparse, statistics, sys, tempfile, warnings
@@ -39,7 +39,7 @@ def blocks(args, size=1000):
     for i in range(0, args.images, size):
         n = min(size, args.images - i)
         topics = torch.multinomial(often.expand(n, -1), 8, generator=g)
-        regions = near(latent[topics.gather(1, torch.randint(8, (n,args.regions), generator=g))], .8, g)
+        regions = near(latent[topics.gather(1, torch.randint(8, (n,args.regions), generator=g))], .6, g)
         whole = F.normalize(regions.mean(1), dim=1)
         yield Encoded(whole, Packed(regions.flatten(0, 1), torch.arange(n + 1)*args.regions), [f"image {i+j}" for j in range(n)])
 
@@ -48,7 +48,7 @@ def sentences(index, args):
     g = torch.Generator().manual_seed(args.seed + 1)
     def one():
         regions = index.parts[int(torch.randint(len(index), (1,), generator=g))]
-        return near(regions[torch.randint(len(regions), (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .7, g)
+        return near(regions[torch.randint(len(regions), (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .5, g)
     return Packed.from_sets([one() for _ in range(args.sentences)])
 
 
@@ -69,7 +69,7 @@ def measure(index, captions, args):
     def row(k):
         hit = (exact[:,:,None] == torch.stack(found[k][1:])[:,None]).any(2).float()
         return [k, f"{median[k]:.1f}", f"{median['exact, vectors on disk']/median[k]:.1f}", f"{100*hit[:,0].mean():.1f}", f"{100*hit.mean():.1f}"]
-    print(markdown_table(["","ms a sentence","times faster","R@1 %","R@10 %"], [row(k) for k in ways]), "\n", flush=True)
+    print(markdown_table(["","ms a sentence","times faster","R@1 %","R@10 %"], [row(k) for k in ways]) + "\n", flush=True)
 
 def sizes(index):
     "What lies on the disk."
@@ -102,7 +102,7 @@ def arguments():
     p.add_argument("--regions", type=int, default=36)
     p.add_argument("--dim", type=int, default=256)
     p.add_argument("--latent", type=int, default=3000, help="latent directions")
-    p.add_argument("--sentences", type=int, default=50)
+    p.add_argument("--sentences", type=int, default=30)
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
     p.add_argument("--memory", type=float, default=4, help="GB that vectors may take to be compared in memory too")
     p.add_argument("--seed", type=int, default=0)

@@ -51,10 +51,13 @@ def kmeans(
 
 # %% ../nbs/30_search.ipynb #0774988b
 def _highest(table, codes, offsets):
-    "Over the rows that each set's codes point at, the maximum of every column; sets must not be empty."
-    first,last = offsets[:-1] - offsets[0],offsets.diff() - 1
-    best = table.index_select(0, codes[first])
-    for p in range(1, int(last.max()) + 1): torch.maximum(best, table.index_select(0, codes[first + last.clamp(max=p)]), out=best)
+    "Over the rows that each set's codes point at, the maximum of every column; sets must not be empty. In numpy, whose threads do not wait for each other."
+    first,last = offsets[:-1],np.diff(offsets) - 1
+    best = table[codes[first]]
+    rows = np.empty_like(best)
+    for p in range(1, last.max() + 1):
+        table.take(codes[first + np.minimum(last, p)], 0, out=rows, mode="clip")
+        np.maximum(best, rows, out=best)
     return best
 
 def _pieces(lengths, most):
@@ -70,19 +73,19 @@ def estimate(
     centroids:Tensor, # `(k, dim)`
     words:Packed, # Word vectors of some captions
     pooling:str="mrsw", # One of `POOLINGS`
-    block:int=2**18, # Regions at a time; bounds the memory
+    block:int=2**17, # Regions at a time; bounds the memory
 ) -> Tensor: # Similarity of every pair as if each region were its centroid, `(images, captions)`
     "Centroid interaction (PLAID), for every pooling; 0 where an image or a caption is empty."
     table,n,lengths = centroids @ words.values.float().T,words.lengths,offsets.diff()
     of = torch.repeat_interleave(n)
     members = (of[:,None] == torch.arange(len(words))) / (n[of][:,None] if pooling == "mravgw" else 1.)
-    favourite = torch.segment_reduce(table.T.contiguous(), "max", offsets=words.offsets, axis=0).masked_fill(n[:,None] == 0, 0).T.contiguous() # each centroid's best word
+    if pooling in ("mwsr","symm"): favourite = torch.segment_reduce(table.T.contiguous(), "max", offsets=words.offsets, axis=0).masked_fill(n[:,None] == 0, 0).T.contiguous() # each centroid's best word
     sim = torch.zeros(len(lengths), len(words))
     for a,b in _pieces(lengths, block):
-        code,o = torch.from_numpy(codes[offsets[a]:offsets[b]].astype(np.int32)),offsets[a:b+1] - offsets[a]
+        code,o = codes[offsets[a]:offsets[b]],offsets[a:b+1] - offsets[a]
         real = (lengths[a:b] > 0).nonzero().ravel()
-        if pooling != "mwsr" and len(real) and len(of): sim[a+real] = _highest(table, code, torch.cat([o[real],o[-1:]])) @ members
-        if pooling in ("mwsr","symm"): sim[a:b] += F.embedding_bag(code, favourite, o[:-1].int(), mode="sum")
+        if pooling != "mwsr" and len(real) and len(of): sim[a+real] = torch.from_numpy(_highest(table.numpy(), code, torch.cat([o[real],o[-1:]]).numpy())) @ members
+        if pooling in ("mwsr","symm"): sim[a:b] += F.embedding_bag(torch.from_numpy(code.astype(np.int64)), favourite, o[:-1], mode="sum")
     return sim
 
 # %% ../nbs/30_search.ipynb #b3e9cf67
@@ -142,7 +145,7 @@ def _file(parts, values, k, seed, show):
     "Find centroids, file every region under one of them; how many there are, and the type of a code."
     n,dim = values.shape
     k = min(n, k or min(_MOST, int(16*n**.5)))
-    centroids = kmeans(_sampled(values, max(k, min(16*k, _SAMPLE//dim)), seed), k, seed=seed) if n else torch.zeros(1, dim)
+    centroids = kmeans(_sampled(values, max(k, min(max(8*k, 2**16), _SAMPLE//dim)), seed), k, seed=seed) if n else torch.zeros(1, dim)
     parts.put("centroids", centroids.numpy().astype("<f4"))
     code = np.min_scalar_type(len(centroids) - 1).newbyteorder("<")
     for i in progress(range(0, n, 2**15), "centroids", disable=not show): parts.put("codes", nearest(torch.from_numpy(values[i:i+2**15].astype(np.float32)), centroids).numpy().astype(code))
