@@ -159,19 +159,18 @@ Finder.sentences = property(lambda self: self.collection.captions.texts if self.
 # %% ../nbs/31_finder.ipynb #ad8b14d8
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
-    held,c = getattr(self, what),self.collection
-    if name not in held and what == "images" and name in self.known: held[name] = _of(self.known[name], c.image_ids)
+    held,c,known = getattr(self, what),self.collection,self.known.get(name) if what == "images" else None
+    if name not in held and known is not None and known.names == c.image_ids: held[name] = known
     if name not in held:
         n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
         size = 4*n*self.models[name].config.dim/1e9
         index = ", or give an index of them (`teran_nb.search.index_images`) as `encoded`" if what == "images" else ""
         if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, raise `memory`{index}")
-        held[name] = getattr(self.models[name], f"encode_{what}")(c)
+        held[name] = getattr(self.models[name], f"encode_{what}")(c) if known is None else _of(known, c.image_ids)
     return held[name]
 
 def _of(encoded, names):
-    "Some images of what is encoded; all of them as they are."
-    if encoded.names == names: return encoded
+    "Some images of what is encoded."
     row = {k: i for i,k in enumerate(encoded.names)}
     rows = [row[k] for k in names]
     return Encoded(encoded.whole[rows], encoded.parts[rows], list(names))
