@@ -60,7 +60,7 @@ def measure(index, captions, args):
     images = index.parts[:] if 4*index.parts.values.numel() < 1e9*args.memory else None
     ways = {"exact, vectors on disk": lambda c: index.search(c, 10, exact=True).rows[0]}
     if images is not None: ways["exact, float32 in memory"] = lambda c: ranking(similarity(images, c, index.pooling).T, 10)[0]
-    for n in args.candidates: ways[f"two stages, {n:,} candidates"] = lambda c, n=n: index.search(c, 10, n).rows[0]
+    for n in (n for n in args.candidates if n < len(index)): ways[f"two stages, {n:,} candidates"] = lambda c, n=n: index.search(c, 10, n).rows[0]
     took,found = {k: [] for k in ways},{k: [] for k in ways}
     for i in [0,*range(len(captions))]: # the first is a warm-up
         for k,way in ways.items():
@@ -110,7 +110,7 @@ def arguments():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--run", default=str(next(iter(sorted((ROOT/"runs").glob("scenes-teran*"))), "")), help="a trained run; one of scenes where there is any")
     p.add_argument("--data", default="scenes", help="what it is asked about: scenes, or a collection's folder")
-    p.add_argument("--split", default="test")
+    p.add_argument("--split", default="all")
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
     if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=4, candidates=[10,100], run="")

@@ -10,7 +10,6 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 
 from .collections import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash

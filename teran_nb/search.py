@@ -95,16 +95,19 @@ _SAMPLE = 2**27 # Numbers in the sample that centroids are found from
 
 class _Parts:
     "Arrays that grow, each in a file of a folder, with its checksum."
-    def __init__(self, folder): self.folder,self.files,self.sums = folder,{},{}
+    def __init__(self, folder):
+        self.folder,self.files,self.sums = folder,{},{}
+        folder.mkdir()
+    def __enter__(self): return self
+    def __exit__(self, *error):
+        for f in self.files.values():
+            f.flush(); os.fsync(f.fileno()); f.close()
     def put(self, part, array):
         "Append to a part."
         if part not in self.files: self.files[part],self.sums[part] = open(self.folder/f"{part}.bin", "wb"),hashlib.sha256()
         data = np.ascontiguousarray(array).tobytes()
         self.files[part].write(data)
         self.sums[part].update(data)
-    def close(self):
-        for f in self.files.values():
-            f.flush(); os.fsync(f.fileno()); f.close()
 
 # %% ../nbs/30_search.ipynb #162f7e34
 def _check_block(block, dim):
@@ -211,14 +214,10 @@ def build_index(
     "Write an index of encoded images, in memory that does not grow with them but for their names."
     one_of(pooling, POOLINGS, "pooling")
     kind = np.dtype(one_of(dtype, ("float16","float32"), "precision")).newbyteorder("<")
-    with atomic(folder) as tmp:
-        tmp.mkdir()
-        parts = _Parts(tmp)
-        try:
-            dim,names,n = _collect(parts, blocks, kind, total, show)
-            parts.files["values"].flush()
-            k,code = _file(parts, _mapped(tmp/"values.bin", kind, (n,dim)), centroids, seed, show)
-        finally: parts.close()
+    with atomic(folder) as tmp, _Parts(tmp) as parts:
+        dim,names,n = _collect(parts, blocks, kind, total, show)
+        parts.files["values"].flush()
+        k,code = _file(parts, _mapped(tmp/"values.bin", kind, (n,dim)), centroids, seed, show)
         about = {"format": FORMAT, "model": model, "pooling": pooling, "dim": dim, "dtype": kind.str, "count": len(names), "regions": n, "centroids": k, "codes": code.str, "seed": seed,
                  "sha256": {p: h.hexdigest() for p,h in parts.sums.items()}, "names": names}
         write_json(tmp/"manifest.json", about | {"self": _digest(about)})
