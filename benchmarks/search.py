@@ -94,7 +94,7 @@ def real(args, folder):
     model,data = Matcher.load(args.run),load_data(args.data).part(args.split)
     index = build_index(folder/"real", [model.encode_images(data)], pooling=model.config.pooling)
     texts = data.captions.texts[::max(1, len(data.captions)//args.sentences)][:args.sentences]
-    print(f"## {Path(args.run).name}: {len(index):,} images of {args.data} ({args.split}), {len(index.codes):,} regions of {index.dim} numbers, {len(index.centroids):,} centroids, {len(texts)} of their captions\n")
+    print(f"## {Path(args.run).name}: {len(index):,} images of {Path(args.data).name} ({args.split}), {len(index.codes):,} regions of {index.dim} numbers, {len(index.centroids):,} centroids, {len(texts)} of their captions\n")
     measure(index, model.encode_captions(texts).parts, args)
 
 

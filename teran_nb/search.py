@@ -128,8 +128,9 @@ def _collect(parts, blocks, dtype, total, show):
                 require_space(parts.folder.parent, int((total or n)/n * len(p.values) * (dim*dtype.itemsize + 2)))
                 parts.put("offsets", np.zeros(1, "<i8"))
             _check_block(block, dim)
-            for part,array in (("values", p.values.cpu().numpy().astype(dtype)), ("whole", block.whole.cpu().numpy().astype("<f4")), ("offsets", p.offsets[1:].numpy().astype("<i8") + regions)): parts.put(part, array)
-            names,regions = names + list(block.names),regions + len(p.values)
+            for part,array in (("values", p.values.float().cpu().numpy().astype(dtype)), ("whole", block.whole.float().cpu().numpy().astype("<f4")), ("offsets", p.offsets[1:].numpy().astype("<i8") + regions)): parts.put(part, array)
+            names += block.names
+            regions += len(p.values)
             bar.update(n)
     if not names: raise ValueError("no image came; no index was written")
     return dim,names,regions
