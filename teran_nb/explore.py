@@ -279,7 +279,7 @@ class Explorer:
         output="runs/explorer", # Folder for pages that are saved
         per_page:int=12, # Results on a page
         examples=(), # Sentences to offer where the collection has no captions of its own
-        encoded=None, # By a model's name, all images of the collection as it encoded them before
+        encoded=None, # By a model's name, all images of the collection as it encoded them before, or their `SearchIndex`
     ):
         self.finder,self.thumbs,self.output = Finder(models, data, split, pooling, describe, per_page, examples=examples, encoded=encoded),Thumbnails(),project_path(output)
         self.opened,self._still,self._mirrors,self._listed,self._chips = None,None,False,None,None

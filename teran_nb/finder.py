@@ -16,15 +16,15 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from .alignment import POOLINGS
-from .core import one_of, pick_device, project_path
+from .alignment import POOLINGS, similarity
+from .core import Packed, one_of, pick_device, project_path
 from .extractors import extract_picture, extractor_of
 from .features import CollectionImage
-from .galleries import best_regions
 from .metrics import ranking, ranks
 from .models import Encoded, Matcher, caveat
 from .originals import load_original
 from .reference import REFERENCE_POOLINGS, Slots
+from .search import SearchIndex, compare
 from .view import view
 
 # %% ../nbs/31_finder.ipynb #2d731efe
@@ -117,7 +117,7 @@ class Finder:
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
         examples=(), # Sentences to offer where the collection has no captions of its own
-        encoded=None, # By a model's name, all images of the collection as it encoded them before
+        encoded=None, # By a model's name, all images of the collection as it encoded them before, or their `SearchIndex`
     ):
         self.models = models if isinstance(models, dict) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
@@ -159,18 +159,18 @@ Finder.sentences = property(lambda self: self.collection.captions.texts if self.
 # %% ../nbs/31_finder.ipynb #ad8b14d8
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
-    held,c = getattr(self, what),self.collection
-    if name not in held and what == "images" and name in self.known: held[name] = _of(self.known[name], c.image_ids)
+    held,c,known = getattr(self, what),self.collection,self.known.get(name) if what == "images" else None
+    if name not in held and known is not None and known.names == c.image_ids: held[name] = known
     if name not in held:
         n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
         size = 4*n*self.models[name].config.dim/1e9
-        if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, or raise `memory`")
-        held[name] = getattr(self.models[name], f"encode_{what}")(c)
+        index = ", or give an index of them (`teran_nb.search.index_images`) as `encoded`" if what == "images" else ""
+        if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, raise `memory`{index}")
+        held[name] = getattr(self.models[name], f"encode_{what}")(c) if known is None else _of(known, c.image_ids)
     return held[name]
 
 def _of(encoded, names):
     "Some images of what is encoded."
-    if encoded.names == names: return encoded
     row = {k: i for i,k in enumerate(encoded.names)}
     rows = [row[k] for k in names]
     return Encoded(encoded.whole[rows], encoded.parts[rows], list(names))
@@ -232,7 +232,7 @@ def _sentence(self:Finder, name):
     "Similarities of the query with all pictures, the encoded query, notes."
     m,images = self.models[name],self._encoded(name, "images")
     q = _quiet(m.encode_captions, [self.query])
-    return m.similarity(images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name)]
+    return compare(m, images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name), *self._about_index(name)]
 
 def _image(self:Finder, name):
     "The same for a picture and all captions."
@@ -262,7 +262,11 @@ def _about_words(self:Finder, name):
 def _about_head(self:Finder, name):
     if said := caveat(self.models[name].config): yield said
 
-Finder._about_words,Finder._about_head = _about_words,_about_head
+def _about_index(self:Finder, name):
+    images,head = self.images[name],self._how(name).get("head", self.models[name].config.score)
+    if isinstance(images, SearchIndex) and len(images) > images.candidates and head == "alignment": yield f"The best {images.candidates:,} of {len(images):,} pictures are compared word by word; the order behind them is an estimate."
+
+Finder._about_words,Finder._about_head,Finder._about_index = _about_words,_about_head,_about_index
 
 # %% ../nbs/31_finder.ipynb #60331dd3
 def _hits(self:Finder, name:str=""):
@@ -307,14 +311,14 @@ Finder._vectors,Finder.words = _vectors,_words
 # %% ../nbs/31_finder.ipynb #c72def4d
 def _cosines(self:Finder, name):
     "How well every candidate answers the chosen word, or the words on average, `(candidates,)`."
-    q = self.answers[name].query.parts[0]
-    if self.way == "t2i":
-        pieces,parts = self._vectors(name, self.word),self._encoded(name, "images").parts
-        x = parts.values @ pieces.T if len(pieces) else parts.values.new_zeros(len(parts.values), 1)
-        best = torch.segment_reduce((x if self.word is None else x.mean(1, keepdim=True)).float(), "max", offsets=parts.offsets, axis=0)
-        return best.mean(1)
-    parts = self._encoded(name, "captions").parts
-    return torch.segment_reduce((parts.values @ q.T).amax(1).float(), "mean", offsets=parts.offsets)
+    if self.way == "i2t": return similarity(self.answers[name].query.parts, self._encoded(name, "captions").parts, "mravgw")[0]
+    pieces = self._vectors(name, self.word)
+    return self._shown_by(name, pieces if self.word is None else pieces.mean(0, keepdim=True)[:len(pieces)])
+
+def _shown_by(self:Finder, name, pieces):
+    "How well every picture shows some words, by the best region of each on average, `(pictures,)`."
+    images,words = self._encoded(name, "images"),Packed(pieces, [0,len(pieces)])
+    return (images.similarity(words, "mravgw") if isinstance(images, SearchIndex) else similarity(images.parts, words, "mravgw"))[:,0]
 
 def _kept(self:Finder, name):
     "Candidates from best to worst that the filter leaves; all, unranked, where nothing was asked."
@@ -322,7 +326,7 @@ def _kept(self:Finder, name):
     order = self.answers[name].order
     return order if self.least <= 0 else order[self._cosines(name)[order] >= self.least]
 
-Finder._cosines,Finder.kept = _cosines,_kept
+Finder._cosines,Finder._shown_by,Finder.kept = _cosines,_shown_by,_kept
 
 # %% ../nbs/31_finder.ipynb #21aa75ab
 def _edit(self:Finder, word:int, text:str=""):
@@ -370,7 +374,9 @@ def _rank_of(self:Finder, name):
     "Rank of the true match of every caption and every picture of the split (`Ranks`), computed once."
     key = (name,self.pooling)
     if key not in self._ranks:
-        images,captions = self._encoded(name, "images"),_quiet(self._encoded, name, "captions")
+        images = self._encoded(name, "images")
+        if isinstance(images, SearchIndex): raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; ask a smaller split for its failures")
+        captions = _quiet(self._encoded, name, "captions")
         sim = self.models[name].similarity(images, captions, progress=len(images.names)*len(captions.names) > _LONG, **self._how(name))
         self._ranks[key] = ranks(sim, self.collection.captions.image_of)
     return self._ranks[key]
@@ -393,8 +399,14 @@ def _who_else(self:Finder, word:int, n:int=12, name:str=""):
     name = name or self.first
     pieces = self._vectors(name, word)
     if not len(pieces): return []
-    found = best_regions(pieces.mean(0), self._encoded(name, "images"), n)
-    return [self._seen(*o) for o in zip(found.images, found.regions, found.cosines) if self.least <= 0 or o[2] >= self.least]
+    cosines = self._shown_by(name, pieces.mean(0)[None])
+    best = [int(i) for i in ranking(cosines[None], n)[0] if self.least <= 0 or cosines[i] >= self.least]
+    return [s for s in (self._best_region(name, i, pieces) for i in best) if s]
+
+def _best_region(self:Finder, name, item, pieces):
+    "`Seen` of a word in one picture; None where there is nothing to compare."
+    x = (self._encoded(name, "images").parts[item] @ pieces.T).mean(1)
+    return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
 
 def _seen(self:Finder, i, region, cosine):
     r = self.collection.features[self.collection.image_ids[i]]
@@ -403,12 +415,11 @@ def _seen(self:Finder, i, region, cosine):
 
 def _spot(self:Finder, name, item):
     "`Seen` of the chosen word in one picture; None for a word that takes no part."
-    x = (self._encoded(name, "images").parts[item] @ self._vectors(name, self.word).T).mean(1)
-    return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
+    return self._best_region(name, item, self._vectors(name, self.word))
 
-Finder.who_else,Finder._seen,Finder.spot = _who_else,_seen,_spot
+Finder.who_else,Finder._best_region,Finder._seen,Finder.spot = _who_else,_best_region,_seen,_spot
 
-# %% ../nbs/31_finder.ipynb #6f8be5aa
+# %% ../nbs/31_finder.ipynb #a690b303
 def _open(self:Finder, item:int):
     "The query with one of its results, word by word."
     models = {n: self.models[n] for n in self.shown}
