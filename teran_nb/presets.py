@@ -95,7 +95,7 @@ _PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), 
     "the code keeps BERT's first 6 layers and trains them at the same rate; sums the loss over a batch and clips gradients at 2, of which the text is silent; "
     "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]; "
     "IAIS fine-tunes UNITER with 31 hard negatives a side for each of 8 true pairs, here a batch's own pairs are the negatives; CGAM prints no batch size, 128 is SCAN's")
-_SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"), {"alignment+joint": {"images": 16, "rate": 5e-4}})
+_SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"), {"alignment+joint": {"images": 16, "rate": 5e-4}, "crossgraph": {"images": 32}})
 _PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2))
 PRESETS = {
     "tiny": Preset(_small(32, 1, 64, 0.), TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum")),
