@@ -273,7 +273,7 @@ class Packed:
         if isinstance(i, (int,np.integer)):
             i = range(len(self))[i]
             return self.values[self.offsets[i]:self.offsets[i+1]]
-        return self._pick(torch.as_tensor(np.arange(len(self))[np.asarray(i)]))
+        return self._pick(torch.as_tensor(np.arange(len(self))[np.asarray(i.cpu() if isinstance(i, Tensor) else i)]))
 
 # %% ../nbs/00_core.ipynb #f1fa436d
 def _run(self:Packed, start, stop):

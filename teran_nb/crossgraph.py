@@ -19,7 +19,7 @@ class CrossGraphConfig:
     "CGAM's similarity; the defaults are the paper's *baseline*."
     heads:int=16 # Parts of a vector that are compared separately; 1 is *w/o multi-head*
     scale:float=4. # How sharply a node chooses concepts, lambda of eq. 7
-    hidden:int=32 # Units between the two layers of eq. 12 and 13; twice the heads, as the paper gives none
+    hidden:int=32 # Units between the two layers of eq. 12 and 13; the paper gives none
     image:bool=True # Whether regions are rebuilt and compared; *w/o-i* when off
     text:bool=True # Whether words are rebuilt and compared; *w/o-t* when off
     graph:bool=True # Whether concepts come from the graph; *w/o cross graph* when off: regions and words themselves are the concepts
@@ -85,7 +85,6 @@ def _concepts(self:CrossGraph, images, captions):
 CrossGraph.concepts = _concepts
 
 # %% ../nbs/14_crossgraph.ipynb #f28e2069
-@torch.no_grad()
 def _relate(self:CrossGraph,
     regions:Tensor, # Unit vectors, `(regions, dim)`
     words:Tensor, # Unit vectors, `(words, dim)`

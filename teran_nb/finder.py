@@ -6,7 +6,7 @@
 __all__ = ['ONLY', 'open_models', 'Answer', 'Hit', 'Seen', 'like', 'OwnPicture', 'own_picture', 'Finder', 'one_word_apart']
 
 # %% ../nbs/31_finder.ipynb #5e365a1c
-import difflib, re, time, warnings
+import dataclasses, difflib, re, time, warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from .metrics import ranking, ranks
 from .models import Encoded, Matcher, caveat
 from .originals import load_original
 from .reference import REFERENCE_POOLINGS, Slots
-from .search import SearchIndex, compare
+from .search import SearchIndex, similarity_of
 from .view import view
 
 # %% ../nbs/31_finder.ipynb #2d731efe
@@ -232,7 +232,7 @@ def _sentence(self:Finder, name):
     "Similarities of the query with all pictures, the encoded query, notes."
     m,images = self.models[name],self._encoded(name, "images")
     q = _quiet(m.encode_captions, [self.query])
-    return compare(m, images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name), *self._about_index(name)]
+    return similarity_of(m, images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name), *self._about_index(name)]
 
 def _image(self:Finder, name):
     "The same for a picture and all captions."
@@ -260,7 +260,8 @@ def _about_words(self:Finder, name):
     if re.search(r"\w", self.query[end:]): yield f"The model reads {m.text.config.max_tokens} tokens: everything behind “{self.query[max(0,end-30):end].split(' ', 1)[-1]}” is cut off."
 
 def _about_head(self:Finder, name):
-    if said := caveat(self.models[name].config): yield said
+    c = self.models[name].config
+    if said := caveat(dataclasses.replace(c, score="alignment") if self.pooling else c): yield said
 
 def _about_index(self:Finder, name):
     images,head = self.images[name],self._how(name).get("head", self.models[name].config.score)

@@ -171,12 +171,13 @@ class Objective(nn.Module):
     def forward(self, batch, done=0.):
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
-        beside = self.relations(images, captions, image_of, done) if self.config.relations else 0
+        beside = self.relations(images, captions, image_of, done) if self.config.relations else None
         if _several():
             image_of = _gather_owners(image_of, len(images[0]))
             images,captions = _gather_side(images),_gather_side(captions)
         losses = [self.loss(self.model.similarity(images, captions, h), image_of, i) for i,h in enumerate(self.model.config.heads)]
-        return (self.weigh(torch.stack(losses)) if self.weigh else losses[0]) + beside
+        if beside is not None: losses[self.model.config.heads.index("joint")] += beside
+        return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
 
 # %% ../nbs/24_learner.ipynb #e5aadd86
 @dataclass(frozen=True, repr=False)
@@ -210,7 +211,7 @@ def relation_distances(
     "How far words and regions of true pairs are from the same relations: lower is better (IAIS Table 2)."
     c,images,captions = collection.captions,images or model.encode_images(collection),captions or model.encode_captions(collection)
     found = {"isda": [], **{f"iais_{v}": [] for v in MIRRORS}}
-    with model.at_rest():
+    with model.eval_mode():
         for rows in torch.arange(len(c)).split(batch):
             of = torch.as_tensor(c.image_of)[rows]
             r = model.cross["joint"].relations(*images.parts[of].to(model.device).padded(), *captions.parts[rows].to(model.device).padded())

@@ -17,9 +17,9 @@ from .core import Packed, Shown, atomic, home, markdown_table, one_of, project_p
 from .features import Collection, Features
 from .finder import open_models
 from .galleries import Asked, ask
-from .models import CROSS, Encoded, Matcher
+from .models import CROSS, HEADS, Encoded, Matcher
 from .reference import Slots
-from .search import SearchIndex, compare, index_images, model_hash
+from .search import SearchIndex, index_images, model_hash, similarity_of
 
 # %% ../nbs/33_mine.ipynb #93d9de8b
 def fingerprint(
@@ -61,6 +61,7 @@ def searchable(
     "A collection's images as a model encodes them, ready for search however many there are."
     one_of(index, ("auto","always","never"), "use of an index")
     size = 4*len(collection.features.values)*model.config.dim/1e9
+    if index == "always" and model.config.score in CROSS: raise ValueError(f"an index compares words with regions, and this model scores a pair by {HEADS[model.config.score]}; say index='never'")
     if index == "never" or index == "auto" and (size <= memory or model.config.reference.code or model.config.score in CROSS): return encoded_images(model, collection, folder, show)
     return index_images(model, collection, Path(folder)/f"{fingerprint(model, collection)}-index", show=show)
 
@@ -93,7 +94,7 @@ class Mine(Shown):
         "The answers of the first model to some sentences, as `Asked`."
         if not isinstance(self.images, SearchIndex): return ask(self.model, self.collection, texts, self.images, model=self.name)
         captions = self.model.encode_captions(texts)
-        return Asked(list(texts), self.images, captions, compare(self.model, self.images, captions), {"model": self.name})
+        return Asked(list(texts), self.images, captions, similarity_of(self.model, self.images, captions), {"model": self.name})
     def _repr_markdown_(self):
         left = self.prepared.left_out
         rows = [("pictures", f"{len(self.collection):,}"), ("regions", f"{int(self.images.parts.offsets[-1]):,}"), ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)), ("searched", f"by {len(self.images.centroids):,} centroids, then exactly" if isinstance(self.images, SearchIndex) else "exactly"),

@@ -96,7 +96,7 @@ class Matcher(nn.Module):
     @property
     def device(self): return self.project_words.weight.device
     @contextmanager
-    def at_rest(self):
+    def eval_mode(self):
         "Without gradients and dropout, as everything that is stored is made and scored."
         training = self.training
         self.eval()
@@ -172,8 +172,8 @@ def _similarity(self:Matcher,
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair by one of the model's heads."
     head = one_of(head or self.config.score, HEADS, "head")
-    if isinstance(images, Encoded) and torch.is_grad_enabled():
-        with self.at_rest(): return self.similarity(images, captions, head, pooling, **kwargs)
+    if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
+        with self.eval_mode(): return self.similarity(images, captions, head, pooling, **kwargs)
     if head == "global": return MEASURES[self.config.variant.measure](images[0], captions[0]).float()
     if head in CROSS and head not in self.cross: raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.config.heads)}")
     if head in CROSS: return every_pair(self.cross[head], images[1], captions[1], **kwargs)
@@ -192,16 +192,16 @@ def every_pair(
 ) -> Tensor: # Similarity of every pair, float32, `(images, captions)`
     "The similarity matrix by a head that reads both sides of a pair together."
     if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
-    floats = head.floats(int(regions.lengths.max()), int(words.lengths.max()))
+    device,floats = next(head.parameters()).device,head.floats(int(regions.lengths.max()), int(words.lengths.max()))
     pairs = max(1, int(memory * 2**20 / 4 / floats))
     images,captions = (p.lengths.argsort(stable=True) for p in (regions,words))
     rows = images.split(min(len(images), max(1, int(pairs**.5))))
     cols = captions.split(max(1, pairs // len(rows[0])))
     def sim(i, c):
-        sides = *regions[i].padded(),*words[c].padded()
+        sides = *regions[i].to(device).padded(),*words[c].to(device).padded()
         return checkpoint(head, *sides, use_reentrant=False) if torch.is_grad_enabled() and len(rows)*len(cols) > 1 else head(*sides)
-    with torch.autocast(regions.values.device.type, dtype, enabled=True) if dtype not in (None,torch.float32) else nullcontext():
-        found = [torch.cat([sim(i, c).float() for c in cols], 1) for i in (show_progress(rows, "similarity") if progress else rows)]
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32) if dtype else nullcontext():
+        found = [torch.cat([sim(i, c).float() for c in cols], 1).to(regions.values.device) for i in (show_progress(rows, "similarity") if progress else rows)]
     return torch.cat(found)[images.argsort()][:,captions.argsort()]
 
 # %% ../nbs/15_models.ipynb #00b6d045
@@ -211,7 +211,7 @@ def _run(self, n, lengths, forward, desc, batch, show):
     if not n: return none,Slots(none, [0], [], 0, []) if self.config.reference.code else Packed(none, [0])
     order = np.arange(n) if self.config.reference.code else np.argsort(lengths, kind="stable")
     chunks = [order[i:i+batch] for i in range(0, n, batch)]
-    with self.at_rest(), torch.inference_mode(): done = [(w.cpu(),p.to("cpu")) for w,p in map(forward, show_progress(chunks, desc) if show else chunks)]
+    with self.eval_mode(), torch.inference_mode(): done = [(w.cpu(),p.to("cpu")) for w,p in map(forward, show_progress(chunks, desc) if show else chunks)]
     back = np.argsort(order, kind="stable")
     return torch.cat([w for w,_ in done])[back],type(done[0][1]).cat([p for _,p in done])[back]
 
@@ -292,7 +292,7 @@ def _align(self:Matcher,
 def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None):
     "The `Alignment` of encoded regions and words with what they stand for, after they met if the model scores them so; `at` says which tokens published code kept."
     if self.config.score in CROSS:
-        with self.at_rest(): regions,words = self.cross[self.config.score].relate(regions, words)
+        with self.eval_mode(): regions,words = self.cross[self.config.score].relate(regions.to(self.device), words.to(self.device))
     t = self.tokens([caption])
     kept,of = self.places(t, at)
     pieces = self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
@@ -326,7 +326,7 @@ def caveat(
 ) -> str: # Empty where the alignment itself was trained
     "What a reader of words and boxes should know of a model."
     if config.score in CROSS: return f"This model scores a pair by {HEADS[config.score]}: words and boxes show what each has become beside the other, and are no claim of it."
-    return "" if "alignment" in config.heads else "This model was trained by one vector a side (TERN), never by its alignment: words and boxes are no claim of it."
+    return "" if "alignment" in config.heads else f"This model was trained by {' and '.join(HEADS[h] for h in config.heads)}, never by its alignment: words and boxes are no claim of it."
 
 # %% ../nbs/15_models.ipynb #20c1d7c9
 def _save(self:Matcher, folder):
@@ -380,10 +380,11 @@ def begin_with(
 ) -> Matcher: # With the weights that both have
     "A new model that begins with what another has learned."
     other = Matcher.load(folder)
-    model = Matcher(config, copy.deepcopy(other.text))
+    model = Matcher(config, other.text)
     own,weights = model.state_dict(),other.state_dict()
     misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
-    if misfits or other.config.text != config.text: raise ValueError(f"{folder} is no beginning for this model: its {misfits[0] if misfits else 'text encoder'} is another; choose the same sizes, text encoder and region features")
+    misfits += [k for k in ("text","shared","extractor") if getattr(other.config, k) != getattr(config, k)]
+    if misfits: raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; choose the same sizes, text encoder, sharing and region features")
     model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
     return model
 

@@ -71,9 +71,9 @@ class Preset(Shown):
     "A scale: sizes and hyper-parameters; shows itself as a table."
     network:MatcherConfig # TERAN MrSw; a row changes it
     train:TrainConfig # How TERAN is trained
-    alone:dict=field(default_factory=dict) # What training with one head alone changes, by the head
+    by_heads:dict=field(default_factory=dict) # What training with other heads than the alignment's changes
     note:str="" # Where the published code differs
-    def _repr_markdown_(self): return _fields({"training": dataclasses.asdict(self.train)} | {f"training of {k} alone changes": v for k,v in self.alone.items()} | _parts("network", dataclasses.asdict(self.network)), self.note)
+    def _repr_markdown_(self): return _fields({"training": dataclasses.asdict(self.train)} | {f"training of {k} changes": v for k,v in self.by_heads.items()} | _parts("network", dataclasses.asdict(self.network)), self.note)
 
 def _parts(name, d):
     "A nested configuration as one flat one for each part."
@@ -94,7 +94,7 @@ _PAPER = Preset(MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")), 
     "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8}, "alignment+joint": {"rate": 5e-5, "images": 32, "schedule": "constant", "warmup": 500, "negatives": "all"}},
     "the code keeps BERT's first 6 layers and trains them at the same rate; sums the loss over a batch and clips gradients at 2, of which the text is silent; "
     "TERN's configuration has rate 1e-5, batches of 80 and a linear warm-up of 1,000 steps, its text 2e-5 and 90; both codes drop the last word before [SEP]; "
-    "IAIS fine-tunes UNITER with 31 hard negatives a side for each of 8 true pairs, here a batch's own pairs are the negatives; CGAM prints no batch size, 128 is SCAN's")
+    "IAIS fine-tunes UNITER with 31 hard negatives a side for each of 8 true pairs, here a batch's own pairs are the negatives; CGAM prints no batch size, 128 is SCAN's; its regions have no boxes, here they have")
 _SCENES = Preset(_small(128, 2, 256, .1), TrainConfig(epochs=6, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"), {"alignment+joint": {"images": 16, "rate": 5e-4}, "crossgraph": {"images": 32}})
 _PHOTOS = MatcherConfig(text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)), dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2))
 PRESETS = {
@@ -233,7 +233,7 @@ def plan(
     network = override(scale.network, row.network | {"extractor": data.whole.features.extractor, "regions.features": data.whole.features.dim})
     if pooling and "alignment" not in network.heads: raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, ({"pooling": pooling} if pooling else {}) | _text(text))
-    training = override(scale.train, row.train | scale.alone.get("+".join(network.heads), {}) | {k: v for k,v in train.items() if v or k == "seed"})
+    training = override(scale.train, row.train | scale.by_heads.get("+".join(network.heads), {}) | {k: v for k,v in train.items() if v or k == "seed"})
     network,training = _overridden(network, training, overrides or {})
     if training.stop_words: stop_words(training.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
@@ -279,8 +279,8 @@ def train(
     if p.members > 1: return [train(q, data, _begun(q, folder/f"member-{i}"), processes, tensorboard) for i,q in enumerate(members(p))][0]
     if processes == 1:
         seed_everything(p.train.seed)
-        begin = p.about.get("begin")
-        model = begin_with(p.model, project_path(begin)) if begin else make_matcher(p.model, data.train.captions.texts)
+        begin = folder if (folder/"model").is_dir() else p.about.get("begin") # a run that is gone on with has its own vocabulary
+        model = begin_with(p.model, project_path(begin)) if begin and p.about.get("begin") else make_matcher(p.model, data.train.captions.texts)
         return fit(model, data.train, data.val, p.train, folder, (folder/"last.pt").is_file(), p.device, tensorboard, data.relevance("val"))
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes), "-m", "teran_nb.presets", str(folder), "launch.json"]
@@ -303,10 +303,13 @@ def _begun(p, folder):
         write_json(folder/"environment.json", environment(p.train.seed, pick_device(p.device)))
         write_json(folder/"config.json", p.config()) # last: a folder that has it is whole
     before = read_plan(folder)
-    if (before.model,before.train,_opened(before)) != (p.model,p.train,_opened(p)) or before.about.get("begin", "") != p.about.get("begin", ""): raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output folder")
+    if (before.model,before.train,_opened(before)) != (p.model,p.train,_opened(p)): raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output folder")
     return folder
 
-def _opened(p): return {k: v for k,v in p.about["data"].items() if k != "relevance"}
+def _opened(p):
+    "Which data and which weights a plan opens."
+    begin = p.about.get("begin")
+    return {k: v for k,v in p.about["data"].items() if k != "relevance"} | {"begin": str(project_path(begin).resolve()) if begin else ""}
 
 # %% ../nbs/25_presets.ipynb #3ac56c8f
 def read_plan(
@@ -355,7 +358,7 @@ def _tested_row(row, known, places):
     if not places: raise ValueError("no run was named")
     if len(set(places)) < len(places): raise ValueError(f"the run {places[0]} is named twice; an ensemble is of different models")
     names = list(dict.fromkeys(a["model"] for a in known))
-    if not row: return " + ".join(names) + ("-ens" if len(places) > 1 and names == ["teran-mrsw"] else "")
+    if not row: return f"{names[0]}-ens" if len(places) > 1 and f"{names[0]}-ens" in MODELS and len(names) == 1 else " + ".join(names)
     wrong = [n for n in names if trained_as(one_of(row, MODELS, "row")) != (trained_as(n) if n in MODELS else n)]
     if wrong: raise ValueError(f"{wrong[0]} was not trained for the row {row}, which is trained like {trained_as(row)}")
     if len(places) < MODELS[row].members: raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")

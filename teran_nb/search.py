@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FORMAT', 'nearest', 'kmeans', 'estimate', 'SearchIndex', 'build_index', 'Best', 'model_hash', 'index_images',
-           'compare']
+           'similarity_of']
 
 # %% ../nbs/30_search.ipynb #4639752d
 import hashlib, json, os
@@ -248,7 +248,7 @@ def _similarity(self:SearchIndex,
     candidates = candidates or self.candidates
     if candidates < 1: raise ValueError(f"{candidates} candidates; at least one is needed")
     if exact or candidates >= len(self): return self._exact(words, pooling)
-    sims = estimate(self.codes, self.parts.offsets, self.centroids, words, pooling)
+    sims = torch.cat([estimate(self.codes, self.parts.offsets, self.centroids, words[i:i+64], pooling) for i in range(0, max(1, len(words)), 64)], 1)
     for c,sim in enumerate(sims.T):
         rows = ranking(sim[None], candidates + 1)[0]
         best,after = rows[:-1].sort()[0],sim[rows[-1]]
@@ -322,7 +322,7 @@ def index_images(
     return build_index(folder, blocks, model_hash(model).hexdigest(), model.config.pooling, total=len(ids), show=show, **how)
 
 # %% ../nbs/30_search.ipynb #642219b8
-def compare(
+def similarity_of(
     model:Matcher, # Whose scores
     images, # `Encoded`, or the `SearchIndex` of its images
     captions:Encoded, # Sentences
