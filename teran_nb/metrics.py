@@ -7,7 +7,7 @@ __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'CHOICES', 'SEVERAL', 'COU
            'Protocol', 'named_protocol', 'folds', 'recall_at_k', 'Retrieval', 'retrieval', 'Results', 'results',
            'chance', 'read_results', 'GroundingRule', 'Grounded', 'Grounding', 'grounding', 'PhraseGrounding']
 
-# %% ../nbs/23_metrics.ipynb #129a4e7a
+# %% ../nbs/23_metrics.ipynb #a6990d51
 import csv, io, json, re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +24,7 @@ from .regions import box_iou
 from .relevance import GAINS, QUERIES, Relevance, mean_ndcg, ndcg_at_k
 from .text import stop_words
 
-# %% ../nbs/23_metrics.ipynb #66927bf5
+# %% ../nbs/23_metrics.ipynb #553b654d
 def ranking(
     sim:Tensor, # Similarities of each query with all candidates, `(queries, candidates)`
     k:int=None, # How many candidates; all by default
@@ -41,7 +41,7 @@ def ranking(
 
 def _sorted(sim): return sim.argsort(dim=1, descending=True, stable=True)
 
-# %% ../nbs/23_metrics.ipynb #82697353
+# %% ../nbs/23_metrics.ipynb #7373becf
 class Ranks(NamedTuple):
     "Rank of the true match of every query, from 0."
     i2t:np.ndarray # Best of each image's captions, `(images,)`
@@ -69,7 +69,7 @@ def ranks(
     t2i = torch.cat([_rank_of(sim[:,i:i+4096].T, image_of[i:i+4096]) for i in chunks])
     return Ranks(torch.cat([_rank_of(sim[i:i+1024], best[i:i+1024]) for i in range(0, len(sim), 1024)]).numpy(), t2i.numpy())
 
-# %% ../nbs/23_metrics.ipynb #7443c7ef
+# %% ../nbs/23_metrics.ipynb #a8712ffd
 @dataclass(frozen=True)
 class Protocol:
     "What is ranked against what."
@@ -98,7 +98,7 @@ def folds(
     fold_of = np.asarray(image_of) // size
     return [(np.arange(f*size, (f+1)*size),np.flatnonzero(fold_of == f)) for f in range(protocol.folds)]
 
-# %% ../nbs/23_metrics.ipynb #fa33a3da
+# %% ../nbs/23_metrics.ipynb #a425281f
 def recall_at_k(
     rank, # Ranks from 0
     k:int, # How many results are looked at
@@ -106,7 +106,7 @@ def recall_at_k(
     "Recall@K."
     return float((np.asarray(rank) < k).mean())
 
-# %% ../nbs/23_metrics.ipynb #6d7acdf2
+# %% ../nbs/23_metrics.ipynb #951c7e25
 RECALLS = tuple(f"{d}_r{k}" for d in ("t2i","i2t") for k in (1,5,10))
 NDCGS = tuple(f"{d}_ndcg_{name}" for d in ("t2i","i2t") for name in ("rouge","spice"))
 
@@ -133,7 +133,7 @@ def _said(about):
     said = ", ".join(f"{escape(k)} {escape(v)}" for k,v in about.items() if v != "" and k != "run")
     return f"\n\n{said}" if said else ""
 
-# %% ../nbs/23_metrics.ipynb #c406884a
+# %% ../nbs/23_metrics.ipynb #49fdc877
 def retrieval(
     sim, # Similarities, `(images, captions)`
     image_of, # Row of each caption's image, `(captions,)`
@@ -168,7 +168,7 @@ def _fold(sim, image_of, relevance, gains, i2t_queries):
     ndcgs = [v for k,v in m.items() if "ndcg" in k]
     return m | ({"ndcg": float(np.mean(ndcgs))} if ndcgs else {})
 
-# %% ../nbs/23_metrics.ipynb #a00b2cf5
+# %% ../nbs/23_metrics.ipynb #e50afdd5
 @dataclass(frozen=True, repr=False)
 class Results(Shown):
     "Results of several models, some with several seeds; shows itself as the papers' table."
@@ -201,7 +201,7 @@ def results(
 
 Retrieval.__or__ = lambda self, other: results(self, other)
 
-# %% ../nbs/23_metrics.ipynb #8e990212
+# %% ../nbs/23_metrics.ipynb #81c1f000
 def chance(
     image_of, # Row of each caption's image, `(captions,)`
     images:int, # Images to rank
@@ -214,8 +214,9 @@ def chance(
     sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
     return retrieval(sim, image_of, protocol, relevance, model="chance", seed=seed, **kwargs)
 
-# %% ../nbs/23_metrics.ipynb #558fce33
+# %% ../nbs/23_metrics.ipynb #26bd1dd7
 _WORDS = {"words": "words on their box", "words_random": "a random region", "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
+_APART = {"isda": "ISDa", "iais_singular": "IAIS singular", "iais_distributed": "IAIS distributed"} # in nats, lower is better
 
 def _columns(self:Results):
     "Metrics that any line has, in the papers' order, with their headings."
@@ -224,13 +225,13 @@ def _columns(self:Results):
     ndcgs = sorted({k[4:] for k in has if re.match("[ti]2[ti]_ndcg_", k)}, key=lambda k: (k[5:] not in LABELS,k))
     known |= {f"{d}_{k}": f"{d} NDCG {LABELS.get(k[5:], k[5:])}" for d in ("t2i","i2t") for k in ndcgs}
     order = [f"{d}_{k}" for d in ("t2i","i2t") for k in ("r1","r5","r10",*ndcgs)]
-    return {k: known[k] for k in order if k in has} | {k: f"{v} %" for k,v in _WORDS.items() if k in has}
+    return {k: known[k] for k in order if k in has} | {k: f"{v} %" for k,v in _WORDS.items() if k in has} | {k: v for k,v in _APART.items() if k in has}
 
 def _cell(found, metric):
     "Mean, and standard deviation where there is more than one."
     v = [o.metrics[metric] for o in found if metric in o.metrics]
     if not v: return "-"
-    scale,digits = (1,3) if "ndcg" in metric else (100,1)
+    scale,digits = (1,3) if "ndcg" in metric or metric in _APART else (100,1)
     return " ± ".join(f"{scale*x:.{digits}f}" for x in ([np.mean(v),np.std(v, ddof=1)] if len(v) > 1 else v))
 
 def _grid(self:Results):
@@ -248,7 +249,7 @@ def _results_markdown(self:Results): return markdown_table(*self.grid()) + _said
 
 Results.columns,Results.grid,Results._repr_markdown_ = _columns,_grid,_results_markdown
 
-# %% ../nbs/23_metrics.ipynb #a702f24b
+# %% ../nbs/23_metrics.ipynb #991b3894
 def _save(self:Results, path):
     path = Path(path)
     write = {".json": _json, ".csv": _csv, ".tex": _tex, ".md": Results._repr_markdown_}[one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")]
@@ -280,7 +281,7 @@ def read_results(
 
 Results.save = _save
 
-# %% ../nbs/23_metrics.ipynb #a1051f8b
+# %% ../nbs/23_metrics.ipynb #09ecf28a
 CHOICES = {"mean": lambda cosines: cosines.mean(1), "max": lambda cosines: cosines.amax(1)} # of a region by the words of a phrase
 SEVERAL = {"any": lambda boxes: boxes, "union": lambda boxes: np.concatenate([boxes[:,:2].min(0),boxes[:,2:].max(0)])[None]} # boxes of one phrase
 COUNTED = ("place","phrase")
@@ -301,7 +302,7 @@ class GroundingRule:
         "In words, for a table."
         return {"region": f"by the {self.words} of the words' cosines" + (f", {self.stop_words} stop-words left out" if self.stop_words else ""), "right": f"IoU {self.threshold:g} with {'any box' if self.several == 'any' else 'the union of the boxes'}", "counted": "in every place" if self.each == "place" else "once a phrase, the mean over its places"}
 
-# %% ../nbs/23_metrics.ipynb #bb8617d5
+# %% ../nbs/23_metrics.ipynb #0c26c6e3
 def _chosen(a, link, rule):
     "The region that the words of a link choose, or None where none of them was read."
     words = [j for j,(start,end) in enumerate(a.spans) if start < link.end and end > link.start]
@@ -315,7 +316,7 @@ def _hits(boxes, link, rule):
     centre = ((b[:,:2]+b[:,2:])/2)[:,None]
     return np.stack([(box_iou(b, true) >= rule.threshold).any(1).numpy(), ((true[:,:2] <= centre) & (centre <= true[:,2:])).all(2).any(1)])
 
-# %% ../nbs/23_metrics.ipynb #96d86a74
+# %% ../nbs/23_metrics.ipynb #3fa44cff
 SCORES = {"right": "right box %", "random": "random region %", "largest": "largest region %", "possible": "possible %", "centre": "centre inside %", "centre_random": "of a random region %", "centre_largest": "of the largest %"}
 
 class Grounded(NamedTuple):
@@ -339,7 +340,7 @@ def _grounded(a, link, rule):
     scores = right,random[0],large[0],hits[0].max(),centre,random[1],large[1]
     return Grounded(a.image_id, a.caption, link, region, None if region is None else tuple(map(float, a.boxes[region])), tuple(map(float, scores)))
 
-# %% ../nbs/23_metrics.ipynb #7f7e954f
+# %% ../nbs/23_metrics.ipynb #81148c6f
 @dataclass(frozen=True, repr=False)
 class Grounding(Shown):
     "Words and phrases on their right box, by kind; shows itself as a table."
@@ -366,7 +367,7 @@ _HEADS = [*SCORES.values(),"phrases","places"]
 
 def _cells(v): return [*(f"{100*v[k]:.1f}" for k in SCORES),f"{v['phrases']:,}",f"{v['places']:,}"]
 
-# %% ../nbs/23_metrics.ipynb #282fbb21
+# %% ../nbs/23_metrics.ipynb #43845e40
 def grounding(
     alignments, # An `Alignment` for each caption
     links, # The known links of each caption, from `Captions.links`
@@ -380,7 +381,7 @@ def grounding(
     if not found: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(found, rule)
 
-# %% ../nbs/23_metrics.ipynb #e4d219f8
+# %% ../nbs/23_metrics.ipynb #f44677f8
 @dataclass(frozen=True, repr=False)
 class PhraseGrounding(Shown):
     "The grounding of phrases in each part of a collection; shows itself as a table."
