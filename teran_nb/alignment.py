@@ -139,7 +139,7 @@ def _sizes(
 ) -> tuple[int,int,int]: # Regions in a block, words in a block, words to keep in order
     "Sizes of the blocks that fit into memory."
     keep = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
-    side = (min(memory / 8, 20 * 2**20 if regions.device.type == "cpu" else torch.inf) / dtype.itemsize)**.5
+    side = min(memory / 8 / dtype.itemsize, 5 * 2**20 if regions.device.type == "cpu" else torch.inf)**.5
     rows,cols = 1.5*side,side/1.5
     more = lambda size,have: max(1, min(4, size // max(1, have)))
     fit = lambda size: max(1, min(int(size), keep))
