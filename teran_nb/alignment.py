@@ -87,7 +87,7 @@ def _rows(
 # %% ../nbs/10_alignment.ipynb #d54f94c3
 class _Block:
     "Some sets of a pack, sorted by length; those of one length form a group of shape `(sets, length)`, or turned round."
-    def __init__(self, offsets, sets, by_position):
+    def __init__(self, offsets, sets, by_position, stay):
         self.sets = sets
         lengths,counts = offsets.diff()[sets].unique_consecutive(return_counts=True)
         shapes = torch.stack([counts,lengths], 1).tolist()
@@ -98,12 +98,14 @@ class _Block:
             shapes = [s[::-1] for s in shapes]
         self.owners,self.rows = torch.cat(groups, 1)
         self.shapes = shapes
-        self.together = bool((self.rows.diff() == 1).all())
+        self.start = int(self.rows.min())
+        self.turned = self.rows - self.start if stay else None
+        self.together = stay or bool((self.rows.diff() == 1).all())
     def __len__(self): return len(self.rows)
     def load(self, values, dtype):
         "The block's vectors; a view where they lie together and have the type."
-        if self.together: return values[self.rows[0]:self.rows[-1]+1].to(dtype)
-        return values[self.rows.to(values.device)].to(dtype)
+        lie = slice(self.start, self.start + len(self))
+        return values[lie if self.together else self.rows.to(values.device)].to(dtype)
     def groups(self, x, dim):
         "One axis of `x` taken apart; axis 1 of each part is then to be pooled."
         return [p.unflatten(dim, s) for p,s in zip(x.split([n*k for n,k in self.shapes], dim), self.shapes)]
@@ -113,24 +115,36 @@ def _blocks(
     offsets:Tensor, # Where each set begins, and the end of the last, `(n+1)`
     size:int, # Vectors in a block, about
     by_position:bool=False, # Lay out the first vectors of all sets, then the second ones, ...
+    stay:bool=False, # Cut the pack as it lies and leave the vectors there: only their cosines will be in order
 ) -> list: # Blocks of like lengths; empty sets are in none
     "Cut a pack into blocks."
     lengths = offsets.diff()
-    order = lengths.argsort(stable=True)
-    order = order[lengths[order] > 0]
-    cuts = (lengths[order].cumsum(0) - 1) // size
-    return [_Block(offsets, o, by_position) for o in order.split(cuts.unique_consecutive(return_counts=True)[1].tolist()) if len(o)]
+    by_length = lambda sets: sets[lengths[sets].argsort(stable=True)]
+    sets = lengths.nonzero()[:,0]
+    if not stay: sets = by_length(sets)
+    cuts = (lengths[sets].cumsum(0) - 1) // size
+    return [_Block(offsets, by_length(s), by_position, stay) for s in sets.split(cuts.unique_consecutive(return_counts=True)[1].tolist()) if len(s)]
 
-# %% ../nbs/10_alignment.ipynb #55d28d62
+# %% ../nbs/10_alignment.ipynb #8fe8a81f
+def _maximum(x:Tensor) -> Tensor: # `(n, length, m)` -> `(n, m)`
+    "The maximum over the middle axis."
+    if not x.is_cpu or x.dtype.itemsize > 2: return x.amax(1)
+    return F.max_pool2d(x[:,None].permute(0,3,1,2), (1,x.shape[1]))[:,:,0,0]
+
+# %% ../nbs/10_alignment.ipynb #c05b5c70
+def _turn(x, block, dim):
+    "Bring one axis of cosines into the order of a block whose vectors stayed where they lie."
+    return x if block.turned is None else x.index_select(dim, block.turned.to(x.device))
+
 def _best_in(x, block, dim):
     "The maximum over each set of a block, which lies along `dim`."
-    return torch.cat([g.amax(1) for g in block.groups(x, dim)], dim)
+    return torch.cat([_maximum(g) for g in block.groups(x, dim)], dim)
 
 def _sum(x, block, dim, dtype):
     "The sum over each set of a block."
     return torch.cat([g.sum(1, dtype=dtype) for g in block.groups(x, dim)], dim)
 
-# %% ../nbs/10_alignment.ipynb #f46090c0
+# %% ../nbs/10_alignment.ipynb #2299ef4d
 def _sizes(
     regions:Tensor, # All of them, `(total, dim)`
     words:Tensor, # All of them, `(total, dim)`
@@ -145,7 +159,7 @@ def _sizes(
     fit = lambda size: max(1, min(int(size), keep))
     return fit(rows * more(cols, len(words))), fit(cols * more(rows, len(regions))), keep
 
-# %% ../nbs/10_alignment.ipynb #f7cb2ef9
+# %% ../nbs/10_alignment.ipynb #a58034f9
 def _dots(
     x:Tensor, # Vectors, `(n, dim)`
     y:Tensor, # Others, `(m, dim)`
@@ -158,16 +172,18 @@ def _dots(
         if len(x) < len(y): return _dots(y, x).T
         return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0]
 
-# %% ../nbs/10_alignment.ipynb #2b86fdf0
+# %% ../nbs/10_alignment.ipynb #af9cae8c
 _WAYS = {"mrsw": ("words",), "mravgw": ("words",), "mwsr": ("regions",), "symm": ("words","regions")}
 
-# %% ../nbs/10_alignment.ipynb #a58034f9
+# %% ../nbs/10_alignment.ipynb #ea71bee2
 class _Pass:
     "One walk over all pairs of a region block and a word block."
+    stay = True # Where the other side is small, vectors may stay where they lie
     def __init__(self, regions, words, region_offsets, word_offsets, ways, dtype, memory):
         self.values,self.ways,self.dtype = (regions,words),ways,dtype
         rows,cols,keep = _sizes(regions, words, dtype, memory * 2**20)
-        self.images,self.captions = _blocks(region_offsets, rows),_blocks(word_offsets, cols, by_position=True)
+        few_words,few_regions = (self.stay and 2*len(v) < v.shape[1] for v in (words,regions))
+        self.images,self.captions = _blocks(region_offsets, rows, stay=few_words),_blocks(word_offsets, cols, True, few_regions)
         self.held = max(1, keep // cols) if len(self.images) > 1 else 1
         self.out = regions.new_empty(max(map(len, self.images), default=0) * max(map(len, self.captions), default=0), dtype=dtype)
         self.total = torch.float64 if dtype == torch.float64 else torch.float32
@@ -178,10 +194,12 @@ class _Pass:
             words = [(b, b.load(self.values[1], self.dtype)) for b in self.captions[i:i+self.held]]
             for images in self.images:
                 x = images.load(self.values[0], self.dtype)
-                for captions,y in words: self.pool((images,captions), (x,y), _dots(x, y, self.out[:len(x)*len(y)].view(len(x), len(y))))
+                for captions,y in words:
+                    cosines = _dots(x, y, self.out[:len(x)*len(y)].view(len(x), len(y)))
+                    self.pool((images,captions), (x,y), _turn(_turn(cosines, images, 0), captions, 1))
                 yield
 
-# %% ../nbs/10_alignment.ipynb #494e3fc0
+# %% ../nbs/10_alignment.ipynb #ecd480dd
 def _pool(self:_Pass, blocks, vectors, cosines):
     "What a block of cosines says of the similarities of its pairs."
     (images,captions),(i,c),sim = blocks,(b.sets.to(cosines.device) for b in blocks),0
@@ -191,7 +209,7 @@ def _pool(self:_Pass, blocks, vectors, cosines):
 
 _Pass.pool = _pool
 
-# %% ../nbs/10_alignment.ipynb #17c796a5
+# %% ../nbs/10_alignment.ipynb #6a3a3c6d
 def _padded(values, offsets, sets):
     "Vectors of some sets `(sets, longest, dim)`, their rows in the packed values, and their mask."
     mask = length_mask(offsets.diff()[sets])
@@ -206,7 +224,7 @@ def _alive(grad, offsets, dim, memory):
     r,w = int(images.max()),int(captions.max())
     yield from pairs.split(max(1, int(memory / 4 / grad.dtype.itemsize / ((r+w)*dim + 3*r*w))), 1)
 
-# %% ../nbs/10_alignment.ipynb #af9cae8c
+# %% ../nbs/10_alignment.ipynb #c8480135
 def _winners(
     sides:list, # Vectors, rows and mask of the images of the pairs, then of the captions
     ways:tuple, # Who chooses: `words` their region, `regions` their word
@@ -221,9 +239,10 @@ def _winners(
         best,(pair,slot) = cosines.masked_fill(~said[:,None], -torch.inf).argmax(2),real.nonzero().T
         yield r[pair,slot], w[pair,best[pair,slot]], pair
 
-# %% ../nbs/10_alignment.ipynb #ecd480dd
+# %% ../nbs/10_alignment.ipynb #9ce8125d
 class _Return(_Pass):
     "The walk back: what the pairs' gradients give to regions and words."
+    stay = False
     def __init__(self, grad, wanted, regions, words, *how):
         super().__init__(regions, words, *how)
         self.grad,self.link = grad,torch.empty_like(self.out)
@@ -240,7 +259,7 @@ def _credit(link, cosines, block, dim, grad):
     "Add the gradients of the maxima over each set of a block where they were reached."
     for l,x,g in zip(block.groups(link, dim), block.groups(cosines, dim), grad.split(block.counts, dim)): l.scatter_add_(1, x.argmax(1, keepdim=True), g.unsqueeze(1))
 
-# %% ../nbs/10_alignment.ipynb #bafc863e
+# %% ../nbs/10_alignment.ipynb #b75358cb
 _FEW = .1 # Share of the pairs up to which looking at them one by one is faster
 
 def _pair_gradients(grad, wanted, regions, words, offsets, ways, memory):
@@ -254,7 +273,7 @@ def _pair_gradients(grad, wanted, regions, words, offsets, ways, memory):
                 if d is not None: torch.addmm(d, part, other, out=d)
     return given
 
-# %% ../nbs/10_alignment.ipynb #6a3a3c6d
+# %% ../nbs/10_alignment.ipynb #c119a640
 class _Similarity(torch.autograd.Function):
     "The similarity matrix; cosines are not kept, but made again on the way back."
     @staticmethod
@@ -277,7 +296,7 @@ class _Similarity(torch.autograd.Function):
             given = walk.given
         return *(d if d is None else d.to(v.dtype) for d,v in zip(given, (regions,words))), *[None]*6
 
-# %% ../nbs/10_alignment.ipynb #372c4178
+# %% ../nbs/10_alignment.ipynb #d0a9a522
 def similarity(
     regions:Packed, # Region vectors of every image, of unit length
     words:Packed, # Word vectors of every caption, of unit length
@@ -294,7 +313,7 @@ def similarity(
     sim = _Similarity.apply(r, w, regions.offsets, words.offsets, _WAYS[pooling], dtype, memory, progress)
     return sim / words.lengths.clamp(min=1).to(sim.device) if pooling == "mravgw" else sim
 
-# %% ../nbs/10_alignment.ipynb #5d66e3f4
+# %% ../nbs/10_alignment.ipynb #9b65039c
 @dataclass(frozen=True)
 class Found:
     "Where a word was found."
@@ -303,7 +322,7 @@ class Found:
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # How well it fits, in [-1,1]
 
-# %% ../nbs/10_alignment.ipynb #36fb97d9
+# %% ../nbs/10_alignment.ipynb #9460c65e
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
     "One image against one caption, word by word."
@@ -327,7 +346,7 @@ class Alignment:
     @property
     def best_regions(self): return self.cosines.argmax(0).numpy()
 
-# %% ../nbs/10_alignment.ipynb #4bb05ca7
+# %% ../nbs/10_alignment.ipynb #10731c7e
 def _best_of(self:Alignment, word):
     "`Found` of a word, given by its text (any case) or its index."
     if isinstance(word, str):
@@ -345,7 +364,7 @@ def _score(self:Alignment, pooling=""):
 
 Alignment.best,Alignment.score = _best_of,_score
 
-# %% ../nbs/10_alignment.ipynb #9b65039c
+# %% ../nbs/10_alignment.ipynb #b8127a96
 def _table(self:Alignment):
     "One row a word: its best region, the cosine, the box."
     found = [_best_of(self, j) for j in range(len(self.words))]
@@ -361,7 +380,7 @@ def _image(self:Alignment):
 
 Alignment._repr_markdown_,Alignment.image = _table,_image
 
-# %% ../nbs/10_alignment.ipynb #10731c7e
+# %% ../nbs/10_alignment.ipynb #cb4d0a78
 @torch.no_grad()
 def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`
