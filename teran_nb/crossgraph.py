@@ -115,7 +115,8 @@ def _compare(self:CrossGraph,
     "How well the nodes of one side are rebuilt from the concepts (CGAM eq. 6-13)."
     weight = torch.einsum("icnd,icxd->icnx", concepts, nodes)*self.config.scale
     weight = weight.masked_fill(~real[...,None], torch.finfo(weight.dtype).min).softmax(2)
-    score = scorer(_heads(nodes, weight.mT @ concepts, self.config.heads))[...,0].float()
+    cosines = _heads(nodes, weight.mT @ concepts, self.config.heads).to(next(self.parameters()).dtype)
+    with torch.autocast(cosines.device.type, enabled=False): score = scorer(cosines)[...,0] # rounded scores would tie
     return score.masked_fill(~mask, 0).sum(-1)/mask.sum(-1).clamp(min=1)
 
 CrossGraph.compare = _compare
