@@ -16,7 +16,7 @@ from .collections import Prepared, Recipe, example_pictures, extractor_for, prep
 from .core import Packed, Shown, atomic, home, markdown_table, one_of, project_path, read_json
 from .features import Collection, Features
 from .finder import open_models
-from .galleries import Asked, ask
+from .galleries import Asked
 from .models import CROSS, HEADS, Encoded, Matcher
 from .reference import Slots
 from .search import SearchIndex, index_images, model_hash, similarity_of
@@ -90,11 +90,13 @@ class Mine(Shown):
     def model(self): return self.models[self.name]
     @property
     def images(self): return self.encoded[self.name]
-    def ask(self, texts):
-        "The answers of the first model to some sentences, as `Asked`."
-        if not isinstance(self.images, SearchIndex): return ask(self.model, self.collection, texts, self.images, model=self.name)
-        captions = self.model.encode_captions(texts)
-        return Asked(list(texts), self.images, captions, similarity_of(self.model, self.images, captions), {"model": self.name})
+    def ask(self, texts, pooling=""):
+        "The answers of the first model to some sentences, as `Asked`; `pooling` is the model's own when empty."
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        if not texts or not all(t.strip() for t in texts): raise ValueError("nothing to ask: give sentences that are not empty")
+        images,captions = self.images,self.model.encode_captions(texts)
+        on = [images,captions] if isinstance(images, SearchIndex) else [x.to(self.model.device) for x in (images,captions)]
+        return Asked(texts, images, captions, similarity_of(self.model, *on, "alignment" if pooling else "", pooling).cpu(), {"model": self.name} | ({"pooling": pooling} if pooling else {}))
     def _repr_markdown_(self):
         left = self.prepared.left_out
         rows = [("pictures", f"{len(self.collection):,}"), ("regions", f"{int(self.images.parts.offsets[-1]):,}"), ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)), ("searched", f"by {len(self.images.centroids):,} centroids, then exactly" if isinstance(self.images, SearchIndex) else "exactly"),
