@@ -34,6 +34,7 @@ def open_models(
 ) -> dict: # Name to `Matcher`; of an ensemble its first member
     "Open trained models to compare."
     runs = [runs] if isinstance(runs, (str,Path)) else runs
+    if not runs: raise ValueError("no trained model was named; give a run's folder, or several")
     named = runs if isinstance(runs, dict) else {}
     for r in [] if named else runs:
         p = project_path(r)

@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from .collections import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
-from .core import Packed, Shown, atomic, home, markdown_table, one_of, project_path, read_json
+from .core import Packed, Shown, atomic, home, markdown_table, one_of, project_path, read_json, require_space
 from .features import Collection, Features
 from .finder import open_models
 from .galleries import Asked
@@ -50,6 +50,17 @@ def encoded_images(
     return made
 
 # %% ../nbs/33_mine.ipynb #08c6b945
+def _unfit(config):
+    "Why a model's images cannot be a `SearchIndex`; empty where they can."
+    if config.score in CROSS: return f"scores a pair by {HEADS[config.score]}"
+    return "compares padded slots, as published code does" if config.reference.code else ""
+
+def _check_index(index, models):
+    "Refuse, before long work begins, an index that is not possible."
+    one_of(index, ("auto","always","never"), "use of an index")
+    for n,m in models.items():
+        if index == "always" and (why := _unfit(m.config)): raise ValueError(f"an index compares words with regions, and {n} {why}; say index='never' or 'auto'")
+
 def searchable(
     model:Matcher, # Encodes
     collection:Collection, # Images
@@ -59,10 +70,9 @@ def searchable(
     show:bool=False, # Whether to show progress
 ): # `Encoded`, or a `SearchIndex`
     "A collection's images as a model encodes them, ready for search however many there are."
-    one_of(index, ("auto","always","never"), "use of an index")
-    size = 4*len(collection.features.values)*model.config.dim/1e9
-    if index == "always" and model.config.score in CROSS: raise ValueError(f"an index compares words with regions, and this model scores a pair by {HEADS[model.config.score]}; say index='never'")
-    if index == "never" or index == "auto" and (size <= memory or model.config.reference.code or model.config.score in CROSS): return encoded_images(model, collection, folder, show)
+    unfit,size = _unfit(model.config),4*len(collection.features.values)*model.config.dim/1e9
+    _check_index(index, {"this model": model})
+    if index == "never" or index == "auto" and (size <= memory or unfit): return encoded_images(model, collection, folder, show)
     return index_images(model, collection, Path(folder)/f"{fingerprint(model, collection)}-index", show=show)
 
 # %% ../nbs/33_mine.ipynb #358b5a45
@@ -128,9 +138,11 @@ def open_mine(
 ) -> Mine: # Ready to be asked
     "Describe and encode one's own pictures for a trained model, or open what was made before."
     models = open_models(run, device)
+    _check_index(index, models)
     by = _reads(models, run, extractor, settings, device)
     recipe = Recipe(str(example_pictures()) if pictures == "example" else pictures)
     place = project_path(output) if output else home()/"mine"
+    require_space(place)
     done = prepare(recipe, place/recipe_hash(recipe, by), by=by, device=device, show=show, **how)
     collection = done.open()
     collection.name = "my pictures"

@@ -181,7 +181,7 @@ def _open(cls, folder, model=None):
     "Open an index without reading it; one that is cut off, or made by another model than `model` (a `Matcher`), is refused."
     folder = Path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f"search index {folder} is not there")
-    if not (folder/"manifest.json").is_file(): raise FileNotFoundError(f"{folder} is no search index: manifest.json is not there; name another folder")
+    if not (folder/"manifest.json").is_file(): raise FileNotFoundError(f"{folder} is no search index: manifest.json is not there; name another folder, or remove this one")
     about = read_json(folder/"manifest.json")
     if not isinstance(about, dict) or "codes" not in about: raise ValueError(f"{folder/'manifest.json'} is not that of a search index; name another folder")
     if about.get("format") != FORMAT: raise ValueError(f"{folder} has format {about.get('format')}; this version reads {FORMAT}")
@@ -189,7 +189,7 @@ def _open(cls, folder, model=None):
     for part,(kind,shape) in _shapes(about).items():
         file,want = folder/f"{part}.bin",np.dtype(kind).itemsize*int(np.prod(shape))
         got = file.stat().st_size if file.is_file() else 0
-        if got != want: raise ValueError(f"{file} has {got:,} bytes instead of {want:,}: the index was cut short; copy it again")
+        if got != want: raise ValueError(f"{file} has {got:,} bytes instead of {want:,}: the index was cut short; copy it again, or remove the folder and make it anew")
     if model is not None and about["model"] != model_hash(model).hexdigest(): raise ValueError(f"{folder} holds what another model encoded; open it with that one, or make an index with this one")
     return cls(folder, about)
 
