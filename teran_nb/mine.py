@@ -40,13 +40,18 @@ def encoded_images(
 ) -> Encoded: # Memory-mapped where it was there
     "A collection's images as a model encodes them, from the disk where they are; published code's are encoded each time."
     path = Path(folder)/fingerprint(model, collection)
-    if path.is_dir(): return Encoded(load_file(path/"whole.safetensors")["whole"], Packed.open(path/"regions.safetensors"), list(collection.image_ids))
+    if path.is_dir():
+        try: return Encoded(load_file(path/"whole.safetensors")["whole"], Packed.open(path/"regions.safetensors"), list(collection.image_ids))
+        except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
     made = model.encode_images(collection, show=show)
     if isinstance(made.parts, Slots): return made
-    with atomic(path) as tmp:
-        tmp.mkdir()
-        made.parts.save(tmp/"regions.safetensors")
-        save_file({"whole": made.whole.contiguous()}, tmp/"whole.safetensors")
+    try:
+        with atomic(path) as tmp:
+            tmp.mkdir()
+            made.parts.save(tmp/"regions.safetensors")
+            save_file({"whole": made.whole.contiguous()}, tmp/"whole.safetensors")
+    except OSError:
+        if not path.is_dir(): raise # else another process was quicker
     return made
 
 # %% ../nbs/33_mine.ipynb #08c6b945

@@ -339,7 +339,10 @@ def index_images(
         if index.about.get("features") != features_hash(collection.features): raise ValueError(f"{folder} holds these images as other features described them; choose another folder, or remove it")
         return index
     blocks = (model.encode_images([collection.features[k] for k in ids[i:i+batch]]) for i in range(0, len(ids), batch))
-    return build_index(folder, blocks, model_hash(model).hexdigest(), features_hash(collection.features), model.config.pooling, total=len(ids), show=show, **how)
+    try: return build_index(folder, blocks, model_hash(model).hexdigest(), features_hash(collection.features), model.config.pooling, total=len(ids), show=show, **how)
+    except OSError:
+        if not (Path(folder)/"manifest.json").is_file(): raise
+        return index_images(model, collection, folder) # another process was quicker
 
 # %% ../nbs/30_search.ipynb #642219b8
 def similarity_of(
