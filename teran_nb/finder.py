@@ -6,7 +6,7 @@
 __all__ = ['ONLY', 'open_models', 'Answer', 'Hit', 'Seen', 'like', 'OwnPicture', 'own_picture', 'Finder', 'one_word_apart']
 
 # %% ../nbs/31_finder.ipynb #5e365a1c
-import dataclasses, difflib, re, time, warnings
+import copy, dataclasses, difflib, re, time, warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from .core import Packed, one_of, pick_device, project_path
 from .extractors import extract_picture, extractor_of
 from .features import CollectionImage
 from .metrics import ranking, ranks
-from .models import Encoded, Matcher, caveat
+from .models import CROSS, Encoded, Matcher, caveat
 from .originals import load_original
 from .reference import REFERENCE_POOLINGS, Slots
 from .search import SearchIndex, similarity_of
@@ -263,12 +263,17 @@ def _about_words(self:Finder, name):
 def _about_head(self:Finder, name):
     c = self.models[name].config
     if said := caveat(dataclasses.replace(c, score="alignment") if self.pooling else c): yield said
+    if self._meets(name): yield "The cosine filter and “Who else shows it?” ask for a word alone, before it meets a picture."
+
+def _meets(self:Finder, name):
+    "Whether a model is asked by a head that reads both sides of a pair together."
+    return not self.pooling and self.models[name].config.score in CROSS
 
 def _about_index(self:Finder, name):
     images,head = self.images[name],self._how(name).get("head", self.models[name].config.score)
     if isinstance(images, SearchIndex) and len(images) > images.candidates and head == "alignment": yield f"The best {images.candidates:,} of {len(images):,} pictures are compared word by word; the order behind them is an estimate."
 
-Finder._about_words,Finder._about_head,Finder._about_index = _about_words,_about_head,_about_index
+Finder._about_words,Finder._about_head,Finder._about_index,Finder._meets = _about_words,_about_head,_about_index,_meets
 
 # %% ../nbs/31_finder.ipynb #60331dd3
 def _hits(self:Finder, name:str=""):
@@ -297,18 +302,22 @@ Finder.hits,Finder.hit,Finder.best_true,Finder.pages = _hits,_hit,_best_true,_pa
 # %% ../nbs/31_finder.ipynb #6b757560
 def _vectors(self:Finder, name, word):
     "Vectors of a word of the query (an index into `words`), or of all of them for None, `(pieces, dim)`."
+    vectors = self.answers[name].query.parts[0]
+    return vectors if word is None else vectors[self._pieces(name, word)]
+
+def _pieces(self:Finder, name, word):
+    "Which vectors of the query a word is made of."
     q,t = self.answers[name].query,_quiet(self.models[name].tokens, [self.query])
-    if word is None: return q.parts[0]
     start,end = self.words()[word]
     of = self.models[name].places(t, q.parts.at[0] if isinstance(q.parts, Slots) else None)[1]
     spans = [t.spans[0][w] if w >= 0 else (0,0) for w in of]
-    return q.parts[0][[i for i,(a,b) in enumerate(spans) if a < end and b > start]]
+    return [i for i,(a,b) in enumerate(spans) if a < end and b > start]
 
 def _words(self:Finder):
     "Where the query's words stand in it, as the first model reads them: characters `[start,end)`."
     return _quiet(self.models[self.first].text.tokenize, [self.query]).spans[0] if self.query else []
 
-Finder._vectors,Finder.words = _vectors,_words
+Finder._vectors,Finder._pieces,Finder.words = _vectors,_pieces,_words
 
 # %% ../nbs/31_finder.ipynb #c72def4d
 def _cosines(self:Finder, name):
@@ -403,11 +412,11 @@ def _who_else(self:Finder, word:int, n:int=12, name:str=""):
     if not len(pieces): return []
     cosines = self._shown_by(name, pieces.mean(0)[None])
     best = [int(i) for i in ranking(cosines[None], n)[0] if self.least <= 0 or cosines[i] >= self.least]
-    return [s for s in (self._best_region(name, i, pieces) for i in best) if s]
+    return [s for s in (self._best_region(i, self._encoded(name, "images").parts[i], pieces) for i in best) if s]
 
-def _best_region(self:Finder, name, item, pieces):
+def _best_region(self:Finder, item, regions, pieces):
     "`Seen` of a word in one picture; None where there is nothing to compare."
-    x = (self._encoded(name, "images").parts[item] @ pieces.T).mean(1)
+    x = (regions @ pieces.T).mean(1)
     return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
 
 def _seen(self:Finder, i, region, cosine):
@@ -416,17 +425,27 @@ def _seen(self:Finder, i, region, cosine):
     return Seen(i, region, cosine, tuple(float(v) for v in r.boxes[region]/np.array([*r.size,*r.size])))
 
 def _spot(self:Finder, name, item):
-    "`Seen` of the chosen word in one picture; None for a word that takes no part."
-    return self._best_region(name, item, self._vectors(name, self.word))
+    "`Seen` of the chosen word in one picture, as `open` shows it; None for a word that takes no part."
+    m,regions,words = self.models[name],self._encoded(name, "images").parts[item],self._vectors(name, None)
+    if self._meets(name):
+        with m.eval_mode(): regions,words = (torch.nn.functional.normalize(x, dim=-1).cpu() for x in m.cross[m.config.score].relate(regions.to(m.device), words.to(m.device)))
+    return self._best_region(item, regions, words[self._pieces(name, self.word)])
 
 Finder.who_else,Finder._best_region,Finder._seen,Finder.spot = _who_else,_best_region,_seen,_spot
 
 # %% ../nbs/31_finder.ipynb #a690b303
 def _open(self:Finder, item:int):
     "The query with one of its results, word by word."
-    models = {n: self.models[n] for n in self.shown}
+    models = {n: self._asked_by(n) for n in self.shown}
     if self.way == "i2t": return _quiet(view, models, self.image, self.collection.captions.texts[item])
     if not self.query: raise ValueError("nothing was asked yet; type a sentence first")
     return _quiet(view, models, self.collection[item], self.query)
 
-Finder.open = _open
+def _asked_by(self:Finder, name):
+    "A model with the pooling that was chosen."
+    if not self.pooling: return self.models[name]
+    m = copy.copy(self.models[name])
+    m.config = dataclasses.replace(m.config, score="alignment", pooling=self.pooling)
+    return m
+
+Finder.open,Finder._asked_by = _open,_asked_by
