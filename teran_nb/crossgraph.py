@@ -50,7 +50,7 @@ class _Side(NamedTuple):
     source:Tensor=None # Q of eq. 2, `(n, nodes, dim)`
     destination:Tensor=None # K of eq. 2
     message:Tensor=None # H W F, what a node says to others; 0 at padding
-    inner:Tensor=None # What its own side says to a node, times N
+    inner:Tensor=None # What its own side says to a node, not yet divided by the N of a pair
     own:Tensor=None # H F + b, what a node is without others
 
 def _side(self:CrossGraph, nodes, mask):

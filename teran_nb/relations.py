@@ -73,7 +73,7 @@ def isda(
     regions:Tensor, # From regions to regions, `(regions, regions)`
     objects:list, # Of each thing its words and its regions: two sequences of slots
 ) -> Tensor: # A number of at least 0, in nats; lower is better
-    "Intra-modal self-attention distance with annotation (IAIS eq. 9, Algorithm 1)."
+    "Intra-modal self-attention distance with annotation (IAIS eq. 9)."
     if not objects: raise ValueError("ISDa compares things that are both said and seen; this pair has none")
     for k,(w,r) in enumerate(objects):
         if not (len(w) and len(r)): raise ValueError(f"object {k} has {len(w)} words and {len(r)} regions; it needs at least one of each")
@@ -143,7 +143,8 @@ def _done(step, steps):
     if steps < 1: raise ValueError(f"a schedule needs at least one step, here are {steps}")
     return min(step/steps, 1.)
 
-SCHEDULES = {"linear": lambda step, steps, scale=5.: _done(step, steps), # weight in [0,1] at a step of so many; only the others have a scale
+# each gives the weight, in [0,1], at `step` of `steps`; `scale` is the paper's gamma, which `linear` ignores
+SCHEDULES = {"linear": lambda step, steps, scale=5.: _done(step, steps),
              "exp": lambda step, steps, scale=5.: math.exp((_done(step, steps)-1)*scale),
              "log": lambda step, steps, scale=5.: 1 - math.exp(-_done(step, steps)*scale)}
 

@@ -265,7 +265,7 @@ def _similarity(self:SearchIndex,
         rows = ranking(sim[None], candidates + 1)[0]
         best,after = rows[:-1].sort()[0],sim[rows[-1]]
         known = self._exact(words[c:c+1], pooling, best)[:,0]
-        below = torch.nextafter(known.min(), torch.tensor(-torch.inf))
+        below = torch.nextafter(known.min(), torch.tensor(-torch.inf)) # where estimates begin: under the worst that is known
         sim.add_(min(below - after, 0)).clamp_(max=below)[best] = known
     return sims
 
