@@ -24,7 +24,7 @@ from .metrics import ranking, ranks
 from .models import CROSS, Encoded, Matcher, caveat
 from .originals import load_original
 from .reference import REFERENCE_POOLINGS, Slots
-from .search import SearchIndex, similarity_of
+from .search import SearchIndex, model_hash, similarity_of
 from .view import view
 
 # %% ../nbs/31_finder.ipynb #2d731efe
@@ -73,7 +73,7 @@ class Seen:
     item:int # Which picture
     region:int # Which of its regions
     cosine:float # How well it fits, in [-1,1]
-    box:tuple # Its corners, as shares of width and height
+    box:tuple # Its corners, as shares of width and height; the whole picture where features came without boxes
 
 # %% ../nbs/31_finder.ipynb #e7bcc786
 def _answer(sims, before, query, notes):
@@ -161,6 +161,7 @@ Finder.sentences = property(lambda self: self.collection.captions.texts if self.
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
     held,c,known = getattr(self, what),self.collection,self.known.get(name) if what == "images" else None
+    if name not in held and isinstance(known, SearchIndex) and known.about["model"] not in ("",model_hash(self.models[name]).hexdigest()): raise ValueError(f"{known.folder} holds what another model than {name} encoded; make an index with this one")
     if name not in held and known is not None and known.names == c.image_ids: held[name] = known
     if name not in held:
         n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
@@ -173,6 +174,7 @@ def _encoded(self:Finder, name, what):
 def _of(encoded, names):
     "Some images of what is encoded."
     row = {k: i for i,k in enumerate(encoded.names)}
+    if lost := [k for k in names if k not in row]: raise ValueError(f"{len(lost)} of {len(names)} images were not encoded before, such as {lost[0]}; encode the collection anew")
     rows = [row[k] for k in names]
     return Encoded(encoded.whole[rows], encoded.parts[rows], list(names))
 
@@ -422,7 +424,7 @@ def _best_region(self:Finder, item, regions, pieces):
 def _seen(self:Finder, i, region, cosine):
     r = self.collection.features[self.collection.image_ids[i]]
     region = min(region, len(r)-1)
-    return Seen(i, region, cosine, tuple(float(v) for v in r.boxes[region]/np.array([*r.size,*r.size])))
+    return Seen(i, region, cosine, (0,0,1,1) if r.boxes is None else tuple(float(v) for v in r.boxes[region]/np.array([*r.size,*r.size])))
 
 def _spot(self:Finder, name, item):
     "`Seen` of the chosen word in one picture, as `open` shows it; None for a word that takes no part."
