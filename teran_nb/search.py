@@ -110,6 +110,13 @@ class _Parts:
         self.sums[part].update(data)
 
 # %% ../nbs/30_search.ipynb #162f7e34
+def _check_place(folder, centroids):
+    "Refuse, before long work begins, what cannot be written."
+    if centroids < 0: raise ValueError(f"{centroids} centroids; say how many, or 0 for as many as suit the number of regions")
+    if Path(folder).exists(): raise FileExistsError(f"{folder} is already there; remove it or choose another name")
+    require_space(Path(folder).parent)
+
+# %% ../nbs/30_search.ipynb #23285c51
 def _check_block(block, dim):
     "Refuse what an index cannot keep."
     if isinstance(block.parts, Slots): raise ValueError("published code compares padded slots, which an index does not keep; index the images of `model.corrected()`")
@@ -135,7 +142,7 @@ def _collect(parts, blocks, dtype, total, show):
     if not names: raise ValueError("no image came; no index was written")
     return dim,names,regions
 
-# %% ../nbs/30_search.ipynb #23285c51
+# %% ../nbs/30_search.ipynb #020d71e5
 def _mapped(file, dtype, shape):
     "An array in a file, not read before it is looked at; the file cannot be changed through it."
     return np.memmap(file, dtype=dtype, mode="c", shape=shape) if np.prod(shape) else np.zeros(shape, dtype)
@@ -155,7 +162,7 @@ def _file(parts, values, k, seed, show):
     for i in progress(range(0, n, 2**15), "centroids", disable=not show): parts.put("codes", nearest(torch.from_numpy(values[i:i+2**15].astype(np.float32)), centroids).numpy().astype(code))
     return len(centroids),code
 
-# %% ../nbs/30_search.ipynb #f81a36fd
+# %% ../nbs/30_search.ipynb #b57eab49
 class _OnDisk(Packed):
     "Sets of vectors in a file; those that are taken out are float32."
     def __getitem__(self, i): return super().__getitem__(i).to(torch.float32)
@@ -176,7 +183,7 @@ def _shapes(about):
     n,r,dim,k = (about[k] for k in ("count","regions","dim","centroids"))
     return {"values": (about["dtype"],(r,dim)), "whole": ("<f4",(n,dim)), "offsets": ("<i8",(n+1,)), "centroids": ("<f4",(k,dim)), "codes": (about["codes"],(r,))}
 
-# %% ../nbs/30_search.ipynb #b57eab49
+# %% ../nbs/30_search.ipynb #040082c7
 def _open(cls, folder, model=None):
     "Open an index without reading it; one that is cut off, or made by another model than `model` (a `Matcher`), is refused."
     folder = Path(folder)
@@ -202,7 +209,7 @@ def _verify(self:SearchIndex):
 
 SearchIndex.open,SearchIndex.verify = classmethod(_open),_verify
 
-# %% ../nbs/30_search.ipynb #040082c7
+# %% ../nbs/30_search.ipynb #76143116
 def build_index(
     folder, # Where to; one that is there is refused
     blocks, # `Encoded` images, block by block
@@ -217,9 +224,7 @@ def build_index(
 ): # The `SearchIndex`
     "Write an index of encoded images, in memory that does not grow with them but for their names."
     one_of(pooling, POOLINGS, "pooling")
-    if centroids < 0: raise ValueError(f"{centroids} centroids; say how many, or 0 for as many as suit the number of regions")
-    if Path(folder).exists(): raise FileExistsError(f"{folder} is already there; remove it or choose another name")
-    require_space(Path(folder).parent)
+    _check_place(folder, centroids)
     kind = np.dtype(one_of(dtype, ("float16","float32"), "precision")).newbyteorder("<")
     with atomic(folder) as tmp, _Parts(tmp) as parts:
         dim,names,n = _collect(parts, blocks, kind, total, show)
@@ -232,7 +237,13 @@ def build_index(
 
 def _digest(about): return hashlib.sha256(json.dumps(about, sort_keys=True).encode("utf8")).hexdigest()
 
-# %% ../nbs/30_search.ipynb #82646532
+# %% ../nbs/30_search.ipynb #e8c7e5b5
+def _words(captions):
+    "Word vectors of `Encoded` captions, or these themselves."
+    words = getattr(captions, "parts", captions)
+    if not isinstance(words, Packed): raise TypeError(f"an index is asked by encoded sentences, not by {type(captions).__name__}; give `model.encode_captions([...])`")
+    return words
+
 def _exact(self:SearchIndex, words, pooling, rows=None, most=2**14):
     "Similarities of some images, or all, from their own vectors, read about `most` at a time."
     lengths = self.parts.lengths if rows is None else self.parts.lengths[rows]
@@ -241,13 +252,7 @@ def _exact(self:SearchIndex, words, pooling, rows=None, most=2**14):
 
 SearchIndex._exact = _exact
 
-# %% ../nbs/30_search.ipynb #e8c7e5b5
-def _words(captions):
-    "Word vectors of `Encoded` captions, or these themselves."
-    words = getattr(captions, "parts", captions)
-    if not isinstance(words, Packed): raise TypeError(f"an index is asked by encoded sentences, not by {type(captions).__name__}; give `model.encode_captions([...])`")
-    return words
-
+# %% ../nbs/30_search.ipynb #9e275c4b
 def _similarity(self:SearchIndex,
     captions, # `Encoded` captions, or their packed words
     pooling:str="", # One of `POOLINGS`; the index's own when empty
@@ -271,7 +276,7 @@ def _similarity(self:SearchIndex,
 
 SearchIndex.similarity = _similarity
 
-# %% ../nbs/30_search.ipynb #d3c11969
+# %% ../nbs/30_search.ipynb #54e228cb
 @dataclass(frozen=True, eq=False, repr=False)
 class Best(Shown):
     "The best images for some sentences; shows itself as a table."
@@ -283,7 +288,7 @@ class Best(Shown):
         rows = [[q,r+1,n,f"{s:.2f}"] for q,names,sims in zip(self.queries, self.names, self.sims) for r,(n,s) in enumerate(zip(names, sims))]
         return markdown_table(["sentence","rank","image","similarity"], rows[:20])
 
-# %% ../nbs/30_search.ipynb #54e228cb
+# %% ../nbs/30_search.ipynb #f56fb50a
 def _search(self:SearchIndex,
     captions, # `Encoded` captions, or their packed words
     k:int=10, # How many images; all, where there are fewer
@@ -305,7 +310,7 @@ def _search(self:SearchIndex,
 
 SearchIndex.search = _search
 
-# %% ../nbs/30_search.ipynb #1436056b
+# %% ../nbs/30_search.ipynb #2fe1bbf3
 def model_hash(
     model:Matcher, # Whose weights
 ): # A sha256 that may be fed more
@@ -316,7 +321,7 @@ def model_hash(
         h.update(v.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if v.ndim else repr(v.item()).encode())
     return h
 
-# %% ../nbs/30_search.ipynb #c9fe526b
+# %% ../nbs/30_search.ipynb #642219b8
 def features_hash(
     features:Features, # A store
 ) -> str: # A sha256
@@ -344,7 +349,7 @@ def index_images(
         if not (Path(folder)/"manifest.json").is_file(): raise
         return index_images(model, collection, folder) # another process was quicker
 
-# %% ../nbs/30_search.ipynb #642219b8
+# %% ../nbs/30_search.ipynb #b965b6ed
 def similarity_of(
     model:Matcher, # Whose scores
     images, # `Encoded`, or the `SearchIndex` of its images
