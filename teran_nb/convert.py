@@ -78,7 +78,7 @@ class Source:
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
-# %% ../nbs/04_convert.ipynb #7ca59556
+# %% ../nbs/04_convert.ipynb #e5fde8a0
 _BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError,
            struct.error, zlib.error, zipfile.BadZipFile) # what decoding a damaged row may raise
 
@@ -100,7 +100,7 @@ def _why(e):
     said = isinstance(e, ValueError) and not isinstance(e, (json.JSONDecodeError,UnicodeError)) # in a sentence of ours
     return str(e) if said else f"is broken or cut off ({type(e).__name__}: {e})"
 
-# %% ../nbs/04_convert.ipynb #2f9cc45e
+# %% ../nbs/04_convert.ipynb #a4ee5fd7
 def _regions(self:Source, name, found:Found):
     "Boxes in pixels, inside the picture."
     more = {"classes": _classes(found, self.class_names, self.options.classes), "confidences": found.confidences}
@@ -116,7 +116,7 @@ def _regions(self:Source, name, found:Found):
 
 Source.name,Source.read,Source._regions = _name,_read,_regions
 
-# %% ../nbs/04_convert.ipynb #a4ee5fd7
+# %% ../nbs/04_convert.ipynb #096ccc90
 def _class_names(path):
     "Names of classes, one a line."
     if not Path(path).is_file(): raise FileNotFoundError(f"file of class names {path} is not there")
@@ -136,7 +136,7 @@ def _classes(found, names, path):
     if names and c.max(initial=0) >= len(names): raise ValueError(f"class {c.max():g} has no name: {path} holds {len(names)}")
     return np.array(names)[c.astype(int)] if names else c.astype(np.int32)
 
-# %% ../nbs/04_convert.ipynb #2a88e290
+# %% ../nbs/04_convert.ipynb #829abb17
 @dataclass(frozen=True, repr=False)
 class Report(Shown):
     "What a conversion did."
@@ -153,7 +153,7 @@ class Report(Shown):
         head = f"{self.images:,} images and {self.regions:,} regions in {self.path}{more}"
         return head if not self.broken else f"{head}\n\n" + markdown_table(["left out"], [[b] for b in self.broken[:20]])
 
-# %% ../nbs/04_convert.ipynb #40a11d6e
+# %% ../nbs/04_convert.ipynb #4cb1cb65
 def _fingerprint(source):
     "Changes when the source's files or settings do."
     files = sorted(f for p in source.paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file() and f.name != "lock.mdb")
@@ -182,7 +182,7 @@ def _put(w, source, row, first):
     except ValueError as e: raise ValueError(f"{row}: {e}") from None
     w.counts["boxes clipped"] += n
 
-# %% ../nbs/04_convert.ipynb #887b7c11
+# %% ../nbs/04_convert.ipynb #2a760863
 def convert(
     source, # A `Source`, or the path of one whose format says everything
     path, # Folder of the store to be
@@ -209,7 +209,7 @@ def convert(
         w.counts["rows left out"] = len(broken)
     return Report(path, len(w.ids), w.total, resumed, w.counts["boxes clipped"], tuple(broken), w.boxes)
 
-# %% ../nbs/04_convert.ipynb #4d1264e5
+# %% ../nbs/04_convert.ipynb #fbc60b5c
 def write_table(
     images, # `Regions` of each image, such as a `Features` store
     path, # A `.tsv` file
@@ -222,7 +222,7 @@ def write_table(
             if re.search(r"[\t\r\n]", r.image_id): raise ValueError(f"image id {r.image_id!r} holds a tab or a line break; a table cannot keep it")
             f.write("\t".join(map(str, (r.image_id, *map("{:g}".format, r.size), len(r), text(r.boxes), text(r.features)))) + "\n")
 
-# %% ../nbs/04_convert.ipynb #7ce7ea71
+# %% ../nbs/04_convert.ipynb #21822294
 def match_captions(
     captions:Captions, # Captions of images
     image_ids, # Images there are features (or pictures) of

@@ -199,11 +199,10 @@ class Joint(nn.Module):
 
     def forward(self, regions, region_mask, words, word_mask):
         "Similarity of every pair, `(images, captions)`; unbounded."
-        i,c = len(regions),len(words)
-        images = self.regions(regions).repeat_interleave(c, 0),region_mask.repeat_interleave(c, 0)
-        captions = self.words(words).repeat(i, 1, 1),word_mask.repeat(i, 1)
+        images = self.regions(regions).repeat_interleave(len(words), 0),region_mask.repeat_interleave(len(words), 0)
+        captions = self.words(words).repeat(len(regions), 1, 1),word_mask.repeat(len(regions), 1)
         x = self._through(*self._sequence(*images, *captions), self.encoder.layer)[:,0].to(self.score.weight.dtype)
-        with torch.autocast(x.device.type, enabled=False): return self.score(x).view(i, c) # rounded scores would tie
+        with torch.autocast(x.device.type, enabled=False): return self.score(x).view(len(regions), len(words)) # rounded scores would tie
 
     def _sequence(self, regions, region_mask, words, word_mask): # first slot, words and regions of matched pairs, and which of them are real
         first = self.words.norm(self.first + self.words.kind).expand(len(words), 1, -1)
