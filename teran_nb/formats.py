@@ -220,6 +220,7 @@ def _teran(path, o):
 # %% ../nbs/03_formats.ipynb #db50969c
 def _ids(file, n):
     "`n` image ids from a text file that may name each of them several times in a row."
+    if not Path(file).is_file(): raise FileNotFoundError(f"file of image ids {file} is not there")
     names = Path(file).read_text(encoding="utf-8-sig").split()
     if not names or len(names) % n: raise ValueError(f"{file} has {len(names)} ids for {n} images")
     return names[::len(names)//n]
@@ -235,8 +236,8 @@ def _scan(path, o):
     except ValueError as e: raise ValueError(f"{file}: {e}") from None
     if a.ndim not in (2,3) or not len(a): raise ValueError(f"{file} has the shape {a.shape}, not (images, regions, dim)")
     k = 5 if len(a) % 5 == 0 and (a[:5] == a[:1]).all() else 1
-    beside,n = file.with_name(file.name.replace("_ims.npy", "_ids.txt")),len(a)//k
-    listed = next((p for p in (o.ids,beside) if p and Path(p).is_file()), None)
+    beside,n = file.with_name(file.name.removesuffix("_ims.npy") + "_ids.txt"),len(a)//k
+    listed = o.ids or (beside if beside.is_file() else None)
     for i,name in enumerate(_ids(listed, n) if listed else map(str, range(n))): yield Row(file, f"row {i*k}", name, partial(_scan_image, a, i, k))
 
 # %% ../nbs/03_formats.ipynb #39c54ccc
