@@ -280,6 +280,7 @@ class Packed:
             i = range(len(self))[i]
             return self.values[self.offsets[i]:self.offsets[i+1]]
         wanted = np.asarray(i.cpu() if isinstance(i, Tensor) else i)
+        if not len(wanted): wanted = wanted.astype(int) # an empty list has no type
         return self._pick(torch.as_tensor(np.arange(len(self))[wanted]))
 
 # %% ../nbs/00_core.ipynb #f1fa436d
