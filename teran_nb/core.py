@@ -170,7 +170,7 @@ def environment(
 ) -> dict: # Versions, commit, machine, device, seed
     "What must be known to repeat a number."
     name = torch.cuda.get_device_name() if "cuda" in str(device) else platform.processor() or platform.machine()
-    versions = {p: _version(p) for p in ("teran_nb","torch","transformers","accelerate","numpy","pillow")}
+    versions = {p: _version(p) for p in ("teran_nb","transformers","accelerate","numpy","pillow")} | {"torch": str(torch.__version__)} # which says the build too, such as +cu130
     return {"python": platform.python_version(), **versions, "commit": commit(), "platform": platform.platform(), "cores": os.cpu_count(),
             "device": str(device), "device_name": name, "seed": seed}
 
