@@ -130,6 +130,11 @@ def _text(path):
 
 def _size(entry): return (entry["width"],entry["height"]) if "width" in entry else None
 
+def _field(entry, key, where):
+    "One field of an entry of somebody's file."
+    if not isinstance(entry, dict) or key not in entry: raise ValueError(f"{where} has no {key}")
+    return entry[key]
+
 def _json(path):
     try: found = json.loads(_text(path))
     except json.JSONDecodeError as e: raise ValueError(f"{path} is not whole JSON: {e}") from None
@@ -150,9 +155,9 @@ def read_karpathy(
     except KeyError: raise ValueError(f"{path}: an image without {key or 'any of id, cocoid, filename, imgid'}") from None
     _unique(ids, f"{path}: ")
     table = {k: ("train" if i.get("split") == "restval" else i.get("split"), _size(i)) for k,i in zip(ids, images)}
-    def text(s): return s["raw"] if "raw" in s else " ".join(s["tokens"])
+    def text(s, k): return s["raw"] if "raw" in s else " ".join(_field(s, "tokens", f"{path}: a sentence of image {k} without raw"))
     def links(s): return [Link(a,b,c,tuple(map(tuple,d))) for a,b,c,d in s.get("links", ())]
-    rows = [(k, text(s), links(s)) for k,i in zip(ids, images) for s in i.get("sentences", ())]
+    rows = [(k, text(s, k), links(s)) for k,i in zip(ids, images) for s in i.get("sentences", ())]
     return _build(path, table, rows, skip)
 
 # %% ../nbs/01_captions.ipynb #67fd28ff
@@ -164,10 +169,11 @@ def read_coco(
     "Read COCO's caption annotations."
     d = _json(path)
     if not {"images","annotations"} <= set(d): raise ValueError(f"{path} has no images and annotations; is it another layout?")
-    ids = [str(i["id"]) for i in d["images"]]
+    ids = [str(_field(i, "id", f"{path}: image {n}")) for n,i in enumerate(d["images"])]
     _unique(ids, f"{path}: ")
     table = {k: (split or None, _size(i)) for k,i in zip(ids, d["images"])}
-    return _build(path, table, [(str(a["image_id"]), a["caption"], ()) for a in d["annotations"]], skip)
+    said = [[_field(a, k, f"{path}: annotation {n}") for k in ("image_id","caption")] for n,a in enumerate(d["annotations"])]
+    return _build(path, table, [(str(k), text, ()) for k,text in said], skip)
 
 # %% ../nbs/01_captions.ipynb #fc73c01e
 def read_lines(
@@ -178,6 +184,7 @@ def read_lines(
     skip:bool=False, # Leave out empty captions, counting them
 ) -> Captions: # Images in the order of the file
     "Read captions that stand one a line."
+    if per_image < 1: raise ValueError(f"per_image must be at least 1, not {per_image}")
     lines = _text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if len(lines) % per_image: raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; say per_image")
     n = len(lines)//per_image
@@ -199,7 +206,8 @@ def read_csv(
     images,rows = {},[]
     for r in reader:
         if r["image"] is None or r["caption"] is None: raise ValueError(f"{path} is cut off in line {reader.line_num}")
-        size = (float(r["width"]),float(r["height"])) if r.get("width") and r.get("height") else None
+        try: size = (float(r["width"]),float(r["height"])) if r.get("width") and r.get("height") else None
+        except ValueError: raise ValueError(f"{path} line {reader.line_num}: width {r['width']!r} and height {r['height']!r} are not both numbers") from None
         about = (r.get("split") or None, size)
         if images.setdefault(r["image"], about) != about:
             raise ValueError(f"{path} line {reader.line_num}: image {r['image']} has another split or size than above")
