@@ -123,7 +123,8 @@ def _blocks(
     sets = lengths.nonzero()[:,0]
     if not stay: sets = by_length(sets)
     cuts = (lengths[sets].cumsum(0) - 1) // size
-    return [_Block(offsets, by_length(s), by_position, stay) for s in sets.split(cuts.unique_consecutive(return_counts=True)[1].tolist()) if len(s)]
+    counts = cuts.unique_consecutive(return_counts=True)[1].tolist()
+    return [_Block(offsets, by_length(s), by_position, stay) for s in sets.split(counts) if len(s)]
 
 # %% ../nbs/10_alignment.ipynb #8fe8a81f
 def _maximum(x:Tensor) -> Tensor: # `(n, length, m)` -> `(n, m)`
@@ -257,7 +258,8 @@ class _Return(_Pass):
 
 def _credit(link, cosines, block, dim, grad):
     "Add the gradients of the maxima over each set of a block where they were reached."
-    for l,x,g in zip(block.groups(link, dim), block.groups(cosines, dim), grad.split(block.counts, dim)): l.scatter_add_(1, x.argmax(1, keepdim=True), g.unsqueeze(1))
+    groups = zip(block.groups(link, dim), block.groups(cosines, dim), grad.split(block.counts, dim))
+    for l,x,g in groups: l.scatter_add_(1, x.argmax(1, keepdim=True), g.unsqueeze(1))
 
 # %% ../nbs/10_alignment.ipynb #b75358cb
 _FEW = .1 # Share of the pairs up to which looking at them one by one is faster
@@ -289,7 +291,9 @@ class _Similarity(torch.autograd.Function):
     def backward(ctx, grad):
         regions,words,*offsets = ctx.saved_tensors
         ways,dtype,memory = ctx.how
-        if (grad != 0).float().mean() <= _FEW: given = _pair_gradients(grad, ctx.needs_input_grad, regions, words, [o.to(grad.device) for o in offsets], ways, memory)
+        if (grad != 0).float().mean() <= _FEW:
+            offsets = [o.to(grad.device) for o in offsets]
+            given = _pair_gradients(grad, ctx.needs_input_grad, regions, words, offsets, ways, memory)
         else:
             walk = _Return(grad, ctx.needs_input_grad, regions, words, *offsets, ways, dtype, memory)
             for _ in walk: pass
@@ -309,7 +313,8 @@ def similarity(
     one_of(pooling, POOLINGS, "pooling")
     if regions.dim != words.dim: raise ValueError(f"regions have {regions.dim} dimensions, words {words.dim}; encode both with the same model")
     r,w,device = regions.values,words.values,regions.values.device.type
-    if dtype is None: dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.promote_types(r.dtype, w.dtype)
+    if dtype is None and torch.is_autocast_enabled(device): dtype = torch.get_autocast_dtype(device)
+    if dtype is None: dtype = torch.promote_types(r.dtype, w.dtype)
     sim = _Similarity.apply(r, w, regions.offsets, words.offsets, _WAYS[pooling], dtype, memory, progress)
     return sim / words.lengths.clamp(min=1).to(sim.device) if pooling == "mravgw" else sim
 
@@ -340,9 +345,12 @@ class Alignment:
     piece_texts:list|None = None # How the tokenizer writes each piece, where that is known
     def __post_init__(self):
         r,w = self.cosines.shape
-        if not len(self.words) == len(self.spans) == w: raise ValueError(f"{len(self.words)} words and {len(self.spans)} spans for {w} columns of cosines")
+        if not len(self.words) == len(self.spans) == w:
+            raise ValueError(f"{len(self.words)} words and {len(self.spans)} spans for {w} columns of cosines")
         if self.boxes is not None and len(self.boxes) != r: raise ValueError(f"{len(self.boxes)} boxes for {r} rows of cosines; one box a region")
-    def __repr__(self): return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{self.image_id and f', image {self.image_id!r}'})"
+    def __repr__(self):
+        image = f", image {self.image_id!r}" if self.image_id else ""
+        return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{image})"
     @property
     def best_regions(self): return self.cosines.argmax(0).numpy()
 
@@ -359,8 +367,9 @@ def _best_of(self:Alignment, word):
 
 def _score(self:Alignment, pooling=""):
     "This alignment pooled, by default as the model does; a model that ranks by its global head ranks by `Matcher.similarity`."
+    pool = POOLINGS[one_of(pooling or self.pooling, POOLINGS, "pooling")]
     x = (self.cosines if self.pieces is None else self.pieces)[None,None]
-    return float(POOLINGS[one_of(pooling or self.pooling, POOLINGS, "pooling")](x, *(torch.ones(1,n).bool() for n in x.shape[2:])))
+    return float(pool(x, *(torch.ones(1,n).bool() for n in x.shape[2:])))
 
 Alignment.best,Alignment.score = _best_of,_score
 

@@ -44,13 +44,12 @@ class Captions(Shown):
 
 # %% ../nbs/01_captions.ipynb #1c4664d7
 def _check(c):
-    twice = [k for k,v in Counter(c.image_ids).items() if v > 1]
-    if twice: raise ValueError(f"{len(twice)} image ids stand there twice: {_some(twice)}; ids must be unique")
+    _unique(c.image_ids)
     if len(c.image_of) != len(c.texts): raise ValueError(f"{len(c.texts)} captions but {len(c.image_of)} image indices")
     strange = np.flatnonzero((c.image_of < 0) | (c.image_of >= len(c.image_ids)))
     if len(strange): raise ValueError(f"caption {strange[0]} ({c.texts[strange[0]]!r}) belongs to an unknown image; there are {len(c.image_ids)} images")
-    empty = [i for i,t in enumerate(c.texts) if not t.strip()]
-    if empty: raise ValueError(f"{len(empty)} captions are empty: {_some(f'number {i} of {c.image_ids[c.image_of[i]]}' for i in empty)}; leave them out with skip=True")
+    empty = [f"number {i} of {c.image_ids[c.image_of[i]]}" for i,t in enumerate(c.texts) if not t.strip()]
+    if empty: raise ValueError(f"{len(empty)} captions are empty: {_some(empty)}; leave them out with skip=True")
     bare = np.setdiff1d(np.arange(len(c.image_ids)), c.image_of) if c.texts else ()
     if len(bare): raise ValueError(f"{len(bare)} images have no caption: {_some(c.image_ids[i] for i in bare)}; leave them out with skip=True")
     for name,n in (("sizes",len(c.image_ids)),("splits",len(c.image_ids)),("links",len(c.texts))):
@@ -63,6 +62,10 @@ def _some(names, n=3):
     names = list(map(str, names))
     return ", ".join(names[:n]) + (f" and {len(names)-n} more" if len(names) > n else "")
 
+def _unique(ids, where=""):
+    twice = [k for k,v in Counter(ids).items() if v > 1]
+    if twice: raise ValueError(f"{where}{len(twice)} image ids stand there twice: {_some(twice)}; ids must be unique")
+
 # %% ../nbs/01_captions.ipynb #aeccc011
 def _select(self:Captions, images):
     "The captions of some images, in the order given (indices into `image_ids`)."
@@ -71,8 +74,8 @@ def _select(self:Captions, images):
     rows = np.flatnonzero(new[self.image_of] >= 0)
     rows = rows[np.argsort(new[self.image_of[rows]], kind="stable")]
     def pick(v, i): return None if v is None else [v[j] for j in i]
-    return Captions(pick(self.texts, rows), new[self.image_of[rows]], pick(self.image_ids, images), None if self.sizes is None else self.sizes[images],
-                    pick(self.splits, images), pick(self.links, rows))
+    sizes = None if self.sizes is None else self.sizes[images]
+    return Captions(pick(self.texts, rows), new[self.image_of[rows]], pick(self.image_ids, images), sizes, pick(self.splits, images), pick(self.links, rows))
 
 def _split(self:Captions, name):
     "The images of one split."
@@ -81,11 +84,12 @@ def _split(self:Captions, name):
     return self.select([i for i,s in enumerate(self.splits) if s == name])
 
 def _markdown(self:Captions):
-    n = np.bincount(self.image_of, minlength=len(self.image_ids))
     splits = ", ".join(f"{v:,} {escape(k)}" for k,v in Counter(self.splits or []).items())
-    if not self.texts: return f"{len(self.image_ids):,} images{f' ({splits})' if splits else ''} without captions"
-    head = f"{len(self):,} captions of {len(self.image_ids):,} images" + (f" ({splits})" if splits else "") + f", {n.min()} to {n.max()} an image\n\n"
-    return head + markdown_table(["image","caption"], [[self.image_ids[self.image_of[i]], self.texts[i]] for i in range(min(3, len(self)))])
+    images = f"{len(self.image_ids):,} images" + (f" ({splits})" if splits else "")
+    if not self.texts: return f"{images} without captions"
+    n = np.bincount(self.image_of, minlength=len(self.image_ids))
+    rows = [[self.image_ids[i], t] for i,t in zip(self.image_of[:3], self.texts)]
+    return f"{len(self):,} captions of {images}, {n.min()} to {n.max()} an image\n\n" + markdown_table(["image","caption"], rows)
 
 Captions.select,Captions.split,Captions._repr_markdown_ = _select,_split,_markdown
 
@@ -110,12 +114,12 @@ def _table(path, images, rows):
     if not images: raise ValueError(f"{path} holds no captions")
     index = {k: i for i,k in enumerate(images)}
     splits,sizes = zip(*images.values())
-    return Captions([t for _,t,_ in rows], [index[k] for k,_,_ in rows], list(images), np.array(sizes, dtype=np.float64) if all(sizes) else None,
-                    list(splits) if all(splits) else None, [tuple(l) for *_,l in rows] if any(l for *_,l in rows) else None)
+    splits = list(splits) if all(splits) else None
+    sizes = np.array(sizes, dtype=np.float64) if all(sizes) else None
+    links = [tuple(l) for *_,l in rows] if any(l for *_,l in rows) else None
+    return Captions([t for _,t,_ in rows], [index[k] for k,_,_ in rows], list(images), sizes, splits, links)
 
-def _unique(path, ids):
-    twice = [k for k,v in Counter(ids).items() if v > 1]
-    if twice: raise ValueError(f"{path}: {len(twice)} image ids stand there twice: {_some(twice)}; ids must be unique")
+
 
 def _text(path):
     path = Path(path)
@@ -123,6 +127,13 @@ def _text(path):
     data = path.read_bytes()
     try: return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as e: raise ValueError(f"{path} is cut off or not UTF-8 text: {e}") from None
+
+def _size(entry): return (entry["width"],entry["height"]) if "width" in entry else None
+
+def _field(entry, key, where):
+    "One field of an entry of somebody's file."
+    if not isinstance(entry, dict) or key not in entry: raise ValueError(f"{where} has no {key}")
+    return entry[key]
 
 def _json(path):
     try: found = json.loads(_text(path))
@@ -142,10 +153,11 @@ def read_karpathy(
     key = key or next((k for k in ("id","cocoid","filename","imgid") if k in images[0]), "")
     try: ids = [Path(i[key]).stem if key == "filename" else str(i[key]) for i in images]
     except KeyError: raise ValueError(f"{path}: an image without {key or 'any of id, cocoid, filename, imgid'}") from None
-    _unique(path, ids)
-    table = {k: ({"restval": "train"}.get(i.get("split"), i.get("split")), (i["width"],i["height"]) if "width" in i else None) for k,i in zip(ids, images)}
-    rows = [(k, s["raw"] if "raw" in s else " ".join(s["tokens"]), [Link(a,b,c,tuple(map(tuple,d))) for a,b,c,d in s.get("links", ())])
-            for k,i in zip(ids, images) for s in i.get("sentences", ())]
+    _unique(ids, f"{path}: ")
+    table = {k: ("train" if i.get("split") == "restval" else i.get("split"), _size(i)) for k,i in zip(ids, images)}
+    def text(s, k): return s["raw"] if "raw" in s else " ".join(_field(s, "tokens", f"{path}: a sentence of image {k} without raw"))
+    def links(s): return [Link(a,b,c,tuple(map(tuple,d))) for a,b,c,d in s.get("links", ())]
+    rows = [(k, text(s, k), links(s)) for k,i in zip(ids, images) for s in i.get("sentences", ())]
     return _build(path, table, rows, skip)
 
 # %% ../nbs/01_captions.ipynb #67fd28ff
@@ -157,10 +169,11 @@ def read_coco(
     "Read COCO's caption annotations."
     d = _json(path)
     if not {"images","annotations"} <= set(d): raise ValueError(f"{path} has no images and annotations; is it another layout?")
-    ids = [str(i["id"]) for i in d["images"]]
-    _unique(path, ids)
-    table = {k: (split or None, (i["width"],i["height"]) if "width" in i else None) for k,i in zip(ids, d["images"])}
-    return _build(path, table, [(str(a["image_id"]), a["caption"], ()) for a in d["annotations"]], skip)
+    ids = [str(_field(i, "id", f"{path}: image {n}")) for n,i in enumerate(d["images"])]
+    _unique(ids, f"{path}: ")
+    table = {k: (split or None, _size(i)) for k,i in zip(ids, d["images"])}
+    said = [[_field(a, k, f"{path}: annotation {n}") for k in ("image_id","caption")] for n,a in enumerate(d["annotations"])]
+    return _build(path, table, [(str(k), text, ()) for k,text in said], skip)
 
 # %% ../nbs/01_captions.ipynb #fc73c01e
 def read_lines(
@@ -171,12 +184,14 @@ def read_lines(
     skip:bool=False, # Leave out empty captions, counting them
 ) -> Captions: # Images in the order of the file
     "Read captions that stand one a line."
+    if per_image < 1: raise ValueError(f"per_image must be at least 1, not {per_image}")
     lines = _text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if len(lines) % per_image: raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; say per_image")
     n = len(lines)//per_image
-    ids = list(map(str, range(n))) if image_ids is None else _text(image_ids).splitlines() if isinstance(image_ids, (str,Path)) else list(map(str, image_ids))
+    if isinstance(image_ids, (str,Path)): image_ids = _text(image_ids).splitlines()
+    ids = list(map(str, range(n) if image_ids is None else image_ids))
     if len(ids) != n: raise ValueError(f"{path} has captions of {n} images, but {len(ids)} image ids were given")
-    _unique(path, ids)
+    _unique(ids, f"{path}: ")
     return _build(path, {k: (split or None, None) for k in ids}, [(ids[i//per_image], t, ()) for i,t in enumerate(lines)], skip)
 
 # %% ../nbs/01_captions.ipynb #9a5c883f
@@ -186,13 +201,16 @@ def read_csv(
 ) -> Captions: # Images in the order of their first row
     "Read captions from a CSV file."
     reader = csv.DictReader(io.StringIO(_text(path), newline=""))
-    if not {"image","caption"} <= set(reader.fieldnames or ()): raise ValueError(f"{path} needs the columns image and caption; it has {', '.join(reader.fieldnames or ['none'])}")
+    columns = reader.fieldnames or ["none"]
+    if not {"image","caption"} <= set(columns): raise ValueError(f"{path} needs the columns image and caption; it has {', '.join(columns)}")
     images,rows = {},[]
     for r in reader:
         if r["image"] is None or r["caption"] is None: raise ValueError(f"{path} is cut off in line {reader.line_num}")
-        size = (float(r["width"]),float(r["height"])) if r.get("width") and r.get("height") else None
+        try: size = (float(r["width"]),float(r["height"])) if r.get("width") and r.get("height") else None
+        except ValueError: raise ValueError(f"{path} line {reader.line_num}: width {r['width']!r} and height {r['height']!r} are not both numbers") from None
         about = (r.get("split") or None, size)
-        if images.setdefault(r["image"], about) != about: raise ValueError(f"{path} line {reader.line_num}: image {r['image']} has another split or size than above")
+        if images.setdefault(r["image"], about) != about:
+            raise ValueError(f"{path} line {reader.line_num}: image {r['image']} has another split or size than above")
         rows.append((r["image"], r["caption"], ()))
     return _build(path, images, rows, skip)
 
@@ -215,7 +233,8 @@ def read_tokens(
 def _xml(path):
     "The tree of an XML file; one that declares entities could grow without bounds."
     data = path.read_bytes()
-    if re.search(rb"<!(DOCTYPE|ENTITY)", data, re.I): raise ValueError(f"{path} declares a document type or entities, which annotations never do; it is refused")
+    if re.search(rb"<!(DOCTYPE|ENTITY)", data, re.I):
+        raise ValueError(f"{path} declares a document type or entities, which annotations never do; it is refused")
     try: return ElementTree.fromstring(data)
     except ElementTree.ParseError as e: raise ValueError(f"{path} is cut off or not XML: {e}") from None
 
@@ -225,9 +244,10 @@ def _chains(path):
     def number(node, name):
         try: return float(node.findtext(name))
         except (TypeError, ValueError): raise ValueError(f"{path}: <{node.tag}> has no number {name}") from None
+    def box(node): return tuple(max(0., number(node, k)-1) for k in ("xmin","ymin","xmax","ymax"))
     for thing in tree.iter("object"):
         for b in thing.iter("bndbox"):
-            for name in thing.iter("name"): boxes.setdefault(name.text, []).append(tuple(max(0., number(b, k)-1) for k in ("xmin","ymin","xmax","ymax")))
+            for name in thing.iter("name"): boxes.setdefault(name.text, []).append(box(b))
     size = tree.find("size")
     if size is None: raise ValueError(f"{path} has no size of its picture")
     return (number(size, "width"),number(size, "height")), boxes
@@ -281,7 +301,8 @@ def words_of(
 ) -> list: # `(word, start, end)`: the word as words are compared, and its characters `[start, end)`
     "The words of a text; whatever is no letter, mark, number or picture sign parts them."
     kept = "".join(c if unicodedata.category(c)[0] in "LMN" or unicodedata.category(c) == "So" else " " for c in text)
-    return [(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", m[0]).casefold()),*m.span()) for m in re.finditer(r"\S+", kept)]
+    def folded(word): return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
+    return [(folded(m[0]),*m.span()) for m in re.finditer(r"\S+", kept)]
 
 def _places(there, words):
     "Characters of every place where words stand among the words of a text."
@@ -295,7 +316,8 @@ def _resized(self:Captions, sizes):
     if self.links is None: return replace(self, sizes=sizes)
     if self.sizes is None: raise ValueError("these captions do not know the sizes of their pictures, so their boxes cannot be scaled")
     by = np.tile(sizes/self.sizes, 2)
-    return replace(self, sizes=sizes, links=[tuple(replace(l, boxes=tuple(tuple((b*by[i]).tolist()) for b in np.asarray(l.boxes))) for l in ls) for i,ls in zip(self.image_of, self.links)])
+    def scaled(l, by): return replace(l, boxes=tuple(tuple((b*by).tolist()) for b in np.asarray(l.boxes)))
+    return replace(self, sizes=sizes, links=[tuple(scaled(l, by[i]) for l in ls) for i,ls in zip(self.image_of, self.links)])
 
 Captions.resized = _resized
 
@@ -312,7 +334,8 @@ def _phrase_row(r, index, sizes, pixels):
     w,h = frame = sizes[i].tolist() if pixels else (1.,1.)
     if not (x1 < x2 and y1 < y2): raise ValueError(f"the box {box} of image {name} is inverted; x1,y1 is its left upper corner, x2,y2 its right lower one")
     if min(x1, y1) < 0 or x2 > w or y2 > h:
-        raise ValueError(f"the box {box} of image {name} lies outside " + (f"its {w:g} x {h:g} picture" if pixels else "0..1; boxes are fractions of width and height, pixels=True reads pixels"))
+        where = f"its {w:g} x {h:g} picture" if pixels else "0..1; boxes are fractions of width and height, pixels=True reads pixels"
+        raise ValueError(f"the box {box} of image {name} lies outside {where}")
     return i,words,tuple(float(v*s/f) for v,s,f in zip(box, (*sizes[i],*sizes[i]), (*frame,*frame)))
 
 # %% ../nbs/01_captions.ipynb #b2313181
@@ -327,20 +350,24 @@ def _linked(captions, phrases, sizes):
                 at = [(len(texts),0,len(phrase))]
                 texts.append(phrase); image_of.append(i); links.append([])
             for j,start,end in at: links[j].append(Link(start, end, "phrase", tuple(boxes)))
-    return Captions(texts, image_of, captions.image_ids, sizes, captions.splits, [tuple(sorted(l, key=lambda o: (o.start,o.end))) for l in links])
+    links = [tuple(sorted(l, key=lambda o: (o.start,o.end))) for l in links]
+    return Captions(texts, image_of, captions.image_ids, sizes, captions.splits, links)
 
 # %% ../nbs/01_captions.ipynb #bfe6afae
 def read_phrases(
-    path, # CSV file with the columns filename (or image), phrase, x1, y1, x2, y2, plain or .gz; several rows of one phrase are several boxes
+    path, # CSV file with the columns filename (or image), phrase, x1, y1, x2, y2, plain or .gz; a phrase has a row for each of its boxes
     captions:Captions, # Of at least these images
-    sizes=None, # Width and height of each of their images, `(images, 2)`, which the links will be meant for; those that the captions know, by default
+    sizes=None, # Sizes of their pictures, `(images, 2)`, which the links will be meant for; by default those that the captions know
     pixels:bool=False, # Boxes are pixels of these sizes; without it they are fractions of width and height
     skip:bool=False, # Leave out rows that are wrong, counting them, instead of refusing them
-) -> Captions: # Of the images that have phrases, with links of kind `phrase`; phrases that stand in no caption are captions of their own, behind the others
+) -> Captions: # Of the images that have phrases, with links of kind `phrase`; one that stands in no caption is a caption of its own, behind the others
     "Join a table of phrases and boxes with captions: each phrase is linked in every place where its words stand."
-    reader,sizes = csv.DictReader(io.StringIO(_text(path), newline="")),captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
-    lost = [c for c in ("filename","phrase","x1","y1","x2","y2") if c not in (reader.fieldnames or ()) and not (c == "filename" and "image" in (reader.fieldnames or ()))]
-    if lost: raise ValueError(f"{path} needs the columns {', '.join(lost)}; it has {', '.join(reader.fieldnames or ['none'])}")
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
+    columns = reader.fieldnames or ["none"]
+    known = {"filename" if c == "image" else c for c in columns}
+    lost = [c for c in ("filename","phrase","x1","y1","x2","y2") if c not in known]
+    if lost: raise ValueError(f"{path} needs the columns {', '.join(lost)}; it has {', '.join(columns)}")
+    sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes is None: raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, such as those of the feature store")
     phrases,bad,index = {},[],{k: i for i,k in enumerate(captions.image_ids)}
     for r in reader:

@@ -21,9 +21,12 @@ from .formats import FORMATS, Found, Options, recognise
 # %% ../nbs/04_convert.ipynb #2042f5a9
 def _rows_of_sizes(path):
     "Id, width and height of each picture, as the file has them."
-    if path.suffix == ".csv": return [(r.get("id") or r.get("image") or r["image_id"], r["width"], r["height"]) for r in csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))]
+    if path.suffix == ".csv":
+        table = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))
+        return [(r.get("id") or r.get("image") or r["image_id"], r["width"], r["height"]) for r in table]
     d = read_json(path)
-    if isinstance(d, dict) and "images" not in d: return [(k, *((v["width"],v["height"]) if isinstance(v, dict) else v)) for k,v in d.items()]
+    if isinstance(d, dict) and "images" not in d:
+        return [(k, *((v["width"],v["height"]) if isinstance(v, dict) else v)) for k,v in d.items()]
     return [(i.get("id", i.get("image_id")), i["width"], i["height"]) for i in (d["images"] if isinstance(d, dict) else d)]
 
 def read_sizes(
@@ -33,7 +36,8 @@ def read_sizes(
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"file of picture sizes {path} is not there")
     try: return {str(k): (float(w),float(h)) for k,w,h in _rows_of_sizes(path)}
-    except (KeyError, TypeError, ValueError, AttributeError) as e: raise ValueError(f"{path} is not a table of id, width and height ({type(e).__name__}: {e})") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise ValueError(f"{path} is not a table of id, width and height ({type(e).__name__}: {e})") from None
 
 # %% ../nbs/04_convert.ipynb #be9a876b
 def fit_boxes(
@@ -47,13 +51,14 @@ def fit_boxes(
     out = np.maximum(-boxes, boxes-limit).max(1)
     if (out > tolerance).any():
         i = int(np.argmax(out))
-        raise ValueError(f"box {i} {boxes[i].round(1).tolist()} leaves its {size[0]:g} x {size[1]:g} picture by {out[i]:.1f}; the boxes belong to another size of it")
+        leaves = f"leaves its {size[0]:g} x {size[1]:g} picture by {out[i]:.1f}"
+        raise ValueError(f"box {i} {boxes[i].round(1).tolist()} {leaves}; the boxes belong to another size of it")
     return boxes.clip(0, limit), int((out > 1e-3*tolerance).sum())
 
 # %% ../nbs/04_convert.ipynb #cb91bb98
 @dataclass(frozen=True)
 class Source:
-    "Region features in a foreign format; going through it gives `Regions`, with names for classes where there are any, and stops at the first broken row."
+    "Region features in a foreign format; going through it gives `Regions` and stops at the first broken row."
     path:object # File or folder, or a tuple of them
     format:str="" # A key of `FORMATS`; recognised when empty
     sizes:object=None # Sizes of the pictures: a file for `read_sizes`, a dict, or `unit` to keep boxes as fractions of a 1 x 1 picture
@@ -73,8 +78,9 @@ class Source:
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
-# %% ../nbs/04_convert.ipynb #7ca59556
-_BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError, struct.error, zlib.error, zipfile.BadZipFile)
+# %% ../nbs/04_convert.ipynb #e5fde8a0
+_BROKEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError,
+           struct.error, zlib.error, zipfile.BadZipFile) # what decoding a damaged row may raise
 
 def _name(self:Source, row):
     "The image id of a row."
@@ -90,27 +96,34 @@ def _read(self:Source, row):
         if isinstance(e, ValueError) and str(e).startswith(str(row)): raise
         raise ValueError(f"{row}: {_why(e)}") from None
 
-def _why(e): return str(e) if isinstance(e, ValueError) and not isinstance(e, (json.JSONDecodeError,UnicodeError)) else f"is broken or cut off ({type(e).__name__}: {e})"
+def _why(e):
+    said = isinstance(e, ValueError) and not isinstance(e, (json.JSONDecodeError,UnicodeError)) # in a sentence of ours
+    return str(e) if said else f"is broken or cut off ({type(e).__name__}: {e})"
 
+# %% ../nbs/04_convert.ipynb #a4ee5fd7
 def _regions(self:Source, name, found:Found):
     "Boxes in pixels, inside the picture."
     more = {"classes": _classes(found, self.class_names, self.options.classes), "confidences": found.confidences}
     if found.boxes is None: return Regions(name, found.features, None, None, **more), 0
-    unit = self.sizes == "unit"
-    size = (1.,1.) if unit else self.sizes[name] if isinstance(self.sizes, Mapping) and name in self.sizes else found.size
-    if size is None: raise ValueError("the size of the picture is not known; give sizes, a file of id, width and height" + (", or 'unit'" if found.unit else ""))
+    unit,known = self.sizes == "unit",self.sizes if isinstance(self.sizes, Mapping) else {}
+    size = (1.,1.) if unit else known.get(name, found.size)
+    way_out = "give sizes, a file of id, width and height" + (", or 'unit'" if found.unit else "")
+    if size is None: raise ValueError(f"the size of the picture is not known; {way_out}")
     if unit and not found.unit: raise ValueError("boxes are in pixels, so sizes='unit' does not fit; give a file of sizes, or none where the format has them")
-    boxes,clipped = fit_boxes(found.boxes*np.array([*size,*size], np.float32) if found.unit else found.boxes, size, .01 if unit else 1.)
+    boxes = found.boxes*np.array([*size,*size], np.float32) if found.unit else found.boxes
+    boxes,clipped = fit_boxes(boxes, size, .01 if unit else 1.)
     return Regions(name, found.features, boxes, tuple(size), **more), clipped
 
 Source.name,Source.read,Source._regions = _name,_read,_regions
 
-# %% ../nbs/04_convert.ipynb #e5fde8a0
+# %% ../nbs/04_convert.ipynb #096ccc90
 def _class_names(path):
     "Names of classes, one a line."
     if not Path(path).is_file(): raise FileNotFoundError(f"file of class names {path} is not there")
     names = [line.strip() for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    if not names or len(set(names)) < len(names): raise ValueError(f"{path} holds {len(names)} class names, of which {len(set(names))} are different; it needs one a line, each once")
+    different = len(set(names))
+    if not names or different < len(names):
+        raise ValueError(f"{path} holds {len(names)} class names, of which {different} are different; it needs one a line, each once")
     return tuple(names)
 
 def _classes(found, names, path):
@@ -118,11 +131,12 @@ def _classes(found, names, path):
     if found.classes is None: return None
     c = np.asarray(found.classes).reshape(-1)
     if c.dtype.kind in "US": return c.astype(str)
-    if c.dtype.kind not in "iuf" or (c != c.round()).any() or (c < 0).any(): raise ValueError(f"classes such as {c[:3].tolist()} are neither names nor numbers from 0 on")
+    if c.dtype.kind not in "iuf" or (c != c.round()).any() or (c < 0).any():
+        raise ValueError(f"classes such as {c[:3].tolist()} are neither names nor numbers from 0 on")
     if names and c.max(initial=0) >= len(names): raise ValueError(f"class {c.max():g} has no name: {path} holds {len(names)}")
     return np.array(names)[c.astype(int)] if names else c.astype(np.int32)
 
-# %% ../nbs/04_convert.ipynb #efc26d66
+# %% ../nbs/04_convert.ipynb #829abb17
 @dataclass(frozen=True, repr=False)
 class Report(Shown):
     "What a conversion did."
@@ -134,16 +148,18 @@ class Report(Shown):
     broken:tuple # One sentence for each row that was left out
     boxes:bool # Whether the source has boxes
     def _repr_markdown_(self):
-        more = [f"{n:,} {what}" for n,what in ((self.resumed,"taken over from a stopped run"), (self.clipped,"boxes clipped by up to a pixel"), (len(self.broken),"rows left out")) if n]
-        head = f"{self.images:,} images and {self.regions:,} regions in {self.path}" + "".join(f", {m}" for m in more) + ("" if self.boxes else "; without boxes, so groundings cannot be drawn")
+        counts = {"taken over from a stopped run": self.resumed, "boxes clipped by up to a pixel": self.clipped, "rows left out": len(self.broken)}
+        more = "".join(f", {n:,} {what}" for what,n in counts.items() if n) + ("" if self.boxes else "; without boxes, so groundings cannot be drawn")
+        head = f"{self.images:,} images and {self.regions:,} regions in {self.path}{more}"
         return head if not self.broken else f"{head}\n\n" + markdown_table(["left out"], [[b] for b in self.broken[:20]])
 
-# %% ../nbs/04_convert.ipynb #829abb17
+# %% ../nbs/04_convert.ipynb #4cb1cb65
 def _fingerprint(source):
     "Changes when the source's files or settings do."
     files = sorted(f for p in source.paths for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file() and f.name != "lock.mdb")
-    about = [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files] + [source.format, source.pattern, repr(source.options), str(source.sizes)]
-    return hashlib.sha256(json.dumps(about).encode("utf8")).hexdigest()
+    stamps = [[str(f), f.stat().st_size, f.stat().st_mtime_ns] for f in files]
+    settings = [source.format, source.pattern, repr(source.options), str(source.sizes)]
+    return hashlib.sha256(json.dumps(stamps + settings).encode("utf8")).hexdigest()
 
 def _first(source, bad):
     "The first row that can be read."
@@ -158,13 +174,15 @@ def _first(source, bad):
 def _put(w, source, row, first):
     "One row into the store, with the classes and confidences that the first row has."
     r,n = source.read(row)
-    what = f"features are {r.features.shape[-1]} long, those of the first image {w.dim}" if r.features.shape[-1] != w.dim else "an earlier row or file has this id and is kept" if r.image_id in w.ids else ""
-    if what: raise ValueError(f"{row}: {what}")
-    try: w.add(r.image_id, r.features, r.boxes, r.size, *(getattr(r, k) if getattr(first, k) is not None else None for k in ("classes","confidences")))
+    dim = r.features.shape[-1]
+    if dim != w.dim: raise ValueError(f"{row}: features are {dim} long, those of the first image {w.dim}")
+    if r.image_id in w.ids: raise ValueError(f"{row}: an earlier row or file has this id and is kept")
+    more = {k: getattr(r, k) for k in ("classes","confidences") if getattr(first, k) is not None}
+    try: w.add(r.image_id, r.features, r.boxes, r.size, **more)
     except ValueError as e: raise ValueError(f"{row}: {e}") from None
     w.counts["boxes clipped"] += n
 
-# %% ../nbs/04_convert.ipynb #40a11d6e
+# %% ../nbs/04_convert.ipynb #2a760863
 def convert(
     source, # A `Source`, or the path of one whose format says everything
     path, # Folder of the store to be
@@ -191,7 +209,7 @@ def convert(
         w.counts["rows left out"] = len(broken)
     return Report(path, len(w.ids), w.total, resumed, w.counts["boxes clipped"], tuple(broken), w.boxes)
 
-# %% ../nbs/04_convert.ipynb #cdb3f86e
+# %% ../nbs/04_convert.ipynb #fbc60b5c
 def write_table(
     images, # `Regions` of each image, such as a `Features` store
     path, # A `.tsv` file
@@ -204,7 +222,7 @@ def write_table(
             if re.search(r"[\t\r\n]", r.image_id): raise ValueError(f"image id {r.image_id!r} holds a tab or a line break; a table cannot keep it")
             f.write("\t".join(map(str, (r.image_id, *map("{:g}".format, r.size), len(r), text(r.boxes), text(r.features)))) + "\n")
 
-# %% ../nbs/04_convert.ipynb #fbc60b5c
+# %% ../nbs/04_convert.ipynb #21822294
 def match_captions(
     captions:Captions, # Captions of images
     image_ids, # Images there are features (or pictures) of
@@ -214,7 +232,9 @@ def match_captions(
     one_of(missing, ("refuse","drop"), "way with missing images")
     there,named = set(map(str, image_ids)),set(captions.image_ids)
     lost,silent = [k for k in captions.image_ids if k not in there],sorted(there-named)
-    if len(lost) == len(named): raise ValueError(f"no image of the captions is there: they name images such as {captions.image_ids[0]!r}, and there are such as {min(there, default='none')!r}")
+    if len(lost) == len(named):
+        theirs,ours = captions.image_ids[0],min(there, default="none")
+        raise ValueError(f"no image of the captions is there: they name images such as {theirs!r}, and there are such as {ours!r}")
     said = f"{len(lost):,} images have captions and are not there, such as {', '.join(lost[:3])}"
     if lost and missing == "refuse": raise ValueError(f"{said}; missing='drop' leaves them out")
     if lost: warnings.warn(f"left out: {said}", stacklevel=2)

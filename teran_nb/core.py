@@ -146,8 +146,9 @@ def pick_device(
 ) -> torch.device: # Where to compute
     "The device to use; CUDA that was asked for and is not there is an error."
     one_of(name, ("auto","cpu","cuda"), "device")
-    if name == "cuda" and not torch.cuda.is_available(): raise RuntimeError("CUDA was asked for and this machine has none that torch can use; say device='cpu' or 'auto'")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there: raise RuntimeError("CUDA was asked for and this machine has none that torch can use; say device='cpu' or 'auto'")
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
 
 # %% ../nbs/00_core.ipynb #6b13cf1c
 def _version(package):
@@ -158,7 +159,8 @@ def commit(
     start=None, # A folder of the checkout; this package's by default
 ) -> str: # Short hash, with `+` when tracked files were changed; empty where there is no git
     "The commit this code stands at."
-    def git(*args): return subprocess.run(["git", "-C", str(start or Path(__file__).parent), *args], capture_output=True, text=True, check=True).stdout.strip()
+    folder = str(start or Path(__file__).parent)
+    def git(*args): return subprocess.run(["git", "-C", folder, *args], capture_output=True, text=True, check=True).stdout.strip()
     try: return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (subprocess.CalledProcessError, FileNotFoundError): return ""
 
@@ -168,8 +170,9 @@ def environment(
 ) -> dict: # Versions, commit, machine, device, seed
     "What must be known to repeat a number."
     name = torch.cuda.get_device_name() if "cuda" in str(device) else platform.processor() or platform.machine()
-    return {"python": platform.python_version(), **{p: _version(p) for p in ("teran_nb","torch","transformers","accelerate","numpy","pillow")},
-            "commit": commit(), "platform": platform.platform(), "cores": os.cpu_count(), "device": str(device), "device_name": name, "seed": seed}
+    versions = {p: _version(p) for p in ("teran_nb","transformers","accelerate","numpy","pillow")} | {"torch": str(torch.__version__)} # which says the build too, such as +cu130
+    return {"python": platform.python_version(), **versions, "commit": commit(), "platform": platform.platform(), "cores": os.cpu_count(),
+            "device": str(device), "device_name": name, "seed": seed}
 
 # %% ../nbs/00_core.ipynb #f5d76b1a
 def new_run(
@@ -216,7 +219,8 @@ def progress(
 ) -> tqdm: # Iterates over `items`
     "A progress bar that reads well in a terminal, in Jupyter, in papermill's output and in a log file."
     kernel,tty = _in_kernel(),sys.stderr.isatty()
-    return (_KernelBar if kernel else tqdm)(items, desc=desc, total=total, mininterval=1 if kernel else .1 if tty else 10, dynamic_ncols=tty, ncols=None if tty else 100, **kwargs)
+    bar,seconds = (_KernelBar,1) if kernel else (tqdm,.1 if tty else 10)
+    return bar(items, desc=desc, total=total, mininterval=seconds, dynamic_ncols=tty, ncols=None if tty else 100, **kwargs)
 
 # %% ../nbs/00_core.ipynb #4647d79b
 def escape(
@@ -235,7 +239,8 @@ def markdown_table(
     rows = [list(map(escape, header)), *rows]
     wide = [max(3, *(len(r[i]) for r in rows)) for i in range(len(header))]
     line = [("-"*(w-1)+":" if r else "-"*w) for w,r in zip(wide, right)]
-    return "\n".join("| " + " | ".join(c.rjust(w) if r else c.ljust(w) for c,w,r in zip(cells, wide, right)) + " |" for cells in (rows[0], line, *rows[1:]))
+    def text(cells): return "| " + " | ".join(c.rjust(w) if r else c.ljust(w) for c,w,r in zip(cells, wide, right)) + " |"
+    return "\n".join(map(text, (rows[0], line, *rows[1:])))
 
 class Shown:
     "Something whose table is also its text: in a notebook, in a terminal and in papermill's log."
@@ -261,7 +266,8 @@ class Packed:
         self.values,self.offsets = values,torch.as_tensor(offsets, dtype=torch.int64)
         o = self.offsets
         if o.ndim != 1 or not len(o) or o[0] != 0 or o[-1] != len(values) or (o.diff() < 0).any():
-            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; got {len(o)} of them from {o[:1].tolist()} to {o[-1:].tolist()}")
+            ends = f"from {o[:1].tolist()} to {o[-1:].tolist()}"
+            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; got {len(o)} of them {ends}")
     def __len__(self): return len(self.offsets) - 1
     def __repr__(self): return f"Packed({len(self):,} sets, {len(self.values):,} vectors of {self.dim}, {str(self.values.dtype)[6:]})"
     @property
@@ -273,7 +279,9 @@ class Packed:
         if isinstance(i, (int,np.integer)):
             i = range(len(self))[i]
             return self.values[self.offsets[i]:self.offsets[i+1]]
-        return self._pick(torch.as_tensor(np.arange(len(self))[np.asarray(i.cpu() if isinstance(i, Tensor) else i)]))
+        wanted = np.asarray(i.cpu() if isinstance(i, Tensor) else i)
+        if not len(wanted): wanted = wanted.astype(int) # an empty list has no type
+        return self._pick(torch.as_tensor(np.arange(len(self))[wanted]))
 
 # %% ../nbs/00_core.ipynb #f1fa436d
 def _run(self:Packed, start, stop):

@@ -37,7 +37,9 @@ class CrossGraph(nn.Module):
         super().__init__()
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
         self.config,self.dim = config,dim
-        if config.graph: self.source,self.destination,self.message,self.concept = (nn.Linear(dim, dim, bias=b) for b in (True,True,False,True))
+        if config.graph:
+            self.source,self.destination = nn.Linear(dim, dim),nn.Linear(dim, dim)
+            self.message,self.concept = nn.Linear(dim, dim, bias=False),nn.Linear(dim, dim)
         def scorer(on): return nn.Sequential(nn.Linear(config.heads, config.hidden), nn.Tanh(), nn.Linear(config.hidden, 1)) if on else None
         self.image,self.text = scorer(config.image),scorer(config.text)
         for p in self.parameters(): nn.init.xavier_uniform_(p) if p.dim() > 1 else nn.init.zeros_(p)

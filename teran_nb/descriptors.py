@@ -6,11 +6,11 @@
 __all__ = ['SIDE', 'HUES', 'LIGHTS', 'GREYS', 'BLOCKS', 'DIM', 'opaque', 'patches', 'orientations', 'colours', 'textures',
            'thumbnails', 'describe', 'windows']
 
-# %% ../nbs/05_descriptors.ipynb #3f9682e2
+# %% ../nbs/05_descriptors.ipynb #581cf6bc
 import numpy as np
 from PIL import Image
 
-# %% ../nbs/05_descriptors.ipynb #39205e3c
+# %% ../nbs/05_descriptors.ipynb #2191f04e
 SIDE = 32  # pixels, of a patch
 
 def opaque(
@@ -23,22 +23,22 @@ def opaque(
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return picture.convert("RGB")
 
-# %% ../nbs/05_descriptors.ipynb #0adb4264
+# %% ../nbs/05_descriptors.ipynb #7e984074
 def _whole(boxes, size):
     "Boxes in whole pixels, clipped to the picture, `(k, 4)`."
     boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     lo, hi, edge = boxes[:,:2], boxes[:,2:], np.asarray(size)
     bad = ~(np.isfinite(boxes).all(1) & (hi > lo).all(1) & (hi > 0).all(1) & (lo < edge).all(1))
     if bad.any():
-        i = int(bad.argmax())
-        raise ValueError(f"box {i} is {boxes[i].tolist()}, which holds no pixel of a {size[0]} x {size[1]} picture: give x1 < x2 and y1 < y2 in pixels")
+        i, picture = int(bad.argmax()), f"a {size[0]} x {size[1]} picture"
+        raise ValueError(f"box {i} is {boxes[i].tolist()}, which holds no pixel of {picture}: give x1 < x2 and y1 < y2 in pixels")
     lo, hi = lo.clip(0, edge), hi.clip(0, edge)
     middle = np.floor((lo+hi)/2).clip(0, edge-1)
     lo, hi = np.ceil(lo-.5), np.ceil(hi-.5)
     thin = hi <= lo
     return np.concatenate([np.where(thin, middle, lo), np.where(thin, middle+1, hi)], 1).astype(int)
 
-# %% ../nbs/05_descriptors.ipynb #f6beaded
+# %% ../nbs/05_descriptors.ipynb #e22e49db
 def patches(
     picture:Image.Image, # Any mode; a transparent part shows white
     boxes, # Pixels x1,y1,x2,y2, fractions allowed, `(k, 4)`
@@ -48,7 +48,7 @@ def patches(
     cut = [np.asarray(picture.crop(tuple(b)).resize((SIDE,SIDE), Image.Resampling.BILINEAR)) for b in _whole(boxes, picture.size).tolist()]
     return np.array(cut, np.uint8).reshape(-1, SIDE, SIDE, 3).transpose(0,3,1,2).astype(np.float32, order="C")
 
-# %% ../nbs/05_descriptors.ipynb #c47ec26e
+# %% ../nbs/05_descriptors.ipynb #9d441440
 def _edges(p):
     "Gradient of every pixel in x and y, from the channel where it is strongest, and its length, `(k, 32, 32)`."
     dx, dy = np.zeros_like(p), np.zeros_like(p)
@@ -61,7 +61,7 @@ def _edges(p):
         x, y, most = np.where(more, dx[:,c], x), np.where(more, dy[:,c], y), np.where(more, square, most)
     return x, y, np.sqrt(most)
 
-# %% ../nbs/05_descriptors.ipynb #9d6884ab
+# %% ../nbs/05_descriptors.ipynb #d628b09f
 _ROW, _COL = np.indices((SIDE,SIDE))
 _CELL = _ROW//8*4+_COL//8  # which of 4 x 4 cells a pixel lies in
 
@@ -79,7 +79,7 @@ def _between(x, bins, wrap=False):
     low = np.where(low < 0, low+bins, low)
     return np.where(low >= bins, low-bins, low), np.where(low+1 >= bins, low+1-bins, low+1), part
 
-# %% ../nbs/05_descriptors.ipynb #36ef9114
+# %% ../nbs/05_descriptors.ipynb #68b63f1f
 def orientations(
     p:np.ndarray, # Patches, `(k, 3, 32, 32)`
 ) -> np.ndarray: # Edge strength of 16 cells x 9 directions, `(k, 144)`
@@ -88,7 +88,7 @@ def orientations(
     low, high, part = _between(np.arctan2(dy,dx)*(9/np.pi), 9, wrap=True)
     return _count(_CELL*9+low, strength*(1-part), 144)+_count(_CELL*9+high, strength*part, 144)
 
-# %% ../nbs/05_descriptors.ipynb #0179d0f8
+# %% ../nbs/05_descriptors.ipynb #b8eaa286
 HUES, LIGHTS, GREYS = 12, 3, 6
 _COLOURS = HUES*LIGHTS+GREYS
 _RIM = 1-np.pad(np.ones((8,8), int), 4)  # 0 in the middle half of 16 x 16
@@ -114,7 +114,7 @@ def colours(
         total = total+_count(start+HUES*LIGHTS+g, (1-vivid)*gw, 2*_COLOURS)
     return total
 
-# %% ../nbs/05_descriptors.ipynb #a02d7017
+# %% ../nbs/05_descriptors.ipynb #6be7b65e
 _RING = ((-1,-1),(-1,0),(-1,1),(0,1),(1,1),(1,0),(1,-1),(0,-1))
 
 def _uniform():
@@ -135,7 +135,7 @@ def textures(
     for bit,(dy,dx) in enumerate(_RING): code |= (y[:,1+dy:SIDE-1+dy,1+dx:SIDE-1+dx] > inner).astype(np.uint8)<<bit
     return _count(_PATTERN[code], np.ones(code.shape, np.float32), 59)
 
-# %% ../nbs/05_descriptors.ipynb #cadaef28
+# %% ../nbs/05_descriptors.ipynb #628c82e5
 def thumbnails(
     p:np.ndarray, # Patches, `(k, 3, 32, 32)`
 ) -> np.ndarray: # Brightness 8 x 8, then Cb and Cr 4 x 4, each -1 to 1, `(k, 96)`
@@ -145,7 +145,7 @@ def thumbnails(
     light, tint = small[:,0].reshape(k,64), _half(small[:,1:]).reshape(k,32)
     return np.concatenate([light,tint], 1)/127.5-1
 
-# %% ../nbs/05_descriptors.ipynb #bd254f76
+# %% ../nbs/05_descriptors.ipynb #20d3203a
 BLOCKS = {"shape": slice(0,144), "colour": slice(144,228), "texture": slice(228,287), "thumbnail": slice(287,383)}
 DIM = 383  # numbers of one descriptor
 
@@ -154,7 +154,7 @@ def _level(x, floor):
     norm = np.sqrt((x*x).sum(1, keepdims=True))
     return x*((DIM/len(BLOCKS))**.5/np.maximum(norm, floor))
 
-# %% ../nbs/05_descriptors.ipynb #c064e7d4
+# %% ../nbs/05_descriptors.ipynb #3ef32602
 def describe(
     picture:Image.Image, # Any mode and size
     boxes, # Pixels x1,y1,x2,y2, `(k, 4)`; clipped to the picture
@@ -164,8 +164,9 @@ def describe(
     shape = np.sqrt(orientations(p)/SIDE**2)
     return np.concatenate([_level(shape, 1), _level(np.sqrt(colours(p)), 1), _level(np.sqrt(textures(p)), 1), _level(thumbnails(p), 1)], 1)
 
-# %% ../nbs/05_descriptors.ipynb #3b2f7df3
-_GRIDS = ((1,1,1,1), (3,1,.45,1), (1,3,1,.45), (2,2,.6,.6), (3,3,.45,.45), (4,4,.34,.34), (5,5,.28,.28), (6,6,.24,.24))  # columns, rows, width, height
+# %% ../nbs/05_descriptors.ipynb #ff89aced
+_GRIDS = ((1,1,1,1), (3,1,.45,1), (1,3,1,.45), (2,2,.6,.6), (3,3,.45,.45), (4,4,.34,.34),  # columns, rows, width, height
+          (5,5,.28,.28), (6,6,.24,.24))
 
 def windows(
     size:tuple, # Width and height of the picture, pixels

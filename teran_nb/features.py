@@ -51,7 +51,8 @@ def check_regions(
     for name in ("classes","confidences"):
         v = getattr(r, name)
         if v is not None and len(v) != len(f): fail(f"{len(v)} {name} for {len(f)} regions")
-    if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer): fail("classes are not whole numbers; give indices into class_names")
+    if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer):
+        fail("classes are not whole numbers; give indices into class_names")
     if r.confidences is not None and not np.isfinite(np.asarray(r.confidences, dtype=float)).all(): fail("NaN or infinite confidences")
 
 def _check_boxes(b, n, size, fail):
@@ -64,7 +65,8 @@ def _check_boxes(b, n, size, fail):
 
 # %% ../nbs/02_features.ipynb #2ecd17dc
 FORMAT = 1
-_PARTS = {"offsets": ("<i8",()), "values": (None,None), "boxes": ("<f4",(4,)), "sizes": ("<f8",(2,)), "classes": ("<i4",()), "confidences": ("<f4",())}
+_PARTS = {"offsets": ("<i8",()), "values": (None,None), "boxes": ("<f4",(4,)), "sizes": ("<f8",(2,)),
+          "classes": ("<i4",()), "confidences": ("<f4",())} # type and shape of an entry; those of values are the store's own
 
 class FeatureWriter:
     "Writes a store of region features, one image at a time: `with FeatureWriter(path, extractor=...) as w: w.add(...)`."
@@ -98,7 +100,14 @@ def _indices(self:FeatureWriter, names):
     self.class_names += [k for k in dict.fromkeys(map(str, names)) if k not in self.class_names]
     return [self.class_names.index(k) for k in map(str, names)]
 
-FeatureWriter._put,FeatureWriter._indices = _put,_indices
+def _parts(self:FeatureWriter, r):
+    "What each part gets of an image, in the type that is stored."
+    parts = {"values": r.features, "offsets": [self.total + len(r)]}
+    if self.boxes: parts |= {"boxes": r.boxes, "sizes": [r.size]}
+    parts |= {k: getattr(r, k) for k,v in self.have.items() if v}
+    return {k: np.ascontiguousarray(v, dtype=_PARTS[k][0] or self.dtype) for k,v in parts.items()}
+
+FeatureWriter._put,FeatureWriter._indices,FeatureWriter._parts = _put,_indices,_parts
 
 # %% ../nbs/02_features.ipynb #c18507c8
 def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=None, confidences=None):
@@ -106,9 +115,12 @@ def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=
     if self.resume and len(self.ids) - self.safe >= 256: self._keep()
     names = classes if classes is not None and np.asarray(classes).dtype.kind == "U" else None
     if names is not None: classes = np.zeros(len(names), int)
-    r = Regions(str(image_id), np.asarray(features), None if boxes is None else np.asarray(boxes, dtype=np.float32), None if size is None else tuple(size), classes, confidences)
+    if boxes is not None: boxes = np.asarray(boxes, dtype=np.float32)
+    r = Regions(str(image_id), np.asarray(features), boxes, None if size is None else tuple(size), classes, confidences)
     if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
-    if (boxes is None) == self.boxes: raise ValueError(f"image {r.image_id}: {'no boxes' if self.boxes else 'boxes, in a store without'}; boxes are for all images or, with boxes=False, for none")
+    if (boxes is None) == self.boxes:
+        what = "no boxes" if self.boxes else "boxes, in a store without"
+        raise ValueError(f"image {r.image_id}: {what}; boxes are for all images or, with boxes=False, for none")
     check_regions(r, self.dim)
     with np.errstate(over="ignore"): fits = np.isfinite(r.features.astype(self.dtype)).all()
     if not fits: raise ValueError(f"image {r.image_id}: features do not fit into {self.dtype.name}; keep float32")
@@ -116,9 +128,7 @@ def _add(self:FeatureWriter, image_id, features, boxes=None, size=None, classes=
     if self.have not in (None,have): raise ValueError(f"image {r.image_id}: classes and confidences are for all images or for none")
     self.have = have
     if names is not None: r = replace(r, classes=self._indices(names))
-    parts = {"values": r.features, "offsets": [self.total + len(r)]} | ({"boxes": r.boxes, "sizes": [r.size]} if self.boxes else {}) | {k: getattr(r, k) for k,v in have.items() if v}
-    parts = {k: np.ascontiguousarray(v, dtype=_PARTS[k][0] or self.dtype) for k,v in parts.items()} # all of it fits, or none is written
-    for k,v in parts.items(): self._put(k, v)
+    for k,v in self._parts(r).items(): self._put(k, v) # all of it fits, or none is written
     self.total += len(r)
     self.ids[r.image_id] = len(r)
 
@@ -147,8 +157,8 @@ def _exit(self:FeatureWriter, kind, error, trace):
         if error is not None: raise error
         if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
         (self.tmp/"journal").unlink(missing_ok=True)
-        sums = {k: v.hexdigest() for k,v in self.sums.items()}
-        manifest = self.about | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total, "counts": dict(self.counts), "image_ids": list(self.ids), "sha256": sums}
+        manifest = self.about | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total, "counts": dict(self.counts),
+                                 "image_ids": list(self.ids), "sha256": {k: v.hexdigest() for k,v in self.sums.items()}}
         write_json(self.tmp/"manifest.json", manifest | {"self": _digest(manifest)})
 
 FeatureWriter.__enter__,FeatureWriter.__exit__ = _enter,_exit
@@ -163,11 +173,14 @@ class Features:
         if not self.path.is_dir(): raise FileNotFoundError(f"feature store {self.path} is not there")
         self.manifest = m = read_json(self.path/"manifest.json")
         if m.get("format") != FORMAT: raise ValueError(f"{self.path} has format {m.get('format')}; this version reads {FORMAT}")
-        if m.pop("self", None) != _digest(m): raise ValueError(f"{self.path/'manifest.json'} does not match its checksum; the store is damaged, copy it again")
+        if m.pop("self", None) != _digest(m):
+            raise ValueError(f"{self.path/'manifest.json'} does not match its checksum; the store is damaged, copy it again")
         self.dim,self.extractor,self.image_ids,self.class_names = m["dim"],m["extractor"],m["image_ids"],m["class_names"]
         self._map()
     def __len__(self): return len(self.image_ids)
-    def __repr__(self): return f"Features({len(self):,} images, {len(self.values):,} regions of {self.dim}, {self.values.dtype}, by {self.extractor}{'' if self.boxes is not None else ', without boxes'})"
+    def __repr__(self):
+        boxes = ", without boxes" if self.boxes is None else ""
+        return f"Features({len(self):,} images, {len(self.values):,} regions of {self.dim}, {self.values.dtype}, by {self.extractor}{boxes})"
     def __getstate__(self): return self.path
     def __setstate__(self, path): self.__init__(path)
     @cached_property
@@ -175,9 +188,10 @@ class Features:
 
 # %% ../nbs/02_features.ipynb #68c8aa3f
 def _shape(m, part):
-    kind,rest = _PARTS[part]
-    n = m["count"]+1 if part == "offsets" else m["count"] if part == "sizes" else m["regions"]
-    return np.dtype(kind or m["dtype"]).newbyteorder("<"), (n, *((m["dim"],) if rest is None else rest))
+    "Type and shape of a part of the store that a manifest describes."
+    kind,entry = _PARTS[part]
+    n = {"offsets": m["count"]+1, "sizes": m["count"]}.get(part, m["regions"])
+    return np.dtype(kind or m["dtype"]).newbyteorder("<"), (n, *((m["dim"],) if entry is None else entry))
 
 def _map(self:Features):
     "Map every part; a file that is missing or of another length is named."
@@ -195,8 +209,9 @@ def _getitem(self:Features, i):
         i = self.index[i]
     i = range(len(self))[i]
     a,b = self.offsets[i:i+2]
-    boxes,*more = [None if v is None else np.array(v[a:b]) for v in (self.boxes,self.classes,self.confidences)]
-    return Regions(self.image_ids[i], self.values[a:b], boxes, None if self.sizes is None else tuple(self.sizes[i].tolist()), *more, self.extractor)
+    boxes,classes,confidences = (None if v is None else np.array(v[a:b]) for v in (self.boxes,self.classes,self.confidences))
+    size = None if self.sizes is None else tuple(self.sizes[i].tolist())
+    return Regions(self.image_ids[i], self.values[a:b], boxes, size, classes, confidences, self.extractor)
 
 Features._map,Features.__getitem__ = _map,_getitem
 
@@ -232,7 +247,8 @@ def _keep(self:FeatureWriter):
     for f in self.files.values():
         f.flush(); os.fsync(f.fileno())
     with open(self.tmp/"journal", "a", encoding="utf8") as f:
-        f.write(json.dumps({"images": list(self.ids.items())[self.safe:], "counts": self.counts, "class_names": self.class_names[self.named:]}) + "\n")
+        new = {"images": list(self.ids.items())[self.safe:], "counts": self.counts, "class_names": self.class_names[self.named:]}
+        f.write(json.dumps(new) + "\n")
         f.flush(); os.fsync(f.fileno())
     self.safe,self.named = len(self.ids),len(self.class_names)
 
@@ -249,8 +265,10 @@ def _journal(path):
 def _go_on(self:FeatureWriter):
     "Take up what a stopped writer left; False where that is nothing."
     head,*lines = _journal(self.tmp/"journal") or [None]
-    if head not in (None, {"source": self.resume} | self.about): raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; remove it to begin again")
-    self.ids,self.total = {k: n for l in lines for k,n in l["images"]},sum(n for l in lines for _,n in l["images"])
+    if head not in (None, {"source": self.resume} | self.about):
+        raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; remove it to begin again")
+    self.ids = {k: n for l in lines for k,n in l["images"]}
+    self.total = sum(self.ids.values())
     if not self.ids:
         for f in self.tmp.iterdir(): f.unlink()
         return False
@@ -297,6 +315,7 @@ def _there(path, folder=None):
     try: return path if path and path.is_file() and (folder is None or path.resolve().is_relative_to(folder.resolve())) else None
     except OSError: return None # a name longer than a file's may be
 
+# %% ../nbs/02_features.ipynb #514f79e1
 @dataclass(frozen=True)
 class Pictures:
     "Where the pictures of images are. An id cannot lead out of the folders."
@@ -315,7 +334,7 @@ class Pictures:
         except OSError: return None # no such folder
     def _small(self, image_id): return self.small and _there(within(self.small, f"{image_id}.jpg"), self.small)
 
-# %% ../nbs/02_features.ipynb #e3ccb876
+# %% ../nbs/02_features.ipynb #01aa38a2
 class Collection:
     "Images with their regions, captions and, where they are at hand, pictures: `collection[i]` is one image."
     def __init__(self,
@@ -327,18 +346,22 @@ class Collection:
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
         known = [k in features.index for k in captions.image_ids]
-        if not any(known): raise ValueError(f"features and captions share no image: {features.path} has ids like {features.image_ids[0]!r}, the captions {captions.image_ids[0]!r}")
+        if not any(known):
+            ours,theirs = features.image_ids[0],captions.image_ids[0]
+            raise ValueError(f"features and captions share no image: {features.path} has ids like {ours!r}, the captions {theirs!r}")
         lost = [k for k,ok in zip(captions.image_ids, known) if not ok]
-        if lost and missing != "drop": raise ValueError(f"{len(lost)} images have captions and no features, such as {', '.join(lost[:3])}; missing='drop' leaves them out")
-        if lost: warnings.warn(f"left out {len(lost)} images that have captions and no features, such as {', '.join(lost[:3])}", stacklevel=2)
-        self.features,self.name,self.pictures = features,name,pictures if pictures is None or isinstance(pictures, Pictures) else Pictures(Path(pictures))
-        self.given,self.captions = captions,captions.select(np.flatnonzero(known)) if lost else captions # before and after images were left out
+        what = f"have captions and no features, such as {', '.join(lost[:3])}"
+        if lost and missing != "drop": raise ValueError(f"{len(lost)} images {what}; missing='drop' leaves them out")
+        if lost: warnings.warn(f"left out {len(lost)} images that {what}", stacklevel=2)
+        if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(Path(pictures))
+        self.features,self.name,self.pictures,self.given = features,name,pictures,captions # `given`: before images were left out
+        self.captions = captions.select(np.flatnonzero(known)) if lost else captions
     def __len__(self): return len(self.image_ids)
     def __repr__(self): return f"Collection({self.name or self.features.path.name}: {len(self):,} images, {len(self.captions):,} captions, {self.features!r})"
     @property
     def image_ids(self): return self.captions.image_ids
 
-# %% ../nbs/02_features.ipynb #01aa38a2
+# %% ../nbs/02_features.ipynb #dc227596
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
@@ -349,7 +372,7 @@ class CollectionImage:
     def picture(self): return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../nbs/02_features.ipynb #8e831170
+# %% ../nbs/02_features.ipynb #d7734ca6
 def open_picture(
     path, # Picture file, or nothing where there are no pictures
     image_id:str="", # Whose picture it is, for the error
@@ -360,22 +383,33 @@ def open_picture(
         with Image.open(path) as im: return ImageOps.exif_transpose(im).convert("RGB") # boxes are those of the upright picture
     except (OSError, Image.DecompressionBombError) as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../nbs/02_features.ipynb #dc227596
+# %% ../nbs/02_features.ipynb #56d2415c
 def _image(self:Collection, i):
     i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
-    return CollectionImage(self.features[self.image_ids[i]], [self.captions.texts[j] for j in self.captions.of(i)], self.picture_path(self.image_ids[i]))
+    name,texts = self.image_ids[i],[self.captions.texts[j] for j in self.captions.of(i)]
+    return CollectionImage(self.features[name], texts, self.picture_path(name))
 
 def _picture_path(self:Collection, image_id, small=False):
     "The picture file of an image, or None; its small version where the picture is gone, or is asked for."
     return None if self.pictures is None else self.pictures.path(image_id, small)
 
+def _pick(self:Collection, images):
+    "Some of its images (indices), or those of one split (a name)."
+    captions = self.captions.split(images) if isinstance(images, str) else self.captions.select(images)
+    return Collection(self.features, captions, self.pictures, name=f"{self.name} {images}" if isinstance(images, str) else self.name)
+
+Collection.__getitem__,Collection.picture_path,Collection.select,Collection.split = _image,_picture_path,_pick,_pick
+
+# %% ../nbs/02_features.ipynb #9c9a0b51
 def _pictures_of(folder):
     "Where the pictures of a collection's folder are."
-    small,where = folder/"thumbnails" if (folder/"thumbnails").is_dir() else None,folder/"pictures.json"
+    small,where = folder/"thumbnails",folder/"pictures.json"
+    if not small.is_dir(): small = None
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
     if not where.is_file(): return small and Pictures(small=small)
     about = read_json(where)
-    if not isinstance(about, dict) or not isinstance(about.get("folder"), str) or not isinstance(about.get("files"), dict): raise ValueError(f"{where} does not say the folder and the files of pictures; copy the collection again")
+    whole = isinstance(about, dict) and isinstance(about.get("folder"), str) and isinstance(about.get("files"), dict)
+    if not whole: raise ValueError(f"{where} does not say the folder and the files of pictures; copy the collection again")
     return Pictures(Path(about["folder"]), about["files"], small)
 
 def _open(cls, folder, missing="refuse"):
@@ -384,9 +418,4 @@ def _open(cls, folder, missing="refuse"):
     if not folder.is_dir(): raise FileNotFoundError(f"collection {folder} is not there")
     return cls(Features(folder/"features"), read_captions(folder/"captions.json"), _pictures_of(folder), missing, folder.name)
 
-def _pick(self:Collection, images):
-    "Some of its images (indices), or those of one split (a name)."
-    captions = self.captions.split(images) if isinstance(images, str) else self.captions.select(images)
-    return Collection(self.features, captions, self.pictures, name=f"{self.name} {images}" if isinstance(images, str) else self.name)
-
-Collection.__getitem__,Collection.picture_path,Collection.open,Collection.select,Collection.split = _image,_picture_path,classmethod(_open),_pick,_pick
+Collection.open = classmethod(_open)

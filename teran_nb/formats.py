@@ -89,8 +89,9 @@ def _cells(line):
 def _table_row(line):
     c = _cells(line)
     def number(k):
+        said = c[k][:20].decode("utf8", "replace")
         try: return float(c[k])
-        except ValueError: raise ValueError(f"{k} is {c[k][:20].decode('utf8', 'replace')!r}, not a number; the row is cut off or of another layout") from None
+        except ValueError: raise ValueError(f"{k} is {said!r}, not a number; the row is cut off or of another layout") from None
     n = int(number("num_boxes"))
     conf,classes = (read(c[k], n) if k in c else None for k,read in (("conf",_scores),("objects_id",_numbers)))
     return Found(_vectors(c["features"], n), _vectors(c["boxes"], n), (number("image_w"),number("image_h")), conf, classes=classes)
@@ -112,7 +113,8 @@ def _inside(folder, name):
 def _only(folder, *patterns):
     "The one file of a folder that has such a name, or None."
     found = sorted({p for k in patterns for p in folder.glob(k)})
-    if len(found) > 1: raise ValueError(f"{folder} holds several: {', '.join(p.name for p in found[:4])}; name one file of them (for VinVL its yaml)")
+    several = ", ".join(p.name for p in found[:4])
+    if len(found) > 1: raise ValueError(f"{folder} holds several: {several}; name one file of them (for VinVL its yaml)")
     return found[0] if found else None
 
 def _vinvl_files(path):
@@ -150,9 +152,10 @@ def _vinvl_row(key, cells, label, hw, geometry):
     packed = isinstance(about, dict) and "features" in about
     f = _vectors(about["features"], int(about["num_boxes"])) if packed else np.concatenate([_vectors(x["feature"], 1) for x in objects])
     size = _size_of(hw[key][0]) if hw else _size_of(whole) if isinstance(whole, dict) else None
-    boxes,conf,classes = [np.array([x[k] for x in objects], kind) if objects and all(k in x for x in objects) else None for k,kind in (("rect","<f4"),("conf","<f4"),("class",None))]
+    def of_each(k, kind=None): return np.array([x[k] for x in objects], kind) if objects and all(k in x for x in objects) else None
+    boxes = of_each("rect", "<f4")
     unit = geometry and boxes is None
-    return Found(f[:,:-6] if geometry else f, f[:,-6:-2] if unit else boxes, size, conf, unit, classes)
+    return Found(f[:,:-6] if geometry else f, f[:,-6:-2] if unit else boxes, size, of_each("conf", "<f4"), unit, of_each("class"))
 
 def _vinvl(path, o):
     feature,label,hw = _vinvl_files(path)
@@ -163,8 +166,9 @@ def _vinvl(path, o):
         yield Row(feature, f"line {n}", key.decode("utf8", "replace"), partial(_vinvl_row, key, cells, label, hw, o.geometry))
 
 # %% ../nbs/03_formats.ipynb #84a82fba
-_NAMES = {"features": ("features","feat","image_features","x"), "unit": ("norm_bb",), "boxes": ("boxes","bbox","image_bb"), "n": ("num_boxes","num_bbox"),
-          "conf": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"), "soft": ("soft_labels","cls_prob"), "w": ("image_w","img_w","width"), "h": ("image_h","img_h","height")}
+_NAMES = {"features": ("features","feat","image_features","x"), "n": ("num_boxes","num_bbox"), "boxes": ("boxes","bbox","image_bb"), "unit": ("norm_bb",),
+          "conf": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"), "soft": ("soft_labels","cls_prob"),
+          "w": ("image_w","img_w","width"), "h": ("image_h","img_h","height")}
 
 def _load(file, mmap=None):
     "An array or an archive of them, never of Python objects."
@@ -172,27 +176,32 @@ def _load(file, mmap=None):
     except Exception as e: raise ValueError(_reason(e)) from None # a broken header raises anything, even a tokenizer's errors
 
 def _reason(e):
-    if "pickle" not in str(e) and "Python objects" not in str(e): return str(e) if isinstance(e, ValueError) else f"is broken or cut off ({type(e).__name__}: {e})"
-    return "holds Python objects or is a pickle: reading it could run any program, so it is refused; save plain arrays"
+    if "pickle" in str(e) or "Python objects" in str(e):
+        return "holds Python objects or is a pickle: reading it could run any program, so it is refused; save plain arrays"
+    return str(e) if isinstance(e, ValueError) else f"is broken or cut off ({type(e).__name__}: {e})"
 
 def _entry(d, key):
     name = next((k for k in _NAMES[key] if k in d), None)
     try: return None if name is None else np.asarray(d[name])
     except Exception as e: raise ValueError(_reason(e)) from None
 
+# %% ../nbs/03_formats.ipynb #f784e192
 def _found(d):
     "The entries of one image, by whichever names they go."
     f,unit,boxes,n,conf,classes,soft,w,h = (_entry(d, k) for k in ("features","unit","boxes","n","conf","classes","soft","w","h"))
-    if f is None: raise ValueError(f"none of {', '.join(_NAMES['features'])} is in it; it holds {', '.join(map(str, islice(d, 6))) or 'nothing'}")
+    if f is None:
+        held = ", ".join(map(str, islice(d, 6))) or "nothing"
+        raise ValueError(f"none of {', '.join(_NAMES['features'])} is in it; it holds {held}")
     n = len(f) if n is None else int(n)
     if n > len(f): raise ValueError(f"says {n} boxes and has {len(f)} vectors")
     if boxes is None and unit is not None: boxes = unit[:,:4]
     else: unit = None
     if classes is None and soft is not None: classes = soft[:,1:].argmax(1) # Faster R-CNN's first class is the background
     f,boxes,conf = (None if v is None else np.asarray(v[:n], np.float32) for v in (f,boxes,conf))
-    return Found(f, boxes, None if w is None or h is None else (float(w),float(h)), conf, unit is not None, None if classes is None else classes[:n])
+    size = None if w is None or h is None else (float(w),float(h))
+    return Found(f, boxes, size, conf, unit is not None, None if classes is None else classes[:n])
 
-# %% ../nbs/03_formats.ipynb #f784e192
+# %% ../nbs/03_formats.ipynb #63323858
 def _archive(file):
     with _load(file) as d: return _found(d)
 
@@ -205,11 +214,13 @@ def _teran_image(file, box):
 
 def _teran(path, o):
     att = path if path.name.endswith("_att") else _only(path, "*_att")
-    for file in sorted(att.glob("*.npz")): yield Row(file, "", file.stem, partial(_teran_image, file, att.with_name(att.name[:-3] + "box")/f"{file.stem}.npy"))
+    boxes = att.with_name(att.name[:-3] + "box")
+    for file in sorted(att.glob("*.npz")): yield Row(file, "", file.stem, partial(_teran_image, file, boxes/f"{file.stem}.npy"))
 
-# %% ../nbs/03_formats.ipynb #c692ed23
+# %% ../nbs/03_formats.ipynb #db50969c
 def _ids(file, n):
     "`n` image ids from a text file that may name each of them several times in a row."
+    if not Path(file).is_file(): raise FileNotFoundError(f"file of image ids {file} is not there")
     names = Path(file).read_text(encoding="utf-8-sig").split()
     if not names or len(names) % n: raise ValueError(f"{file} has {len(names)} ids for {n} images")
     return names[::len(names)//n]
@@ -225,14 +236,17 @@ def _scan(path, o):
     except ValueError as e: raise ValueError(f"{file}: {e}") from None
     if a.ndim not in (2,3) or not len(a): raise ValueError(f"{file} has the shape {a.shape}, not (images, regions, dim)")
     k = 5 if len(a) % 5 == 0 and (a[:5] == a[:1]).all() else 1
-    names = next((p for p in (o.ids, file.with_name(file.name.replace("_ims.npy", "_ids.txt"))) if p and Path(p).is_file()), None)
-    for i,name in enumerate(_ids(names, len(a)//k) if names else map(str, range(len(a)//k))): yield Row(file, f"row {i*k}", name, partial(_scan_image, a, i, k))
+    beside,n = file.with_name(file.name.removesuffix("_ims.npy") + "_ids.txt"),len(a)//k
+    listed = o.ids or (beside if beside.is_file() else None)
+    for i,name in enumerate(_ids(listed, n) if listed else map(str, range(n))): yield Row(file, f"row {i*k}", name, partial(_scan_image, a, i, k))
 
-# %% ../nbs/03_formats.ipynb #6f6e4483
+# %% ../nbs/03_formats.ipynb #39c54ccc
 def _need(module):
     "A package of the extra `formats`."
     try: return importlib.import_module(module)
-    except ImportError: raise ImportError(f"this format needs the package {module.split('.')[0]}, which is not installed: pip install -e '.[formats]' -c constraints.txt") from None
+    except ImportError:
+        package = module.split(".")[0]
+        raise ImportError(f"this format needs the package {package}, which is not installed: pip install -e '.[formats]' -c constraints.txt") from None
 
 def _number_array(d):
     "What msgpack_numpy wrote, if it is that."
@@ -243,7 +257,7 @@ def _number_array(d):
         raise ValueError(f"holds an array of type {kind!r}, not of numbers; Python objects could run any program, so they are refused")
     return np.frombuffer(d["data"], kind).reshape(d.get("shape", ()))
 
-# %% ../nbs/03_formats.ipynb #5973e45e
+# %% ../nbs/03_formats.ipynb #1c95fb60
 def _unpack(value):
     "The entries of one value of an LMDB."
     if value[:4] == b"\x04\x22\x4d\x18": value = _need("lz4.frame").decompress(value)
@@ -265,20 +279,21 @@ def _lmdb(path, o):
             name = key.decode("utf8", "replace")
             if not name.startswith("__"): yield Row(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_unpack, value))
 
-# %% ../nbs/03_formats.ipynb #1ec056b8
+# %% ../nbs/03_formats.ipynb #8c300689
 class _Group:
     "The datasets of an HDF5 group, or one row of each; only what is in this file."
     def __init__(self, group, row=None): self.group,self.row = group,row
     def __contains__(self, k): return k in self.group
     def __iter__(self): return iter(self.group)
     def __getitem__(self, k):
-        if type(self.group.get(k, getlink=True)).__name__ != "HardLink" or getattr(v := self.group[k], "is_virtual", False) or getattr(v, "external", None):
+        linked = type(self.group.get(k, getlink=True)).__name__ != "HardLink"
+        if linked or getattr(v := self.group[k], "is_virtual", False) or getattr(v, "external", None):
             raise ValueError(f"{k} is a link to another place; that is refused")
         if hasattr(v, "keys"): return _Group(v)
         if v.dtype.hasobject: raise ValueError(f"{k} holds no numbers")
         return v[()] if self.row is None else v[self.row]
 
-# %% ../nbs/03_formats.ipynb #e2b7ef19
+# %% ../nbs/03_formats.ipynb #4a5850b4
 def _names_of(f, n, ids, file):
     "Image ids of long arrays."
     key = next((k for k in ("image_ids","image_id","img_ids","img_id","ids") if k in f), None)
@@ -299,19 +314,22 @@ def _hdf5(path, o):
         key = next((k for k in _NAMES["features"] if isinstance(f.get(k), h5py.Dataset)), None)
         if key is None:
             for name in f:
-                if not name.endswith(("_boxes","_cls_prob")): yield Row(path, f"group {name}", name.removesuffix("_features"), partial(_group, _Group(f), name))
+                if name.endswith(("_boxes","_cls_prob")): continue
+                yield Row(path, f"group {name}", name.removesuffix("_features"), partial(_group, _Group(f), name))
         else:
             rows = [slice(*map(int, k)) for k in f["pos_boxes"][()]] if "pos_boxes" in f else range(len(f[key]))
-            for i,name in zip(rows, _names_of(f, len(rows), o.ids, path), strict=True): yield Row(path, f"row {i.start if isinstance(i, slice) else i}", name, partial(_found, _Group(f, i)))
+            for i,name in zip(rows, _names_of(f, len(rows), o.ids, path), strict=True):
+                yield Row(path, f"row {i.start if isinstance(i, slice) else i}", name, partial(_found, _Group(f, i)))
 
-# %% ../nbs/03_formats.ipynb #b94d7ddd
+# %% ../nbs/03_formats.ipynb #9cf727a4
 FORMATS = {"bottom-up": _bottom_up, "vinvl": _vinvl, "teran": _teran, "scan": _scan, "npz": _npz, "lmdb": _lmdb, "hdf5": _hdf5}
 
 _SIGNS = {"lmdb": "data.mdb", "teran": "*_att", "scan": "*_ims.npy", "npz": "*.npz", "vinvl": "*.yaml"}
 _ENDINGS = {".yaml": "vinvl", ".yml": "vinvl", ".npy": "scan", ".mdb": "lmdb", ".lmdb": "lmdb", ".h5": "hdf5", ".hdf5": "hdf5"}
 
 def _told(found, path):
-    if path.suffix in (".pkl",".pickle",".pth",".pt"): raise ValueError(f"{path} is a pickle: reading it could run any program, so it is refused; save plain arrays")
+    if path.suffix in (".pkl",".pickle",".pth",".pt"):
+        raise ValueError(f"{path} is a pickle: reading it could run any program, so it is refused; save plain arrays")
     if not found: raise ValueError(f"nothing in {path} tells its format; name it: {', '.join(FORMATS)}")
     return found
 

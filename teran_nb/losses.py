@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['positives', 'triplet', 'info_nce', 'Uncertainty']
 
-# %% ../nbs/11_losses.ipynb #0915ba6c
+# %% ../nbs/11_losses.ipynb #7db4c549
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .core import one_of
 
-# %% ../nbs/11_losses.ipynb #690e962d
+# %% ../nbs/11_losses.ipynb #ac67ec21
 def positives(
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     images:int, # How many images there are
@@ -21,7 +21,7 @@ def positives(
     image_of = torch.as_tensor(image_of)
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../nbs/11_losses.ipynb #9ffe0309
+# %% ../nbs/11_losses.ipynb #7db575b9
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -39,10 +39,12 @@ def triplet(
         cost = (margin + wrong.amax(1)[image_of] - pair).clamp(min=0) + (margin + wrong.amax(0) - pair).clamp(min=0)
     else:
         wrong = (~true).to(sim.dtype)
-        cost = ((margin + sim[image_of] - pair[:,None]).clamp(min=0)*wrong[image_of]).sum(1) + ((margin + sim - pair).clamp(min=0)*wrong).sum(0)
+        captions = (margin + sim[image_of] - pair[:,None]).clamp(min=0)*wrong[image_of]
+        images = (margin + sim - pair).clamp(min=0)*wrong
+        cost = captions.sum(1) + images.sum(0)
     return cost.sum() if reduction == "sum" else cost.mean()
 
-# %% ../nbs/11_losses.ipynb #31bfbe15
+# %% ../nbs/11_losses.ipynb #1fd65d8f
 def info_nce(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -54,7 +56,7 @@ def info_nce(
     wrong = logits.masked_fill(true, -torch.inf)
     return (F.softplus(wrong.logsumexp(1)[image_of] - pair) + F.softplus(wrong.logsumexp(0) - pair)).mean()/2
 
-# %% ../nbs/11_losses.ipynb #6add01f3
+# %% ../nbs/11_losses.ipynb #a131710c
 class Uncertainty(nn.Module):
     "Adds losses, each weighted by a learned uncertainty (TERAN section 7, reference [25])."
     def __init__(self, n:int):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CROSS', 'HEADS', 'MatcherConfig', 'RegionBatch', 'region_batch', 'Matcher', 'make_matcher', 'Encoded', 'every_pair',
-           'check_features', 'check_words', 'caveat', 'load_weights', 'begin_with']
+           'check_features', 'check_words', 'Related', 'caveat', 'load_weights', 'begin_with']
 
 # %% ../nbs/15_models.ipynb #2496561b
 import copy, dataclasses, warnings
@@ -26,7 +26,7 @@ from .crossgraph import CrossGraph, CrossGraphConfig
 from .features import Collection, CollectionImage, Features
 from .reference import GATHERS, MEASURES, REFERENCE_POOLINGS, Reference, Slots, Variant, reference_similarity, region_slots, stop_ids, word_slots
 from .regions import RegionConfig, RegionEncoder, Stack, StackConfig, box_geometry
-from .relations import Joint, JointConfig
+from .relations import Joint, JointConfig, iais, singular
 from .text import TextConfig, TextEncoder, load_text, save_text, stop_words, text_encoder, without
 
 # %% ../nbs/15_models.ipynb #55af5e17
@@ -306,7 +306,33 @@ def _places(self:Matcher, tokens, at=None):
 
 Matcher.align,Matcher.explain,Matcher.places = _align,_explain,_places
 
-# %% ../nbs/15_models.ipynb #0ffabf42
+# %% ../nbs/15_models.ipynb #09367ca0
+@dataclass(frozen=True, eq=False)
+class Related:
+    "How the words of a sentence relate, by themselves and through the regions they attend to most (IAIS eq. 10)."
+    pieces:list # Pieces of the words, in reading order
+    words:Tensor # From piece to piece, each row in [0,1] and its sum 1, `(pieces, pieces)`
+    regions:Tensor # From best region to best region, as `words`
+    best:Tensor # Best region of each piece, `(pieces,)`
+    distance:float # IAIS with words as the anchor, in nats; 0 where both maps are equal
+
+def _relations(self:Matcher,
+    image, # An image of a collection, or its `Regions`
+    caption:str, # A sentence
+) -> Related: # Of the last layer
+    "How one sentence and one picture relate their parts, for a model with the joint head."
+    if "joint" not in self.cross: raise ValueError(f"relations are read from the joint head, and this model has {', '.join(self.config.heads)}")
+    sides = self.encode_images([image.regions if isinstance(image, CollectionImage) else image]),self.encode_captions([caption])
+    tokens = self.tokens([caption])
+    pieces = self.text.tokenizer.convert_ids_to_tokens([tokens.ids[0][k] for k in self.places(tokens)[0]])
+    if not pieces or not len(sides[0].parts.values): raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {len(sides[0].parts.values)} regions in the picture")
+    with self.eval_mode(): r = self.cross["joint"].relations(*(v.to(self.device) for s in sides for v in s.parts.padded()))
+    mirror = singular(r)[0]
+    return Related(pieces, r.words[0].cpu(), (mirror/mirror.sum(-1, keepdim=True)).cpu(), r.words_to_regions[0].argmax(-1).cpu(), iais(r, "singular", "L").item())
+
+Matcher.relations = _relations
+
+# %% ../nbs/15_models.ipynb #4cccdeb8
 def _alignments(self:Matcher,
     collection:Collection, # Images with their captions
     images:Encoded=None, # The collection's images, if they are encoded already
@@ -320,7 +346,7 @@ def _alignments(self:Matcher,
 
 Matcher.alignments = _alignments
 
-# %% ../nbs/15_models.ipynb #4cccdeb8
+# %% ../nbs/15_models.ipynb #9e7f02e7
 def caveat(
     config:MatcherConfig, # Of a model
 ) -> str: # Empty where the alignment itself was trained
@@ -328,7 +354,7 @@ def caveat(
     if config.score in CROSS: return f"This model scores a pair by {HEADS[config.score]}: words and boxes show what each has become beside the other, and are no claim of it."
     return "" if "alignment" in config.heads else f"This model was trained by {' and '.join(HEADS[h] for h in config.heads)}, never by its alignment: words and boxes are no claim of it."
 
-# %% ../nbs/15_models.ipynb #20c1d7c9
+# %% ../nbs/15_models.ipynb #26b9f437
 def _save(self:Matcher, folder):
     "Write the model's folder; in a folder with a model of the same configuration only the weights are replaced, atomically."
     folder,about = Path(folder),{"format": 1, "model": dataclasses.asdict(self.config)}
@@ -346,7 +372,7 @@ def _save(self:Matcher, folder):
         save_text(self.text, tmp/"text")
         save_file(weights, tmp/"model.safetensors")
 
-# %% ../nbs/15_models.ipynb #407b02bb
+# %% ../nbs/15_models.ipynb #ed5580d7
 def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor
@@ -373,7 +399,7 @@ def _load(cls, folder, device="cpu"):
 
 Matcher.save,Matcher.load = _save,classmethod(_load)
 
-# %% ../nbs/15_models.ipynb #e0e9556f
+# %% ../nbs/15_models.ipynb #0f300ed7
 def begin_with(
     config:MatcherConfig, # Of the new model
     folder, # A trained model's, or that of its run
@@ -388,7 +414,7 @@ def begin_with(
     model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
     return model
 
-# %% ../nbs/15_models.ipynb #0f300ed7
+# %% ../nbs/15_models.ipynb #76999ddd
 def _corrected(self:Matcher,
     pooling:str="", # The model's own by default; needed where that exists only in the published code
 ) -> Matcher: # A copy

@@ -7,7 +7,7 @@ __all__ = ['REFERENCE_POOLINGS', 'MEASURES', 'GATHERS', 'Reference', 'Slots', 'f
            'filter_words', 'word_slots', 'reference_similarity', 'reference_triplet', 'First', 'Sum', 'SumAndMap',
            'Gated', 'Gru', 'Variant']
 
-# %% ../nbs/12_reference.ipynb #3d0432b8
+# %% ../nbs/12_reference.ipynb #d3801394
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +19,7 @@ from .alignment import POOLINGS, similarity
 from .core import Packed, length_mask, one_of
 from .text import STOP_WORDS
 
-# %% ../nbs/12_reference.ipynb #2eb94864
+# %% ../nbs/12_reference.ipynb #afd656e4
 @dataclass(frozen=True)
 class Reference:
     "Whose published code a model repeats, faults included."
@@ -31,7 +31,7 @@ class Reference:
         one_of(self.code, ("","tern","teran"), "published code")
         if self.stop_words and self.code != "teran": raise ValueError("only TERAN's published code has this stop-word filter; say code='teran'")
 
-# %% ../nbs/12_reference.ipynb #a504641a
+# %% ../nbs/12_reference.ipynb #2ebc535e
 class Slots(Packed):
     "The sets of some images or captions as the published code pools them."
     def __init__(self,
@@ -53,7 +53,7 @@ class Slots(Packed):
         p = Packed.cat(packs)
         return cls(p.values, p.offsets, [n for q in packs for n in q.said], packs[0].size, [a for q in packs for a in q.at])
 
-# %% ../nbs/12_reference.ipynb #1c0eeb94
+# %% ../nbs/12_reference.ipynb #a1d225d1
 def filled(
     sets:Slots, # Of images or of captions
 ) -> Packed: # The same, with one zero vector behind each set that has padding
@@ -64,18 +64,20 @@ def filled(
     values = sets.values.new_zeros(int(lengths.sum()), sets.dim).index_copy(0, rows.to(sets.values.device), sets.values)
     return Packed(values, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
 
-# %% ../nbs/12_reference.ipynb #0047a750
+# %% ../nbs/12_reference.ipynb #2ffb70af
 def _slots(values, at, said, size):
     "Slots of padded vectors `(n, slots, dim)`, the first `said` of each, as a slice counts them."
     kept = length_mask(torch.where(said < 0, said + size, said).clamp(min=0), size)
     p = Packed.from_padded(values, kept)
-    return Slots(p.values, p.offsets, said.tolist(), size, list(at[kept].cpu().split(p.lengths.tolist())), values if values.requires_grad else None)
+    at = list(at[kept].cpu().split(p.lengths.tolist()))
+    return Slots(p.values, p.offsets, said.tolist(), size, at, values if values.requires_grad else None)
 
 def _buffer(values, at, slots, what, name):
     "Padded vectors put into a larger buffer of zeros, as the evaluation does; as they are when `slots` is 0."
     if not slots: return values,at
     more = slots - values.shape[1]
-    if more < 0: raise ValueError(f"the published evaluation holds {slots} {what}, here are {values.shape[1]}; leave some out or raise `reference.{name}`")
+    if more < 0:
+        raise ValueError(f"the published evaluation holds {slots} {what}, here are {values.shape[1]}; leave some out or raise `reference.{name}`")
     return F.pad(values, (0,0,0,more)),F.pad(at, (0,more), value=-1)
 
 def region_slots(
@@ -88,7 +90,7 @@ def region_slots(
     values,at = _buffer(vectors, at, slots, "slots for an image (I-CLS and regions)", "regions")
     return _slots(values[:,1:], at[:,1:], mask.sum(1), values.shape[1]-1)
 
-# %% ../nbs/12_reference.ipynb #dedfd2e2
+# %% ../nbs/12_reference.ipynb #999386b9
 def stop_ids(
     tokenizer, # Whose pieces
 ) -> Tensor: # Ids of the pieces that are stop-words
@@ -106,7 +108,7 @@ def filter_words(
     rows = (~kept).to(torch.uint8).argsort(dim=1, stable=True)[:,:int(kept.sum(1).min())]
     return rows,kept.sum(1) - (ids.shape[1] - lengths)
 
-# %% ../nbs/12_reference.ipynb #e0684763
+# %% ../nbs/12_reference.ipynb #4e61bf3e
 def word_slots(
     vectors:Tensor, # Padded vectors of captions, T-CLS first, `(captions, tokens, dim)`
     ids:Tensor, # Their pieces, `(captions, tokens)`
@@ -122,10 +124,12 @@ def word_slots(
     values,at = _buffer(vectors, at, slots, "tokens of a caption", "tokens")
     return _slots(values[:,1:-2], at[:,1:-2], said-3, max(0, values.shape[1]-3))
 
-# %% ../nbs/12_reference.ipynb #b5971aac
+# %% ../nbs/12_reference.ipynb #201ad591
 def _sum(regions, words):
     "Sum of all cosines: the product of the sums."
-    def total(p): return p.values.new_zeros(len(p), p.dim, dtype=torch.float64).index_add(0, torch.repeat_interleave(p.lengths).to(p.values.device), p.values.double())
+    def total(p):
+        owner = torch.repeat_interleave(p.lengths).to(p.values.device)
+        return p.values.new_zeros(len(p), p.dim, dtype=torch.float64).index_add(0, owner, p.values.double())
     return (total(regions) @ total(words).T).to(regions.values.dtype)
 
 def _scan(regions, words):
@@ -146,7 +150,7 @@ def _attended(regions, region_mask, words, word_mask):
     seen = F.cosine_similarity(regions[:,None], torch.einsum("icrw,cwd->icrd", weights, words), dim=3)
     return seen.masked_fill(~region_mask[:,None], 0).sum(2)
 
-# %% ../nbs/12_reference.ipynb #6a8ef488
+# %% ../nbs/12_reference.ipynb #511f9097
 REFERENCE_POOLINGS = (*POOLINGS,"sum","mean","scan-sentences")
 
 def reference_similarity(
@@ -157,7 +161,8 @@ def reference_similarity(
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code says so
     "The similarity matrix as the published code has it."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")
-    if not (isinstance(regions, Slots) and isinstance(words, Slots)): raise ValueError("the published code's similarity needs its `Slots`; encode both sides with one model that repeats it")
+    if not (isinstance(regions, Slots) and isinstance(words, Slots)):
+        raise ValueError("the published code's similarity needs its `Slots`; encode both sides with one model that repeats it")
     if pooling == "sum": return _sum(regions, words)
     if pooling == "mean": return _sum(regions, words)/(regions.size*words.size)
     if pooling == "scan-sentences": return _scan(regions, words)
@@ -166,26 +171,27 @@ def reference_similarity(
     said = torch.tensor(words.said, device=sim.device)
     return (sim/said.masked_fill(said == 0, 1)).masked_fill(said == 0, torch.nan)
 
-# %% ../nbs/12_reference.ipynb #2a71a98c
+# %% ../nbs/12_reference.ipynb #4632b671
 def reference_triplet(
     sim:Tensor, # Similarity of every pair, `(n, n)`, true pairs on the diagonal
     margin:float=.2, # How much better the true pair should be
     hardest:bool=True, # `max-violation`: only the hardest negatives count
 ) -> Tensor: # A number; NaN where a similarity is
     "The published hinge triplet loss, summed over the batch."
-    if sim.shape[0] != sim.shape[1]: raise ValueError(f"the published loss wants one caption an image, here are {sim.shape[0]} images and {sim.shape[1]} captions")
+    images,captions = sim.shape
+    if images != captions: raise ValueError(f"the published loss wants one caption an image, here are {images} images and {captions} captions")
     own,pair = torch.eye(len(sim), dtype=torch.bool, device=sim.device),sim.diag()
     captions,images = ((margin + sim - p).clamp(min=0).masked_fill(own, 0) for p in (pair[:,None],pair[None]))
     return (captions.max(1)[0] + images.max(0)[0]).sum() if hardest else (captions + images).sum()
 
-# %% ../nbs/12_reference.ipynb #f6cee010
+# %% ../nbs/12_reference.ipynb #69933abc
 def _dot(images, captions): return images @ captions.T
 def _cosine(images, captions): return F.normalize(images, dim=-1) @ F.normalize(captions, dim=-1).T
 def _order(images, captions): return torch.cat([-(captions[None]-i[:,None]).clamp(min=0).pow(2).sum(-1).sqrt() for i in images.split(16)])
 
 MEASURES = {"dot": _dot, "cosine": _cosine, "order": _order}
 
-# %% ../nbs/12_reference.ipynb #3834906a
+# %% ../nbs/12_reference.ipynb #18189aaa
 def _perceptron(dim, out): return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, out))
 
 class First(nn.Module):
@@ -207,7 +213,7 @@ class SumAndMap(Sum):
         self.map = _perceptron(dim, dim)
     def forward(self, x, mask): return self.map(super().forward(x, mask))
 
-# %% ../nbs/12_reference.ipynb #3c6bf910
+# %% ../nbs/12_reference.ipynb #c1ba396c
 class Gated(nn.Module):
     "The sum of all real vectors, each through two linear layers and a gate of its own."
     empties = False
@@ -226,7 +232,7 @@ class Gru(nn.Module):
 
 GATHERS = {"first": First, "sum": Sum, "gated": Gated, "gru": Gru, "sum-and-map": SumAndMap}
 
-# %% ../nbs/12_reference.ipynb #215f4958
+# %% ../nbs/12_reference.ipynb #03bcec3e
 @dataclass(frozen=True)
 class Variant:
     "Parts of a network that the published code offers and the papers' models leave at their defaults."

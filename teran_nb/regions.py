@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PLACES', 'box_geometry', 'box_iou', 'StackConfig', 'Stack', 'RegionConfig', 'RegionEncoder']
 
-# %% ../nbs/09_regions.ipynb #79213b66
+# %% ../nbs/09_regions.ipynb #8c61f297
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .core import one_of
 
-# %% ../nbs/09_regions.ipynb #6dabd280
+# %% ../nbs/09_regions.ipynb #2d6cb3dc
 def box_geometry(
     boxes:Tensor, # `(x1,y1,x2,y2)` in pixels, `(..., 4)`
     sizes:Tensor, # Width and height of the picture, `(..., 2)`, of the same leading axes or fewer
@@ -23,7 +23,7 @@ def box_geometry(
     b = boxes/torch.cat([sizes,sizes], -1)
     return torch.cat([b, ((b[...,2]-b[...,0])*(b[...,3]-b[...,1]))[...,None]], -1)
 
-# %% ../nbs/09_regions.ipynb #61676b87
+# %% ../nbs/09_regions.ipynb #a0aa427f
 def box_iou(
     a:Tensor, # Boxes in pixels, `(n, 4)`
     b:Tensor, # Boxes in pixels, `(m, 4)`
@@ -34,7 +34,7 @@ def box_iou(
     both = (torch.minimum(a[:,None,2:], b[None,:,2:]) - torch.maximum(a[:,None,:2], b[None,:,:2])).clamp(min=0).prod(-1)
     return both/(area(a)[:,None] + area(b)[None] - both).clamp(min=1e-9)
 
-# %% ../nbs/09_regions.ipynb #efadc314
+# %% ../nbs/09_regions.ipynb #b23eb957
 @dataclass(frozen=True)
 class StackConfig:
     "A stack of transformer encoder layers."
@@ -48,12 +48,13 @@ class Stack(nn.Module):
     def __init__(self, config:StackConfig, dim:int):
         super().__init__()
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(dim, config.heads, config.feed_forward, config.dropout, batch_first=True) for _ in range(config.layers))
+        def layer(): return nn.TransformerEncoderLayer(dim, config.heads, config.feed_forward, config.dropout, batch_first=True)
+        self.layers = nn.ModuleList(layer() for _ in range(config.layers))
     def forward(self, x, mask):
         for layer in self.layers: x = layer(x, src_key_padding_mask=~mask)
         return x
 
-# %% ../nbs/09_regions.ipynb #849976de
+# %% ../nbs/09_regions.ipynb #e311604f
 PLACES = ("concat-and-process","project-and-sum","none")
 
 @dataclass(frozen=True)
@@ -65,14 +66,17 @@ class RegionConfig:
     place:str="concat-and-process" # How geometry meets the features: one of `PLACES`; the papers' by default
     def __post_init__(self):
         one_of(self.place, PLACES, "way to place regions")
-        if self.place != PLACES[0] and self.width not in (0,self.features): raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; width={self.width} needs {PLACES[0]!r}")
+        if self.place != PLACES[0] and self.width not in (0,self.features):
+            raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; width={self.width} needs {PLACES[0]!r}")
 
+# %% ../nbs/09_regions.ipynb #aef832f1
 class RegionEncoder(nn.Module):
     "Region features and boxes to contextual vectors, I-CLS first."
     def __init__(self, config:RegionConfig):
         super().__init__()
         self.config,self.dim = config,config.width or config.features
-        if config.place == "concat-and-process": self.place = nn.Sequential(nn.Linear(config.features+5, self.dim), nn.ReLU(), nn.Linear(self.dim, self.dim))
+        if config.place == "concat-and-process":
+            self.place = nn.Sequential(nn.Linear(config.features+5, self.dim), nn.ReLU(), nn.Linear(self.dim, self.dim))
         if config.place == "project-and-sum": self.place = nn.Linear(5, self.dim)
         self.stack = Stack(config.stack, self.dim)
     def forward(self, features, geometry, mask):

@@ -136,17 +136,18 @@ def iais(
     one_of(anchors, ("L","V","LV"), "choice of anchors")
     one_of(form, FORMS, "form of the loss")
     if not r.words_to_regions.numel(): return r.words_to_regions.sum((1,2))
-    with torch.autocast(r.words.device.type, enabled=False): return sum(_anchored(r if a == "L" else r.turned(), version, form) for a in anchors)
+    sides = {"L": r, "V": r.turned()}
+    with torch.autocast(r.words.device.type, enabled=False): return sum(_anchored(sides[a], version, form) for a in anchors)
 
 # %% ../nbs/13_relations.ipynb #874ea511
 def _done(step, steps):
     if steps < 1: raise ValueError(f"a schedule needs at least one step, here are {steps}")
     return min(step/steps, 1.)
 
-# each gives the weight, in [0,1], at `step` of `steps`; `scale` is the paper's gamma, which `linear` ignores
-SCHEDULES = {"linear": lambda step, steps, scale=5.: _done(step, steps),
-             "exp": lambda step, steps, scale=5.: math.exp((_done(step, steps)-1)*scale),
-             "log": lambda step, steps, scale=5.: 1 - math.exp(-_done(step, steps)*scale)}
+SCHEDULES = { # weight in [0,1] at a step of so many; `scale` is the paper's gamma, for which `linear` has no use
+    "linear": lambda step, steps, scale=5.: _done(step, steps),
+    "exp": lambda step, steps, scale=5.: math.exp((_done(step, steps)-1)*scale),
+    "log": lambda step, steps, scale=5.: 1 - math.exp(-_done(step, steps)*scale)}
 
 # %% ../nbs/13_relations.ipynb #8fc3c1d0
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class JointConfig:
         if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
         if self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
 
-# %% ../nbs/13_relations.ipynb #6f54616d
+# %% ../nbs/13_relations.ipynb #26853339
 def _begin(joint):
     "Fresh weights: scaled by each layer's width, and what is alike attends to each other, within a side and across."
     for m in joint.modules():
@@ -169,7 +170,8 @@ def _begin(joint):
             nn.init.normal_(m.weight, std=m.in_features**-.5)
             nn.init.zeros_(m.bias)
     attention = [layer.attention.self for layer in joint.encoder.layer]
-    for a,b in [(joint.words.project,joint.regions.project),*((o.query,o.key) for o in attention)]: b.weight.data.copy_(a.weight)
+    alike = [(joint.words.project,joint.regions.project),*((o.query,o.key) for o in attention)]
+    for a,b in alike: b.weight.data.copy_(a.weight)
 
 def _layers(c):
     return BertEncoder(BertConfig(hidden_size=c.width, num_hidden_layers=c.layers, num_attention_heads=c.heads, intermediate_size=c.feed_forward,
@@ -182,7 +184,7 @@ class _Side(nn.Module):
         self.project,self.kind,self.norm = nn.Linear(dim, width),nn.Parameter(.02*torch.randn(width)),nn.LayerNorm(width, eps=1e-12)
     def forward(self, x): return self.norm(self.project(x) + self.kind)
 
-# %% ../nbs/13_relations.ipynb #26853339
+# %% ../nbs/13_relations.ipynb #d684ffd3
 class Joint(nn.Module):
     "Scores a picture and a sentence by looking at both at once (UNITER; IAIS section 2.2)."
     def __init__(self,
@@ -197,10 +199,10 @@ class Joint(nn.Module):
 
     def forward(self, regions, region_mask, words, word_mask):
         "Similarity of every pair, `(images, captions)`; unbounded."
-        i,c = len(regions),len(words)
-        pairs = self.regions(regions).repeat_interleave(c, 0),region_mask.repeat_interleave(c, 0),self.words(words).repeat(i, 1, 1),word_mask.repeat(i, 1)
-        x = self._through(*self._sequence(*pairs), self.encoder.layer)[:,0].to(self.score.weight.dtype)
-        with torch.autocast(x.device.type, enabled=False): return self.score(x).view(i, c) # rounded scores would tie
+        images = self.regions(regions).repeat_interleave(len(words), 0),region_mask.repeat_interleave(len(words), 0)
+        captions = self.words(words).repeat(len(regions), 1, 1),word_mask.repeat(len(regions), 1)
+        x = self._through(*self._sequence(*images, *captions), self.encoder.layer)[:,0].to(self.score.weight.dtype)
+        with torch.autocast(x.device.type, enabled=False): return self.score(x).view(len(regions), len(words)) # rounded scores would tie
 
     def _sequence(self, regions, region_mask, words, word_mask): # first slot, words and regions of matched pairs, and which of them are real
         first = self.words.norm(self.first + self.words.kind).expand(len(words), 1, -1)
@@ -212,14 +214,14 @@ class Joint(nn.Module):
         for layer in layers: x = layer(x, away)
         return x
 
-# %% ../nbs/13_relations.ipynb #6b0df5b9
+# %% ../nbs/13_relations.ipynb #13d7cd40
 def _floats(self:Joint, R:int, W:int) -> int:
     "About how many float32 numbers one pair of `R` regions and `W` words needs at once in `forward`, without gradients."
     n,c = 1+R+W,self.config
     return n*max(4*c.width + 4*c.heads*n, 5*c.width + 2*c.feed_forward)
 Joint.floats = _floats
 
-# %% ../nbs/13_relations.ipynb #de47fa20
+# %% ../nbs/13_relations.ipynb #f8032bb4
 def _relate(self:Joint,
     regions:Tensor, # Vectors of one picture, `(regions, dim)`
     words:Tensor, # Vectors of one sentence, `(words, dim)`
@@ -230,7 +232,7 @@ def _relate(self:Joint,
     return x[len(words):],x[:len(words)]
 Joint.relate = _relate
 
-# %% ../nbs/13_relations.ipynb #9cb631cf
+# %% ../nbs/13_relations.ipynb #5dd80439
 def _scores(self, x):
     "Scaled scores of queries with keys in the last layer."
     a = self.encoder.layer[-1].attention.self

@@ -6,7 +6,7 @@
 __all__ = ['NAMES', 'WIDER', 'COLOUR_NAMES', 'SIZE_NAMES', 'NUMBERS', 'SETTINGS', 'RELATIONS', 'SPLITS', 'EXTRACTOR', 'plural',
            'meant', 'holding', 'captions_of', 'regions_of', 'draw_world', 'scenes']
 
-# %% ../nbs/07_scenes.ipynb #b3062eb5
+# %% ../nbs/07_scenes.ipynb #db4a6848
 import math, os, pickle, subprocess, sys
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from .descriptors import DIM, describe
 from .drawing import BACKDROPS, COLOURS, KINDS, Scene, compose
 from .features import Collection, FeatureWriter
 
-# %% ../nbs/07_scenes.ipynb #67540ef6
+# %% ../nbs/07_scenes.ipynb #5cc6eee0
 NAMES = dict(
     house=("house","cottage"), tree=("tree",), car=("car","automobile"), train=("train","locomotive"), boat=("boat","sailboat"), balloon=("balloon",),
     cat=("cat","kitten"), dog=("dog","puppy"), rabbit=("rabbit","bunny"), fish=("fish",), bird=("bird",), duck=("duck",), whale=("whale",),
@@ -34,10 +34,11 @@ COLOUR_NAMES = {c: (c,) for c in COLOURS} | {"purple": ("purple","violet")}
 SIZE_NAMES = dict(small=("small","little","tiny"), medium=(), large=("large","big","huge"))
 NUMBERS = ("one","two","three","four","five","six","seven","eight","nine","ten")
 SETTINGS = dict(
-    meadow=("in the countryside","in a green meadow","on a clear day"), sea=("at sea","by the sea"), beach=("at the beach","by the sea"), snow=("in the snow","on a snowy day","in winter"),
-    night=("at night","on a starry night"), street=("in town","in the street"), pond=("by a pond","at the lake"), room=("in a room","indoors"))
+    meadow=("in the countryside","in a green meadow","on a clear day"), sea=("at sea","by the sea"), beach=("at the beach","by the sea"),
+    snow=("in the snow","on a snowy day","in winter"), night=("at night","on a starry night"), street=("in town","in the street"),
+    pond=("by a pond","at the lake"), room=("in a room","indoors"))
 
-# %% ../nbs/07_scenes.ipynb #112cf02f
+# %% ../nbs/07_scenes.ipynb #421a8569
 _ODD = dict(person="people", fish="fish")
 _KINDS_OF = {word: WIDER.get(word, (kind,)) for kind,words in NAMES.items() for word in words} | WIDER
 
@@ -59,7 +60,7 @@ def meant(
     kinds = _KINDS_OF[noun]
     return tuple(i for i,t in enumerate(things) if t.kind in kinds and colour in ("",t.colour) and size in ("",t.size))
 
-# %% ../nbs/07_scenes.ipynb #bfe26e47
+# %% ../nbs/07_scenes.ipynb #ec407bdb
 @dataclass(frozen=True)
 class _Phrase:
     words:tuple # (text, kind of link or "", indices of things) for each word
@@ -76,7 +77,7 @@ def _describe_as(noun, colour, size, things, many, rng):
     if "person" in _KINDS_OF[noun]: return (*look, *head, *(_plain("in") if tint else ()), *tint)
     return (*look, *tint, *head)
 
-# %% ../nbs/07_scenes.ipynb #9172f2e7
+# %% ../nbs/07_scenes.ipynb #9c12f2ab
 _LIKELY = {(False,False): 2, (True,False): 5, (False,True): 2, (True,True): 3}  # how often colour and size are said
 
 def _looks(thing): return list(product(("",thing.colour), ("",thing.size) if SIZE_NAMES[thing.size] else ("",)))
@@ -96,7 +97,7 @@ def _one(things, i, rng, known=0):
     first = _plain("a") if fewest > 1 or dice > max(known,.03) else _plain("the") if known else (("one","number",looks[look]),)
     return _Phrase((*first, *_describe_as(noun, *look, looks[look], False, rng)), looks[look], False)
 
-# %% ../nbs/07_scenes.ipynb #2e30ab0e
+# %% ../nbs/07_scenes.ipynb #ed84d985
 def _several(things, i, rng, known=0):
     "A plural phrase for thing `i` and all others that fit it, with their true number; None where it is alone."
     kind = things[i].kind
@@ -117,7 +118,7 @@ def _two_colours(things, i, rng, known=0):
     tints = [(rng.choice(COLOUR_NAMES[things[j].colour]),"colour",(j,)) for j in who]
     return _Phrase((*_plain("a"), tints[0], *_plain("and a"), tints[1], (noun,"noun",who)), who, True)
 
-# %% ../nbs/07_scenes.ipynb #978de8a5
+# %% ../nbs/07_scenes.ipynb #29da66ee
 def _refer(things, i, rng, known=0):
     "Some phrase that means thing `i`, with others of its kind or without."
     makers = [m for m,p in ((_two_colours,.25), (_several,.6)) if rng.random() < p]
@@ -140,7 +141,7 @@ def _and(phrases):
     for p in phrases[1:-1]: words += _plain(",")+p.words
     return words+(_plain("and")+phrases[-1].words if len(phrases) > 1 else ())
 
-# %% ../nbs/07_scenes.ipynb #4fa995e9
+# %% ../nbs/07_scenes.ipynb #4a663c1c
 def _say(words, things, rng):
     "The text of a caption and its links; sometimes with a capital and a full stop."
     text, links, style = "", [], rng.random()
@@ -152,7 +153,7 @@ def _say(words, things, rng):
     if style < .3: text = text[0].upper()+text[1:]
     return text+("." if style < .4 else ""), tuple(links)
 
-# %% ../nbs/07_scenes.ipynb #dd20d8f9
+# %% ../nbs/07_scenes.ipynb #8b3ad2e2
 def _ways(a, b):
     "How far b's centre is right of and below a's, and the gaps between them; negative gaps overlap."
     dx, dy = (b[0]+b[2]-a[0]-a[2])/2, (b[1]+b[3]-a[1]-a[3])/2
@@ -173,10 +174,12 @@ def _beside(a, b):
     low = min(a[3]-a[1], b[3]-b[1])
     return -.15*min(a[2]-a[0], b[2]-b[0]) < across < 35 and down < -.6*low
 
-# %% ../nbs/07_scenes.ipynb #21035b12
+# %% ../nbs/07_scenes.ipynb #3dd49be5
+def _turned(test): return lambda a,b: test(b, a)
+
 RELATIONS = {  # the words of a relation, and when it holds between two boxes
-    "to the left of": _left, "left of": _left, "on the left of": _left, "to the right of": lambda a,b: _left(b, a), "right of": lambda a,b: _left(b, a),
-    "above": _above, "higher than": _above, "over": _over, "below": lambda a,b: _above(b, a), "under": lambda a,b: _over(b, a), "beneath": lambda a,b: _over(b, a),
+    "to the left of": _left, "left of": _left, "on the left of": _left, "to the right of": _turned(_left), "right of": _turned(_left),
+    "above": _above, "higher than": _above, "over": _over, "below": _turned(_above), "under": _turned(_over), "beneath": _turned(_over),
     "beside": _beside, "next to": _beside, "near": _beside}
 
 def holding(
@@ -186,8 +189,9 @@ def holding(
     "The relations that hold for every pair of them."
     return [name for name,test in RELATIONS.items() if all(test(x, y) for x in a for y in b)]
 
-# %% ../nbs/07_scenes.ipynb #b387a2be
-_GROUND = dict(meadow="on the grass", night="on the grass", pond="on the grass", beach="on the sand", snow="in the snow", street="on the road", room="on the floor")
+# %% ../nbs/07_scenes.ipynb #9c952d6e
+_GROUND = dict.fromkeys(("meadow","night","pond"), "on the grass")
+_GROUND |= dict(beach="on the sand", snow="in the snow", street="on the road", room="on the floor")
 
 def _zone(scene, thing):
     "Where a thing is, as one would say it; empty when nobody would."
@@ -206,7 +210,7 @@ def _places(scene, thing):
              "at the top": y < .25, "at the bottom": y > .75, _zone(scene, thing): True}
     return {k for k,v in sides.items() if v and k}
 
-# %% ../nbs/07_scenes.ipynb #bb6bb673
+# %% ../nbs/07_scenes.ipynb #66a689b7
 def _where(scene, rng, phrase):
     "A place that all things of a phrase share."
     shared = sorted(set.intersection(*(_places(scene, scene.things[i]) for i in phrase.things)))
@@ -218,7 +222,7 @@ def _be(phrase): return _plain("are" if phrase.many else "is")
 
 def _there(phrase): return _plain("there are" if phrase.many and phrase.words[0][0] != "a" else "there is")
 
-# %% ../nbs/07_scenes.ipynb #344d8fd7
+# %% ../nbs/07_scenes.ipynb #ba62c0eb
 def _bare(scene, rng, order):
     phrase = _refer(scene.things, order[0], rng, .15)
     short = len(phrase.words) > 3 and not phrase.many and rng.random() < .5
@@ -233,8 +237,10 @@ def _stated(scene, rng, order):
         same = {getattr(scene.things[j], look) for j in who}
         names = (COLOUR_NAMES|SIZE_NAMES)[same.pop()] if len(same) == 1 else ()
         if not names or len(said) == 2 or any(set(who) & set(w[1][2]) for w in said): continue
-        verb = _plain(("are" if len(who) > 1 else "is")+(" in" if "person" in _KINDS_OF[noun] and look == "colour" else ""))
-        said.append((("the","",()), (plural(noun) if len(who) > 1 else noun,"noun",who), *verb, (rng.choice([n for n in names if n != "little"]),look,who)))
+        head, verb = (plural(noun),"are") if len(who) > 1 else (noun,"is")
+        if "person" in _KINDS_OF[noun] and look == "colour": verb += " in"
+        word = rng.choice([n for n in names if n != "little"])
+        said.append((*_plain("the"), (head,"noun",who), *_plain(verb), (word,look,who)))
     return said[0]+(_plain("and")+said[1] if len(said) > 1 else ()) if said else None
 
 def _exists(scene, rng, order):
@@ -246,10 +252,11 @@ _OPENINGS = ("a picture of","a drawing of","an image of","this picture shows","w
 def _shown(scene, rng, order):
     return _plain(rng.choice(_OPENINGS))+_and(_pick(scene, rng, order, rng.choice((1,2,3))))+_setting(scene, rng, .4)
 
-# %% ../nbs/07_scenes.ipynb #29cdbf77
-_STAGES = dict(meadow=("a meadow with","green hills with"), sea=("the sea with","a view of the sea with"), beach=("a beach with","a beach scene with"), snow=("a winter scene with","a snowy field with"),
-               night=("a night scene with","a dark night with"), street=("a street with","a street scene with"),
-               pond=("a pond with","a lake with"), room=("a room with","the inside of a room with"))
+# %% ../nbs/07_scenes.ipynb #a7914d39
+_STAGES = dict(
+    meadow=("a meadow with","green hills with"), sea=("the sea with","a view of the sea with"), beach=("a beach with","a beach scene with"),
+    snow=("a winter scene with","a snowy field with"), night=("a night scene with","a dark night with"), street=("a street with","a street scene with"),
+    pond=("a pond with","a lake with"), room=("a room with","the inside of a room with"))
 
 def _staged(scene, rng, order): return _plain(rng.choice(_STAGES[scene.backdrop]))+_and(_pick(scene, rng, order, rng.choice((1,2,2,3))))
 
@@ -265,7 +272,7 @@ def _related(scene, rng, order, said=(), known=.3):
         ways = holding(boxes[a], boxes[b])
         if ways: return a, rng.choice(ways), b
 
-# %% ../nbs/07_scenes.ipynb #ab07c37f
+# %% ../nbs/07_scenes.ipynb #4ca504e4
 def _relation(scene, rng, order):
     found = _related(scene, rng, order)
     if not found: return None
@@ -284,7 +291,7 @@ def _carried(scene, rng, order):
     a,way,b = found
     return rng.choice((_there(b), ()))+b.words+_plain("with")+a.words+_plain(way)+_plain("them" if b.many else "it")
 
-# %% ../nbs/07_scenes.ipynb #d58e509f
+# %% ../nbs/07_scenes.ipynb #efeb0cfa
 def _chained(scene, rng, order):
     first = _related(scene, rng, order)
     second = first and _related(scene, rng, order, first[0].things+first[2].things)
@@ -301,7 +308,7 @@ def _added(scene, rng, order):
     a,way,b = first
     return a.words+_be(a)+_plain(way)+b.words+_plain(", and")+_there(found[0])+_plain(rng.choice(("also","")))+_and(found)
 
-# %% ../nbs/07_scenes.ipynb #7768484e
+# %% ../nbs/07_scenes.ipynb #7951d686
 def _placed(scene, rng, order):
     found = [(p,w) for p in _pick(scene, rng, order, 3, .2) if (w := _where(scene, rng, p))]
     if not found: return None
@@ -318,7 +325,7 @@ def _between(scene, rng, order):
             if rng.random() < .5: b,c = c,b
             return a.words+(_be(a) if rng.random() < .5 else ())+_plain("between")+b.words+_plain("and")+c.words
 
-# %% ../nbs/07_scenes.ipynb #f1d62a6e
+# %% ../nbs/07_scenes.ipynb #74aaf376
 _SHORT, _MIDDLE = (_bare,), (_exists, _shown, _staged, _stated, _relation, _relation, _inverted, _placed, _carried)
 _LONG = (_listed, _listed, _chained, _chained, _added, _added, _placed, _between, _carried)
 
@@ -327,7 +334,7 @@ def _boxes(links): return {b for l in links for b in l.boxes}
 def _bare_text(text): return text.lower().rstrip(".")
 
 def _caption(scene, rng, order, forms, before):
-    "A caption in one of these forms, three to twenty words, of other things than those before; other forms or the same things where that fails."
+    "Three to twenty words in one of these forms, of other things than those before; where that fails, other forms or the same things."
     texts, told = {_bare_text(t) for t,_ in before}, [_boxes(links) for _,links in before]
     for k in range(200):
         if k > 10: order = rng.sample(order, len(order))
@@ -337,7 +344,7 @@ def _caption(scene, rng, order, forms, before):
         if _bare_text(text) not in texts and (k > 20 or _boxes(links) not in told): return text, links
     raise ValueError(f"found no five captions for scene {scene.seed} with {len(scene.things)} things; compose another")
 
-# %% ../nbs/07_scenes.ipynb #c6160b61
+# %% ../nbs/07_scenes.ipynb #5a724da1
 def captions_of(
     scene:Scene, # At least one thing
     rng:Random, # Where chance comes from; the same state gives the same captions
@@ -353,7 +360,7 @@ def captions_of(
         said.update(_boxes(captions[-1][1]))
     return captions
 
-# %% ../nbs/07_scenes.ipynb #c3827abe
+# %% ../nbs/07_scenes.ipynb #d09dd550
 def _shared(a, b): return max(0, min(a[2],b[2])-max(a[0],b[0]))*max(0, min(a[3],b[3])-max(a[1],b[1]))
 
 def _area(a): return (a[2]-a[0])*(a[3]-a[1])
@@ -374,19 +381,22 @@ def _jittered(box, size, rng, low, high):
         if low <= _iou(moved, box) <= high: return moved
     return box
 
-# %% ../nbs/07_scenes.ipynb #7a42a7a2
+# %% ../nbs/07_scenes.ipynb #7c0cec5a
 def _part(box, rng):
     "Half of a box, or a corner of it."
     x1,y1,x2,y2 = box
-    across, down = (rng.uniform(.3,.48), 1) if rng.random() < .3 else (1, rng.uniform(.3,.48)) if rng.random() < .5 else (rng.uniform(.4,.68), rng.uniform(.4,.68))
+    if rng.random() < .3: across, down = rng.uniform(.3,.48), 1
+    elif rng.random() < .5: across, down = 1, rng.uniform(.3,.48)
+    else: across, down = rng.uniform(.4,.68), rng.uniform(.4,.68)
     w, h = (x2-x1)*across, (y2-y1)*down
     x, y = rng.choice((x1,x2-w)), rng.choice((y1,y2-h))
     return x, y, x+w, y+h
 
 def _joined(boxes, rng):
     "A box around one thing and its nearest neighbour."
+    def middle(b): return (b[0]+b[2])/2, (b[1]+b[3])/2
     a = rng.choice(boxes)
-    b = min((b for b in boxes if b is not a), key=lambda b: math.dist(((a[0]+a[2])/2,(a[1]+a[3])/2), ((b[0]+b[2])/2,(b[1]+b[3])/2)))
+    b = min((b for b in boxes if b is not a), key=lambda b: math.dist(middle(a), middle(b)))
     return min(a[0],b[0]), min(a[1],b[1]), max(a[2],b[2]), max(a[3],b[3])
 
 def _empty(boxes, size, rng):
@@ -397,7 +407,7 @@ def _empty(boxes, size, rng):
         return x, y, x+w, y+h
     return min((at_random() for _ in range(8)), key=lambda b: sum(_shared(b, o) for o in boxes)/_area(b))
 
-# %% ../nbs/07_scenes.ipynb #29c09332
+# %% ../nbs/07_scenes.ipynb #c6afecf4
 def regions_of(
     scene:Scene, # At least one thing
     rng:Random, # Where chance comes from
@@ -409,12 +419,13 @@ def regions_of(
     if rng.random() < .4: boxes.append((0,0,*size))
     total = rng.randint(max(12, len(boxes)), max(36, len(boxes)))
     kinds = rng.choices(("part","joined","empty"), (3,1 if len(things) > 1 else 0,4), k=total-len(boxes))
-    make = {"part": lambda: _part(rng.choice(things), rng), "joined": lambda: _joined(things, rng), "empty": lambda: _empty(things, size, rng)}
+    make = {"part": lambda: _part(rng.choice(things), rng), "joined": lambda: _joined(things, rng),
+            "empty": lambda: _empty(things, size, rng)}
     boxes += [_jittered(make[k](), size, rng, .7, 1) for k in kinds]
     rng.shuffle(boxes)
     return np.array([_clip(b, size) for b in boxes], np.float32)
 
-# %% ../nbs/07_scenes.ipynb #02311474
+# %% ../nbs/07_scenes.ipynb #639bf356
 SPLITS = ("train","val","test")
 EXTRACTOR = "scenes-descriptors-v1"
 _VERSION, _APART = 1, 1_000_000  # of the drawn world; between the scenes of two seeds
@@ -428,7 +439,7 @@ def _drawn(number):
     picture.save(file, "PNG", compress_level=3)
     return file.getvalue(), describe(picture, boxes).astype(np.float16), boxes, captions, scene.size
 
-# %% ../nbs/07_scenes.ipynb #87885c28
+# %% ../nbs/07_scenes.ipynb #50796fde
 def _serve(first, last, step):
     "Draw every `step`-th scene into the standard output."
     for number in range(first, last, step): pickle.dump(_drawn(number), sys.stdout.buffer)
@@ -438,17 +449,19 @@ def _draw_all(first, last, workers):
     if workers < 2: yield from map(_drawn, range(first, last)); return
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     code = "from teran_nb.scenes import _serve; _serve({},{},{})"
-    running = [subprocess.Popen([sys.executable, "-c", code.format(first+k, last, workers)], stdout=subprocess.PIPE, env=env) for k in range(workers)]
+    def start(k): return subprocess.Popen([sys.executable, "-c", code.format(first+k, last, workers)], stdout=subprocess.PIPE, env=env)
+    running = [start(k) for k in range(workers)]
     try:
         for number in range(first, last):
             try: yield pickle.load(running[(number-first)%workers].stdout)
-            except (EOFError, pickle.UnpicklingError): raise RuntimeError(f"the process that draws scene {number} ended early; its own message says why, or workers=1 shows it") from None
+            except (EOFError, pickle.UnpicklingError):
+                raise RuntimeError(f"the process that draws scene {number} ended early; its own message says why, or workers=1 shows it") from None
     finally:
         for p in running:
             p.kill()
             p.communicate()
 
-# %% ../nbs/07_scenes.ipynb #dfbcbb8f
+# %% ../nbs/07_scenes.ipynb #42a53888
 def draw_world(
     folder, # The collection's folder to be
     counts=(2000,250,250), # Images for training, validation and test
@@ -457,14 +470,16 @@ def draw_world(
 ):
     "Draw a collection: pictures, captions with links, regions with features. It is there when it is whole."
     first, n = seed*_APART, sum(counts)
-    if len(counts) != 3 or min(counts) < 1 or n > _APART or seed < 0: raise ValueError(f"a world has three counts from 1, up to a million scenes, and a seed from 0; got {counts} and {seed}")
+    if len(counts) != 3 or min(counts) < 1 or n > _APART or seed < 0:
+        raise ValueError(f"a world has three counts from 1, up to a million scenes, and a seed from 0; got {counts} and {seed}")
     if workers is None: workers = min(os.cpu_count() or 1, 8) if n > 100 else 1
     require_space(Path(folder).parent, 50_000*n)
     ids, told, sizes = [f"scene-{i:06}" for i in range(n)], [], []
     with atomic(folder) as tmp:
         (tmp/"pictures").mkdir(parents=True)
         with FeatureWriter(tmp/"features", EXTRACTOR, DIM) as store:
-            for (picture,features,boxes,captions,size),name in zip(progress(_draw_all(first, first+n, workers), "drawing scenes", n), ids):
+            drawn = progress(_draw_all(first, first+n, workers), "drawing scenes", n)
+            for name,(picture,features,boxes,captions,size) in zip(ids, drawn):
                 (tmp/"pictures"/f"{name}.png").write_bytes(picture)
                 store.add(name, features, boxes, size)
                 told += captions
@@ -472,7 +487,7 @@ def draw_world(
         splits = [s for s,k in zip(SPLITS, counts) for _ in range(k)]
         Captions([t for t,_ in told], np.repeat(np.arange(n), 5), ids, np.array(sizes), splits, [l for _,l in told]).save(tmp/"captions.json")
 
-# %% ../nbs/07_scenes.ipynb #c5210681
+# %% ../nbs/07_scenes.ipynb #232b3bda
 def scenes(
     split:str=None, # `train`, `val`, `test`, or all
     counts=(2000,250,250), # Images of each split

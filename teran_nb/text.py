@@ -104,12 +104,14 @@ def _words(word_ids, offsets):
     return word_of,spans
 
 # %% ../nbs/08_text.ipynb #fd88372e
-STOP_WORDS = frozenset("""i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself she she's her hers herself it it's its itself
-    they them their theirs themselves what which who whom this that that'll these those am is are was were be been being have has had having do does did doing a an the and but if or
-    because as until while of at by for with about against between into through during before after above below to from up down in out on off over under again further then once here
-    there when where why how all any both each few more most other some such no nor not only own same so than too very s t can will just don don't should should've now d ll m o re ve y
-    ain aren aren't couldn couldn't didn didn't doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn
-    shouldn't wasn wasn't weren weren't won won't wouldn wouldn't""".split())
+STOP_WORDS = frozenset("""
+    i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself she she's her hers
+    herself it it's its itself they them their theirs themselves what which who whom this that that'll these those am is are was were be
+    been being have has had having do does did doing a an the and but if or because as until while of at by for with about against between
+    into through during before after above below to from up down in out on off over under again further then once here there when where why
+    how all any both each few more most other some such no nor not only own same so than too very s t can will just don don't should
+    should've now d ll m o re ve y ain aren aren't couldn couldn't didn didn't doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't
+    ma mightn mightn't mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't weren weren't won won't wouldn wouldn't""".split())
 
 def stop_words(
     name:str="nltk", # `nltk`, or a text file with one word a line
@@ -121,17 +123,22 @@ def stop_words(
     return frozenset(path.read_text(encoding="utf8").lower().split())
 
 # %% ../nbs/08_text.ipynb #441f3ba0
+def _left(said, words):
+    "Which words of a caption stay; none where they would be punctuation only."
+    kept = [j for j,w in enumerate(said) if w.lower() not in words]
+    return kept if any(c.isalnum() for j in kept for c in said[j]) else []
+
 def without(
     tokens:Tokens, # Of captions
     words, # Words to leave out, lower case
 ) -> Tokens: # The same tokens, of which fewer belong to a word
     "Leave words out of the alignment (TERAN section 8.3)."
-    kept = [[j for j in range(len(s)) if t[s[j][0]:s[j][1]].lower() not in words] for t,s in zip(tokens.texts, tokens.spans)]
-    kept = [k if any(c.isalnum() for j in k for c in t[s[j][0]:s[j][1]]) else [] for t,k,s in zip(tokens.texts, kept, tokens.spans)]
-    bare = [t for t,k,s in zip(tokens.texts, kept, tokens.spans) if s and not k]
+    left = [_left(tokens.words(i), words) for i in range(len(tokens))]
+    bare = [t for t,k,s in zip(tokens.texts, left, tokens.spans) if s and not k]
     if bare: warnings.warn(f"{len(bare)} captions have no word left without stop-words, such as {bare[0]!r}: they keep all of their words", stacklevel=2)
-    kept = [set(k or range(len(s))) for k,s in zip(kept, tokens.spans)]
-    return Tokens(tokens.texts, tokens.ids, [[w if w in k else -1 for w in of] for of,k in zip(tokens.word_of, kept)], tokens.spans)
+    left = [set(k or range(len(s))) for k,s in zip(left, tokens.spans)]
+    word_of = [[w if w in k else -1 for w in of] for of,k in zip(tokens.word_of, left)]
+    return Tokens(tokens.texts, tokens.ids, word_of, tokens.spans)
 
 # %% ../nbs/08_text.ipynb #aeacf53f
 @dataclass(frozen=True)
@@ -191,7 +198,8 @@ def pretrained(
     "Load what is here, else what the hub has."
     def broken(e): return ValueError(f"{name} cannot be loaded as a {kind}: {str(e).strip().splitlines()[0][:200].rstrip('. ')}; {instead}")
     folder,reads = os.path.isdir(name),(OSError, ValueError, RuntimeError, KeyError, SafetensorError)
-    if folder and not os.path.isfile(f"{name}/config.json"): raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")
+    if folder and not os.path.isfile(f"{name}/config.json"):
+        raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")
     try: return load(name, local_files_only=True)
     except reads as e: # a name without its files is an OSError
         if folder or not isinstance(e, OSError): raise broken(e) from None
@@ -211,8 +219,13 @@ def _keep_layers(model, n, name):
     model.config.num_hidden_layers = n
 
 def _new_bert(config, vocabulary):
-    return BertConfig(vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads, intermediate_size=config.feed_forward,
-                      hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128), pad_token_id=0)
+    return BertConfig(vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads,
+                      intermediate_size=config.feed_forward, hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout,
+                      max_position_embeddings=max(config.max_tokens, 128), pad_token_id=0)
+
+def _fresh(config, vocabulary):
+    if config.kind == "bert": return _Bert(AutoModel.from_config(_new_bert(config, vocabulary)), True)
+    return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
 
 # %% ../nbs/08_text.ipynb #a884e58e
 class TextEncoder(nn.Module):
@@ -243,16 +256,13 @@ def text_encoder(
             bert = pretrained(partial(AutoModel.from_pretrained, dtype=torch.float32), *about)
             _keep_layers(bert, config.layers, config.pretrained)
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
-            if config.max_tokens > room: raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
+            if config.max_tokens > room:
+                raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
             return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune))
     else:
         if not len(texts): raise ValueError("an encoder from scratch learns its vocabulary from training captions; give some, or name a pretrained one")
         tokenizer = make_tokenizer(texts, config.vocabulary)
     return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
-
-def _fresh(config, vocabulary):
-    if config.kind == "bert": return _Bert(AutoModel.from_config(_new_bert(config, vocabulary)), True)
-    return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
 
 # %% ../nbs/08_text.ipynb #0faa97f2
 def save_text(
@@ -270,4 +280,5 @@ def load_text(
     "Rebuild a saved text encoder, offline."
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
-    return TextEncoder(config, tokenizer, _Bert(AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True)), config.fine_tune))
+    architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
+    return TextEncoder(config, tokenizer, _Bert(AutoModel.from_config(architecture), config.fine_tune))
