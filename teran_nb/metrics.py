@@ -9,6 +9,7 @@ __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'CHOICES', 'SEVERAL', 'COU
 
 # %% ../nbs/23_metrics.ipynb #a6990d51
 import csv, io, json, re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -383,7 +384,7 @@ class Grounding(Shown):
     @cached_property
     def kinds(self):
         "Kind of word, or `all`, to its `SCORES` in [0,1], how many `phrases` and how many `places`; the most frequent first."
-        names = sorted({f.link.kind for f in self.found}, key=lambda k: -sum(f.link.kind == k for f in self.found))
+        names = [k for k,_ in Counter(f.link.kind for f in self.found).most_common()] # equally frequent ones as they were found
         return {k: _mean([f for f in self.found if k in (f.link.kind,"all")], self.rule.each) for k in (*names,"all")}
     @property
     def metrics(self):
