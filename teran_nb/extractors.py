@@ -7,7 +7,7 @@ __all__ = ['MAX_PIXELS', 'WORDS', 'WHOLE', 'EXTRACTORS', 'find_pictures', 'read_
            'WordsConfig', 'Words', 'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor',
            'extract_picture', 'Extraction', 'extract_folder', 'extractor_of']
 
-# %% ../nbs/19_extractors.ipynb #f6cbab36
+# %% ../nbs/19_extractors.ipynb #b9ac8974
 import dataclasses, hashlib, io, json, math, os, pickle, platform, subprocess, sys, tempfile, time, warnings
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from .scenes import EXTRACTOR as SCENES
 from .vision import PROMPTS, Backbone, Detector, roi_align
 from .visual_words import VisualWords
 
-# %% ../nbs/19_extractors.ipynb #983ac760
+# %% ../nbs/19_extractors.ipynb #b5dac8f6
 def find_pictures(
     folder, # Looked through with everything below it; hidden files are left out
 ) -> dict: # Image id to file, sorted
@@ -44,7 +44,7 @@ def find_pictures(
     if not found: raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(SUFFIXES)}")
     return found
 
-# %% ../nbs/19_extractors.ipynb #f7d5faa7
+# %% ../nbs/19_extractors.ipynb #ebbc358d
 MAX_PIXELS = 100_000_000 # that are decoded at once; 300 MB
 
 @contextmanager
@@ -60,7 +60,9 @@ def _upright(im, side, max_pixels):
     small = side and max(size) > side
     if small: im.draft(None, [max(1, math.ceil(2*v*side/max(size))) for v in size]) # JPEG only: decodes 1/2, 1/4 or 1/8
     pixels = math.prod(size if im.info.get("progressive") else im.size) # a progressive JPEG is held whole all the same
-    if pixels > max_pixels: raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {pixels/1e6:,.0f} million would be held at once and {max_pixels/1e6:,.0f} are allowed; make it smaller, or raise max_pixels")
+    if pixels > max_pixels:
+        raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {pixels/1e6:,.0f} million would be held at once "
+                         f"and {max_pixels/1e6:,.0f} are allowed; make it smaller, or raise max_pixels")
     if im.mode == "F": raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
     if im.mode == "I": im = im.convert("I;16") # what 16 bits are to an older Pillow
     lies = im.getexif().get(0x0112, 1) in (5,6,7,8)
@@ -69,7 +71,7 @@ def _upright(im, side, max_pixels):
     if small: im.thumbnail((side,side))
     return im, size[::-1] if lies else size
 
-# %% ../nbs/19_extractors.ipynb #8fda72e3
+# %% ../nbs/19_extractors.ipynb #5a427bd4
 def read_picture(
     path, # A picture file
     side:int=0, # Longest side that is of use; larger pictures are reduced. 0: as it is
@@ -82,10 +84,11 @@ def read_picture(
             return _upright(im, side, max_pixels)
     except FileNotFoundError: raise
     except UnidentifiedImageError: reason = "is not a picture in a format that is known here"
-    except Exception as e: reason = str(e) if type(e) is ValueError else f"cannot be decoded ({type(e).__name__}: {e})" # decoders of foreign bytes raise anything
+    except Exception as e: # decoders of foreign bytes raise anything
+        reason = str(e) if type(e) is ValueError else f"cannot be decoded ({type(e).__name__}: {e})"
     raise ValueError(f"{path} {reason}")
 
-# %% ../nbs/19_extractors.ipynb #e290dbda
+# %% ../nbs/19_extractors.ipynb #79c688d7
 class Found(NamedTuple):
     "Regions of one picture, as an extractor gives them."
     features:np.ndarray # `(k, dim)`
@@ -111,7 +114,7 @@ class Windows:
         boxes = [windows(im.size, self.count) for im in images]
         return [Found(describe(im, b), b) for im,b in zip(images, boxes)]
 
-# %% ../nbs/19_extractors.ipynb #7f262de1
+# %% ../nbs/19_extractors.ipynb #ca134634
 WORDS = "words.safetensors" # in a store that was made by them
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ class Words(Windows):
     def extract(self, images) -> list:
         return [f._replace(features=np.concatenate([f.features, self.words.encode(im, f.boxes)], 1)) for im,f in zip(images, super().extract(images))]
 
-# %% ../nbs/19_extractors.ipynb #49cf98b4
+# %% ../nbs/19_extractors.ipynb #235e6380
 @dataclass(frozen=True)
 class PatchesConfig:
     "The cells of a vision model's feature map."
@@ -160,7 +163,7 @@ class Patches:
         maps = self.backbone.maps(images).flatten(2).mT.cpu().numpy()
         return [Found(f, (boxes*np.tile(im.size, 2)).astype(np.float32)) for f,im in zip(maps, images)]
 
-# %% ../nbs/19_extractors.ipynb #11699a4c
+# %% ../nbs/19_extractors.ipynb #7905f4a1
 def nms(
     boxes:Tensor, # `(x1,y1,x2,y2)`, `(n, 4)`
     scores:Tensor, # Confidence, `(n,)`
@@ -174,7 +177,7 @@ def nms(
         if keep[i]: keep[i+1:] &= ~clash[i,i+1:]
     return order[torch.from_numpy(keep).to(order.device)]
 
-# %% ../nbs/19_extractors.ipynb #e8b1c07e
+# %% ../nbs/19_extractors.ipynb #8fb3910c
 WHOLE = "whole image" # the class of a picture in which nothing was found
 
 @dataclass(frozen=True)
@@ -188,6 +191,7 @@ class DetectorConfig:
     overlap:float=.5 # Boxes that overlap a surer one by more IoU are dropped
     prompts:tuple=PROMPTS # What a detector that can be told looks for
 
+# %% ../nbs/19_extractors.ipynb #5ab29fd1
 class DetectorBackbone:
     "A detector finds the boxes, a backbone describes them by RoI-align."
     light = False
@@ -195,16 +199,16 @@ class DetectorBackbone:
         config:DetectorConfig, # Which models, and how many boxes
         device="cpu", # Where to compute
     ):
-        if config.top < 1 or not 0 <= config.score <= 1 or not 0 < config.overlap <= 1: raise ValueError(f"a detector's top is from 1, score and overlap are from 0 to 1; got {config.top}, {config.score} and {config.overlap}")
-        self.config,self.count = config,config.top
-        self.detector,self.backbone = Detector(config.detector, config.prompts, device),Backbone(config.backbone, config.size, device)
-        d,b,c = self.detector,self.backbone,config
+        if config.top < 1 or not 0 <= config.score <= 1 or not 0 < config.overlap <= 1:
+            raise ValueError(f"a detector's top is from 1, score and overlap are from 0 to 1; got {config.top}, {config.score} and {config.overlap}")
+        d,b,c = Detector(config.detector, config.prompts, device),Backbone(config.backbone, config.size, device),config
+        self.config,self.count,self.detector,self.backbone = c,c.top,d,b
         told = f" prompts={hashlib.sha256('|'.join(d.prompts).encode()).hexdigest()[:8]}" if d.open else ""
         self.name = f"detector-v1 {d.name} + {b.name} size={b.size[1]}x{b.size[0]} top={c.top} score={c.score} overlap={c.overlap}{told}"
         self.dim,self.class_names,self.recipe = b.dim,(*d.class_names,WHOLE),("detector",dataclasses.asdict(c))
         self.side = 2*max(v for v in (*d.prepare.size,*b.size) if v < 10**6)
 
-# %% ../nbs/19_extractors.ipynb #26889398
+# %% ../nbs/19_extractors.ipynb #4ff80a3d
 def _chosen(self:DetectorBackbone, boxes, scores, classes, size):
     "Boxes above the score that are a pixel wide and high, without those that repeat a surer one; else the whole picture."
     ok = (scores >= self.config.score) & (boxes[:,2:] - boxes[:,:2] >= 1).all(1) & boxes.isfinite().all(1)
@@ -227,7 +231,7 @@ def _extract(self:DetectorBackbone, images):
 
 DetectorBackbone._chosen,DetectorBackbone.extract = _chosen,_extract
 
-# %% ../nbs/19_extractors.ipynb #7d79b81a
+# %% ../nbs/19_extractors.ipynb #2219f623
 EXTRACTORS = {"windows": WindowsConfig, "words": WordsConfig, "patches": PatchesConfig, "detector": DetectorConfig}
 
 def _folder(name): return str(project_path(name)) if project_path(name).exists() else name
@@ -251,9 +255,10 @@ def extractor(
 def _again(kind, settings, device="auto"):
     "The extractor of a recipe."
     names = [f for f in ("weights","detector","backbone") if f in settings]
-    return extractor(":".join(filter(None, (kind, " + ".join(settings[f] for f in names)))), {k: v for k,v in settings.items() if k not in names}, device)
+    models = " + ".join(settings[f] for f in names)
+    return extractor(f"{kind}:{models}" if models else kind, {k: v for k,v in settings.items() if k not in names}, device)
 
-# %% ../nbs/19_extractors.ipynb #0d2bd4ad
+# %% ../nbs/19_extractors.ipynb #7a1042bd
 def _full(found, size, full):
     "Boxes in pixels of the full picture, of which a smaller one of `size` was looked at."
     if tuple(size) == tuple(full): return found
@@ -270,8 +275,9 @@ def extract_picture(
     f = _full(extractor.extract([im])[0], im.size, size)
     return Regions(image_id, f.features, f.boxes, size, f.classes, f.scores, extractor.name)
 
-# %% ../nbs/19_extractors.ipynb #206168aa
+# %% ../nbs/19_extractors.ipynb #319a9020
 def _thumbnail(im, side=256):
+    "A small JPEG's bytes."
     im = im.copy()
     im.thumbnail((side,side))
     file = io.BytesIO()
@@ -293,14 +299,15 @@ def _serve(job, first):
         pickle.dump(_one(path, light, *job["how"]), sys.stdout.buffer)
         sys.stdout.buffer.flush()
 
-# %% ../nbs/19_extractors.ipynb #b6425ed4
+# %% ../nbs/19_extractors.ipynb #f14c521c
 def _parallel(paths, recipe, how, workers):
     "What became of each file, in order, each process taking every `workers`-th."
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as tmp:
         job = Path(tmp)/"job.json"
         job.write_text(json.dumps({"paths": list(map(str, paths)), "recipe": recipe, "how": how, "workers": workers}))
-        def begin(first): return subprocess.Popen([sys.executable, "-c", "import sys; from teran_nb.extractors import _serve; _serve(sys.argv[1], int(sys.argv[2]))", str(job), str(first)], stdout=subprocess.PIPE, env=env)
+        serve = "import sys; from teran_nb.extractors import _serve; _serve(sys.argv[1], int(sys.argv[2]))"
+        def begin(first): return subprocess.Popen([sys.executable, "-c", serve, str(job), str(first)], stdout=subprocess.PIPE, env=env)
         running,lost = [begin(k) for k in range(min(workers, len(paths)))],0
         try:
             for i in range(len(paths)):
@@ -309,7 +316,9 @@ def _parallel(paths, recipe, how, workers):
                 except (EOFError, pickle.UnpicklingError):
                     lost += 1
                     got = None, None, None, None, f"ended the process that read it (exit status {running[k].wait()})"
-                    if lost > 2*workers: raise RuntimeError("the processes that read the pictures end one after the other; their own messages say why, or workers=1 shows it") from None
+                    if lost > 2*workers:
+                        raise RuntimeError("the processes that read the pictures end one after the other; "
+                                           "their own messages say why, or workers=1 shows it") from None
                     if i + workers < len(paths): running[k] = begin(i + workers)
                 yield got
         finally:
@@ -317,7 +326,7 @@ def _parallel(paths, recipe, how, workers):
                 p.kill()
                 p.communicate()
 
-# %% ../nbs/19_extractors.ipynb #8979737e
+# %% ../nbs/19_extractors.ipynb #adc6526c
 def _looked(stream, extractor, batch):
     "Regions in place of pictures, a batch at a time; when a batch fails, each of its pictures is tried alone."
     def flush(rows):
@@ -335,14 +344,14 @@ def _looked(stream, extractor, batch):
             rows = []
     yield from flush(rows)
 
-# %% ../nbs/19_extractors.ipynb #d32b7aea
+# %% ../nbs/19_extractors.ipynb #0a83e604
 def _stream(paths, extractor, batch, workers, how):
     "What became of each file, in order; closing it ends the processes."
     light = extractor if extractor.light else None
     with closing(_parallel(paths, light and light.recipe, how, workers) if workers > 1 else (_one(p, light, *how) for p in paths)) as pictures:
         yield from pictures if light else _looked(pictures, extractor, batch)
 
-# %% ../nbs/19_extractors.ipynb #ec3b88b8
+# %% ../nbs/19_extractors.ipynb #f3640c26
 @dataclass(frozen=True, repr=False)
 class Extraction(Shown):
     "What became of a folder of pictures."
@@ -355,13 +364,14 @@ class Extraction(Shown):
     seconds:float # For all of it
     workers:int # Processes that read
     def _repr_markdown_(self):
-        rows = [("pictures", f"{self.images:,}"), ("regions", f"{self.regions:,}"), ("pictures a second", f"{(self.images+len(self.bad))/self.seconds:,.1f}"), ("processes", self.workers),
-                ("nothing found, whole image taken", self.whole), ("files left out", len(self.bad))]
-        few = list(self.bad.items())[:20]
-        more = "" if len(few) == len(self.bad) else f"\n\n... and {len(self.bad)-len(few):,} more in `bad`"
-        return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + ("\n\n" + markdown_table(["file","why it was left out"], few) + more if few else "")
+        rate = (self.images + len(self.bad))/self.seconds
+        rows = [("pictures", f"{self.images:,}"), ("regions", f"{self.regions:,}"), ("pictures a second", f"{rate:,.1f}"),
+                ("processes", self.workers), ("nothing found, whole image taken", self.whole), ("files left out", len(self.bad))]
+        text,few = f"{self.extractor}\n\n" + markdown_table(["",""], rows),list(self.bad.items())[:20]
+        if few: text += "\n\n" + markdown_table(["file","why it was left out"], few)
+        return text + (f"\n\n... and {len(self.bad)-len(few):,} more in `bad`" if len(few) < len(self.bad) else "")
 
-# %% ../nbs/19_extractors.ipynb #4dd83c7f
+# %% ../nbs/19_extractors.ipynb #d432e163
 def extract_folder(
     pictures, # Folder of pictures, with what is below it
     extractor, # From `extractor`
@@ -380,12 +390,12 @@ def extract_folder(
     files = _some(find_pictures(pictures), pictures, only)
     if workers is None: workers = min(os.cpu_count() or 1, 8) if len(files) > 100 else 1
     start,failed = time.perf_counter(),{}
+    how = extractor.side,max_pixels,bool(thumbnails)
     with ExitStack() as stack:
-        w = stack.enter_context(FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names, expect=len(files)*extractor.count, resume=_source(files) if resume else ""))
-        if isinstance(extractor, Words): extractor.words.save(w.tmp/WORDS)
+        w = stack.enter_context(_writer(folder, extractor, files, resume))
         small = None if not thumbnails else Path(thumbnails) if resume else stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in w.ids}
-        stream = stack.enter_context(closing(_stream(list(files.values()), extractor, batch, workers, (extractor.side, max_pixels, bool(thumbnails)))))
+        stream = stack.enter_context(closing(_stream(list(files.values()), extractor, batch, workers, how)))
         for got,(key,path) in zip(progress(stream, "extracting", len(files), disable=not show), files.items()):
             reason = got[4] or _store(w, key, got, small)
             if reason and bad == "stop": raise ValueError(f"{path} {reason}; bad='collect' goes on without it")
@@ -395,7 +405,7 @@ def extract_folder(
         w.about["extraction"] = {"recipe": extractor.recipe, "versions": _versions(), "bad": failed, "whole": w.counts["whole"]}
     return Extraction(Path(folder), extractor.name, len(w.ids), w.total, failed, w.counts["whole"], time.perf_counter()-start, workers)
 
-# %% ../nbs/19_extractors.ipynb #ee1576d5
+# %% ../nbs/19_extractors.ipynb #08245c1a
 def _some(files, folder, only):
     "Those of a folder's pictures that are asked for."
     lost = [] if only is None else [k for k in only if k not in files]
@@ -406,7 +416,19 @@ def _source(files):
     "What a folder's pictures are known by when a run goes on: their names, sizes and dates."
     return hashlib.sha256(json.dumps([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]).encode()).hexdigest()
 
-def _versions(): return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__, "pillow": pillow_version, "numpy": np.__version__}
+# %% ../nbs/19_extractors.ipynb #17eadc60
+@contextmanager
+def _writer(folder, extractor, files, resume):
+    "The store to be; visual words go into it with the regions that they describe."
+    source = _source(files) if resume else ""
+    with FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names, expect=len(files)*extractor.count, resume=source) as w:
+        if isinstance(extractor, Words): extractor.words.save(w.tmp/WORDS)
+        yield w
+
+def _versions():
+    "What a store was made by."
+    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+            "pillow": pillow_version, "numpy": np.__version__}
 
 def _store(writer, key, got, thumbnails):
     "Put one picture into the store; why not, if it could not be."
@@ -420,16 +442,20 @@ def _store(writer, key, got, thumbnails):
         path.write_bytes(small)
     return ""
 
-# %% ../nbs/19_extractors.ipynb #33952504
+# %% ../nbs/19_extractors.ipynb #23f8a013
 def extractor_of(
     store:Features, # Whose pictures one's own shall join
     device:str="auto", # `auto`, `cpu` or `cuda`
 ): # The extractor that made it
     "Build the extractor of a feature store again, for `extract_picture`."
     if store.extractor == SCENES: return Windows(name=SCENES) # the same descriptors, of any box
-    if "extraction" not in store.manifest: raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run: no other picture can be described like it; extract your own pictures by `extract_folder`")
+    if "extraction" not in store.manifest:
+        raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run: no other picture can be described like it; "
+                         "extract your own pictures by `extract_folder`")
     kind,settings = store.manifest["extraction"]["recipe"]
     if kind == "words" and (store.path/WORDS).is_file(): settings = settings | {"weights": str(store.path/WORDS)}
     made = _again(kind, settings, device)
-    if made.name != store.extractor: raise ValueError(f"{store.path} was made by {store.extractor!r}, and what is here under these names is {made.name!r}: the weights are others; extract the pictures again, or bring the old weights back")
+    if made.name != store.extractor:
+        raise ValueError(f"{store.path} was made by {store.extractor!r}, and what is here under these names is {made.name!r}: the weights are others; "
+                         "extract the pictures again, or bring the old weights back")
     return made
