@@ -54,15 +54,17 @@ def searchable(
     model:Matcher, # Encodes
     collection:Collection, # Images
     folder, # Where they are kept
-    index:str="auto", # `always` or `never` a `SearchIndex`; `auto`: where vectors would take more than `memory` (those of published code and of heads that cross never do)
+    index:str="auto", # `always` or `never` a `SearchIndex`; `auto`: where vectors take more than `memory`, if the model can be indexed
     memory:float=4, # GB
     show:bool=False, # Whether to show progress
 ): # `Encoded`, or a `SearchIndex`
     "A collection's images as a model encodes them, ready for search however many there are."
     one_of(index, ("auto","always","never"), "use of an index")
     size = 4*len(collection.features.values)*model.config.dim/1e9
-    if index == "always" and model.config.score in CROSS: raise ValueError(f"an index compares words with regions, and this model scores a pair by {HEADS[model.config.score]}; say index='never'")
-    if index == "never" or index == "auto" and (size <= memory or model.config.reference.code or model.config.score in CROSS): return encoded_images(model, collection, folder, show)
+    if index == "always" and model.config.score in CROSS:
+        raise ValueError(f"an index compares words with regions, and this model scores a pair by {HEADS[model.config.score]}; say index='never'")
+    plain = size <= memory or model.config.reference.code or model.config.score in CROSS # the last two cannot be indexed
+    if index == "never" or index == "auto" and plain: return encoded_images(model, collection, folder, show)
     return index_images(model, collection, Path(folder)/f"{fingerprint(model, collection)}-index", show=show)
 
 # %% ../nbs/33_mine.ipynb #358b5a45
@@ -96,9 +98,11 @@ class Mine(Shown):
         captions = self.model.encode_captions(texts)
         return Asked(list(texts), self.images, captions, similarity_of(self.model, self.images, captions), {"model": self.name})
     def _repr_markdown_(self):
-        left = self.prepared.left_out
-        rows = [("pictures", f"{len(self.collection):,}"), ("regions", f"{int(self.images.parts.offsets[-1]):,}"), ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)), ("searched", f"by {len(self.images.centroids):,} centroids, then exactly" if isinstance(self.images, SearchIndex) else "exactly"),
-                ("MB on the disk", f"{sum(e.parts.values.nbytes for e in self.encoded.values())/1e6:.1f}"), ("files left out", len(left))]
+        images,left,size = self.images,self.prepared.left_out,sum(e.parts.values.nbytes for e in self.encoded.values())/1e6
+        rows = [("pictures", f"{len(self.collection):,}"), ("regions", f"{int(images.parts.offsets[-1]):,}"),
+                ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
+                ("searched", f"by {len(images.centroids):,} centroids, then exactly" if isinstance(images, SearchIndex) else "exactly"),
+                ("MB on the disk", f"{size:.1f}"), ("files left out", len(left))]
         return markdown_table(["","my pictures"], rows) + (f"\n\n{markdown_table(['file','why it was left out'], left[:20])}" if left else "")
 
 # %% ../nbs/33_mine.ipynb #a6caa736
@@ -108,7 +112,8 @@ def _reads(models, run, extractor, settings, device):
     if len(needed) > 1: raise ValueError(f"these models read different features, by {' and '.join(map(repr, sorted(needed)))}; open them one after the other")
     first = next(iter(run.values())) if isinstance(run, dict) else run if isinstance(run, (str,Path)) else run[0]
     by,dim = extractor_for(needed.pop(), trained_on(first), extractor, settings, device),next(iter(models.values())).config.regions.features
-    if by.dim != dim: raise ValueError(f"the model reads region features of {dim} numbers, and {by.name!r} makes {by.dim}; name the extractor that it was trained with")
+    if by.dim != dim:
+        raise ValueError(f"the model reads region features of {dim} numbers, and {by.name!r} makes {by.dim}; name the extractor that it was trained with")
     return by
 
 # %% ../nbs/33_mine.ipynb #734d478b
