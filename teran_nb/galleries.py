@@ -7,7 +7,7 @@ __all__ = ['spread', 'margins', 'strongest_wrong', 'hard_successes', 'hard_failu
            'Asked', 'ask', 'show_answers', 'show_sentences', 'word_vector', 'Answers', 'best_regions', 'show_word',
            'show_phrases']
 
-# %% ../nbs/28_galleries.ipynb #dd2311a7
+# %% ../nbs/28_galleries.ipynb #64ff55a0
 import warnings
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from .models import Encoded, Matcher
 from .relevance import Relevance, ndcg_at_k
 from .show import COLOURS, crop, grid, numbered, picture_of, plain, short, show_grounding, wrapped
 
-# %% ../nbs/28_galleries.ipynb #c5a07df4
+# %% ../nbs/28_galleries.ipynb #c328a1f8
 def spread(
     rank, # Rank of the true match of every query, from 0
     n:int=4, # How many queries
@@ -31,7 +31,7 @@ def spread(
     order = np.argsort(rank, kind="stable")
     return order[np.linspace(0, len(order)-1, min(n, len(order))).round().astype(int)].tolist()
 
-# %% ../nbs/28_galleries.ipynb #590772a2
+# %% ../nbs/28_galleries.ipynb #dd054cfb
 def margins(
     sim, # Similarities, `(images, captions)`
     image_of, # Row of each caption's image, `(captions,)`
@@ -46,7 +46,7 @@ def margins(
         found.append(s.masked_fill(~true, -torch.inf).amax(1) - s.masked_fill(true, -torch.inf).amax(1))
     return torch.cat(found).numpy()
 
-# %% ../nbs/28_galleries.ipynb #566fdb0d
+# %% ../nbs/28_galleries.ipynb #66cf61c4
 def strongest_wrong(
     sim, # Similarities, `(images, captions)`
     image_of, # Row of each caption's image, `(captions,)`
@@ -55,11 +55,12 @@ def strongest_wrong(
 ) -> int: # An image, or a caption
     "The wrong candidate that a query likes best; what a receipt sets beside the true one."
     sim,own = torch.as_tensor(sim).cpu(),np.asarray(image_of)
-    row,true = (sim[:,query],np.arange(len(sim)) == own[query]) if one_of(direction, ("t2i","i2t"), "direction") == "t2i" else (sim[query],own == query)
+    one_of(direction, ("t2i","i2t"), "direction")
+    row,true = (sim[:,query],np.arange(len(sim)) == own[query]) if direction == "t2i" else (sim[query],own == query)
     if true.all(): raise ValueError(f"query {query} has no wrong candidate: there is nothing but its own")
     return int(row.masked_fill(torch.from_numpy(true), -torch.inf).argmax())
 
-# %% ../nbs/28_galleries.ipynb #fa806f48
+# %% ../nbs/28_galleries.ipynb #09617727
 def hard_successes(
     sim, # Similarities, `(images, captions)`
     image_of, # Row of each caption's image, `(captions,)`
@@ -83,7 +84,7 @@ def _first(values, among, n):
     at = np.flatnonzero(among)
     return at[np.argsort(values[at], kind="stable")[:n]].tolist()
 
-# %% ../nbs/28_galleries.ipynb #75ee76b6
+# %% ../nbs/28_galleries.ipynb #a54a9f72
 def wrong_but_relevant(
     sim, # Similarities, `(images, captions)`
     image_of, # Row of each caption's image, `(captions,)`
@@ -98,7 +99,7 @@ def wrong_but_relevant(
     ndcg = ndcg_at_k(ranking(sim.T if direction == "t2i" else sim, k), relevance, direction, k)
     return _first(-ndcg, getattr(ranks(sim, image_of), direction) > 0, n)
 
-# %% ../nbs/28_galleries.ipynb #19329988
+# %% ../nbs/28_galleries.ipynb #274b5e2e
 def _nothing(title):
     "An empty figure, for a rule that found no query."
     ax = grid(1, 1, (5,1), title=title)[0]
@@ -114,9 +115,13 @@ def _shown(order, own, k):
 
 def _superscript(text, spans, skipped):
     "A caption whose drawn words carry their numbers."
-    for k,j in reversed([*enumerate(skipped)]): text = text[:spans[j][1]] + str(k+1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")) + text[spans[j][1]:]
+    raised = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    for k,j in reversed([*enumerate(skipped)]):
+        end = spans[j][1]
+        text = text[:end] + str(k+1).translate(raised) + text[end:]
     return text
 
+# %% ../nbs/28_galleries.ipynb #6a82c84f
 def _ground(ax, image, text, model):
     "A result's picture, with the words of a sentence in it where a model is given; what is written of the sentence."
     a = None if model is None else model.align(image, text)
@@ -128,7 +133,7 @@ def _ground(ax, image, text, model):
     ax.text(.5, .5, note, ha="center", va="center", fontsize=7, color="dimgrey", transform=ax.transAxes)
     return text
 
-# %% ../nbs/28_galleries.ipynb #9defa69d
+# %% ../nbs/28_galleries.ipynb #f9accb7e
 def _outline(ax, true):
     "Mark the true match by a thick line all around; the caller writes `true` below it."
     for s in ax.spines.values(): s.set(visible=True, edgecolor=COLOURS[2] if true else "lightgrey", linewidth=4 if true else .8)
@@ -144,9 +149,10 @@ def show_gallery(
 ): # The axes, a row a query
     "Image retrieval: each caption's best pictures (TERAN Fig. 4 and 5)."
     captions = collection.captions
-    return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], [captions.texts[q] for q in queries], [{int(captions.image_of[q])} for q in queries], k, model, title)
+    texts,own = [captions.texts[q] for q in queries],[{int(captions.image_of[q])} for q in queries]
+    return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], texts, own, k, model, title)
 
-# %% ../nbs/28_galleries.ipynb #c81a6332
+# %% ../nbs/28_galleries.ipynb #f93c995b
 def _answered(collection, sim, texts, own, k, model, title):
     "Sentences with their best pictures, a row each; `own` are the true ones of each, where they are known."
     if not len(texts): return _nothing(title)
@@ -160,7 +166,7 @@ def _answered(collection, sim, texts, own, k, model, title):
         axes[row*k].figure.suptitle(wrapped(said, (24 if model is None else 33)*k, 2), x=.01, ha="left", fontsize=9)
     return axes
 
-# %% ../nbs/28_galleries.ipynb #6fec4896
+# %% ../nbs/28_galleries.ipynb #9e91feda
 @dataclass(frozen=True, repr=False)
 class Asked(Shown):
     "What a model answers to sentences whose true picture nobody knows; shows itself as a table."
@@ -171,8 +177,10 @@ class Asked(Shown):
     about:dict # What is known of model and collection
     def _repr_markdown_(self):
         best = self.sim.argmax(0).tolist()
-        return markdown_table(["sentence","best picture","similarity"], [[t,self.images.names[i],f"{self.sim[i,j]:.2f}"] for j,(t,i) in enumerate(zip(self.texts, best))])
+        rows = [[t,self.images.names[i],f"{self.sim[i,j]:.2f}"] for j,(t,i) in enumerate(zip(self.texts, best))]
+        return markdown_table(["sentence","best picture","similarity"], rows)
 
+# %% ../nbs/28_galleries.ipynb #6e3a438f
 def ask(
     model:Matcher, # Answers
     collection, # Images, with captions or without
@@ -188,7 +196,7 @@ def ask(
     captions = model.encode_captions(texts)
     return Asked(texts, images, captions, model.similarity(images.to(model.device), captions.to(model.device)).cpu(), about)
 
-# %% ../nbs/28_galleries.ipynb #12e9b24a
+# %% ../nbs/28_galleries.ipynb #d3149d7a
 def show_answers(
     collection, # Images with pictures
     asked:Asked, # From `ask`
@@ -199,7 +207,7 @@ def show_answers(
     "The best pictures for sentences of one's own."
     return _answered(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
 
-# %% ../nbs/28_galleries.ipynb #04701586
+# %% ../nbs/28_galleries.ipynb #fcbbe2ce
 def show_sentences(
     collection, # Images with captions and pictures
     sim, # Similarities, `(images, captions)`
@@ -222,11 +230,13 @@ def show_sentences(
         text.axis("off")
         for j,(r,c) in enumerate(found):
             line = wrapped(first if j == 0 else captions.texts[c], 44, 2)
-            look = {"fontsize": 8, "va": "center", "color": COLOURS[2] if c in own else "black", "weight": "bold" if c in own else "normal", "in_layout": False}
-            for x,part in ((0,"✓" if c in own else ""),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)): text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
+            mark,colour,weight = ("✓",COLOURS[2],"bold") if c in own else ("","black","normal")
+            look = {"fontsize": 8, "va": "center", "color": colour, "weight": weight, "in_layout": False}
+            for x,part in ((0,mark),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)):
+                text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
     return axes
 
-# %% ../nbs/28_galleries.ipynb #173a02d4
+# %% ../nbs/28_galleries.ipynb #fed3a3e2
 def word_vector(
     model:Matcher, # Encodes the sentence
     word, # A word of the caption, any case, or its index
@@ -243,7 +253,7 @@ def word_vector(
     if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
     return parts[0][torch.tensor(of) == j].mean(0)
 
-# %% ../nbs/28_galleries.ipynb #92ad063e
+# %% ../nbs/28_galleries.ipynb #21ef5a7a
 @dataclass(frozen=True, repr=False)
 class Answers(Shown):
     "The regions of a collection that answer a word best, one an image; shows itself as a table."
@@ -254,7 +264,7 @@ class Answers(Shown):
     def __len__(self): return len(self.images)
     def _repr_markdown_(self): return markdown_table(["image","region","cosine"], [[n,r,f"{c:.2f}"] for n,r,c in zip(self.names, self.regions, self.cosines)])
 
-# %% ../nbs/28_galleries.ipynb #ccd089b6
+# %% ../nbs/28_galleries.ipynb #fc0f1aaa
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images
@@ -275,7 +285,7 @@ def best_regions(
     owner = np.searchsorted(offsets, best[1], side="right")-1
     return Answers(owner.tolist(), (best[1]-offsets[owner]).tolist(), best[0].tolist(), [images.names[i] for i in owner])
 
-# %% ../nbs/28_galleries.ipynb #3fe7416d
+# %% ../nbs/28_galleries.ipynb #f4aef462
 def show_word(
     collection, # Images with pictures
     found:Answers, # From `best_regions`
@@ -285,7 +295,8 @@ def show_word(
     "Crops of the regions that answer a word best, with cosines and images; whole pictures where features came without boxes."
     if not len(found): return _nothing(plain(word))
     if collection[found.images[0]].regions.boxes is None: return _whole_pictures(collection, found, word, columns)
-    axes = grid(len(found), columns, (1.6,1.75), title=wrapped(f"“{word}”: its best region in each of {len(found)} images" if word else f"The best region in each of {len(found)} images", 15*min(columns, len(found))))
+    title = f"“{word}”: its best region in each of {len(found)} images" if word else f"The best region in each of {len(found)} images"
+    axes = grid(len(found), columns, (1.6,1.75), title=wrapped(title, 15*min(columns, len(found))))
     for ax,i,r,c,name in zip(axes, found.images, found.regions, found.cosines, found.names):
         image = collection[i]
         picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size)
@@ -297,7 +308,7 @@ def show_word(
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 
-# %% ../nbs/28_galleries.ipynb #631e78e4
+# %% ../nbs/28_galleries.ipynb #fc206085
 def _whole_pictures(collection, found, word, columns):
     "The pictures of the answers, and why not their regions: above them, and as a warning that is text."
     said = f"where {f'“{word}”' if word else 'it'} was found cannot be shown, only in which pictures: their features came without boxes"
@@ -309,16 +320,20 @@ def _whole_pictures(collection, found, word, columns):
         ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
     return axes
 
-# %% ../nbs/28_galleries.ipynb #0caaa146
+# %% ../nbs/28_galleries.ipynb #51068fea
 def _outcome(f):
     "How a phrase was grounded, in words."
-    return "found nothing" if f.box is None else "right box" if f.scores[0] else "wrong box, centre inside" if f.scores[4] else "wrong box" if f.scores[3] else "wrong box, no region fits"
+    if f.box is None: return "found nothing"
+    right,possible,centre = f.scores[0],f.scores[3],f.scores[4]
+    if right: return "right box"
+    if centre: return "wrong box, centre inside"
+    return "wrong box" if possible else "wrong box, no region fits"
 
 def _framed(ax, boxes, colour, style):
     for x1,y1,x2,y2 in boxes:
         for c,width,line in (("white",3.4,"-"),(colour,1.8,style)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line))
 
-# %% ../nbs/28_galleries.ipynb #0e7353e0
+# %% ../nbs/28_galleries.ipynb #e93f5e8c
 def show_phrases(
     collection, # Images with boxes and pictures
     found, # `Grounded` phrases, such as `PhraseGrounding.found`

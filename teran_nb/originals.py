@@ -39,7 +39,9 @@ def read_checkpoint(
         with torch.serialization.safe_globals(_SAFE): got = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
         what = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(e))
-        if not what: raise ValueError(f"{path} is damaged, or a pickle that cannot be read without running it, so it was not; copy it again or ask for one that torch.save wrote") from None
+        if not what:
+            raise ValueError(f"{path} is damaged, or a pickle that cannot be read without running it, so it was not; "
+                             "copy it again or ask for one that torch.save wrote") from None
         raise ValueError(f"{path} wants to run {what[1]} when it is opened, so it was not; ask for one that holds only weights and settings") from None
     except Exception as e: raise ValueError(f"{path} is not a whole checkpoint ({type(e).__name__}); copy it again") from None
     lacks = [k for k in ("model","config") if not isinstance(got, dict) or not isinstance(got.get(k), dict)]
@@ -73,7 +75,8 @@ def original_config(
     for k,v in {"text-model.name": "bert", "image-model.name": "bottomup"}.items(): s.one_of(k, [v])
     s.one_of("text-model.pre-extracted", [False], False)
     teran,losses = bool(s.get("training.loss-type", "")),set(re.findall(r"\w+", str(s.get("training.loss-type", "") or "matching").replace("_", "-")))
-    if losses - {"alignment","matching"}: raise ValueError(f"{path}: its config says training.loss-type is {s.get('training.loss-type')!r}; known are alignment, matching and alignment-matching")
+    if losses - {"alignment","matching"}:
+        raise ValueError(f"{path}: its config says training.loss-type is {s.get('training.loss-type')!r}; known are alignment, matching and alignment-matching")
     heads = tuple(h for h,loss in (("alignment","alignment"),("global","matching")) if loss in losses)
     gathers = dict(zip(("image","text"), (s.get(f"model.{k}-aggregation", "first") for k in ("image","text"))))
     return MatcherConfig(
@@ -213,7 +216,8 @@ def load_original(
     source = text or (path.parent/name if (path.parent/name).is_dir() else name)
     try: room = pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
     except (OSError,ValueError,AttributeError) as e:
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither a folder of one nor a name that can be reached: {e}") from None
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither a folder of one nor a name that can be reached: "
+                                f"{e}") from None
     try: config = original_config(got["config"], path, room)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
     model = Matcher(config, _text(config.text, source))
@@ -233,7 +237,8 @@ def original_batch(
     caption_lengths, # Tokens of each caption, both special ones counted
 ) -> tuple[RegionBatch,TokenBatch]: # What `model(...)` takes
     "An original's padded batch as ours."
-    if images[:,0].any() or boxes[:,0].any(): raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; here it is something else")
+    if images[:,0].any() or boxes[:,0].any():
+        raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; here it is something else")
     b = boxes[:,1:]
     geometry = torch.cat([b, ((b[...,2]-b[...,0])*(b[...,3]-b[...,1]))[...,None]], -1)
     lengths,size = torch.as_tensor(caption_lengths),captions.shape[1]

@@ -59,6 +59,7 @@ def _processor(name):
         warnings.warn(said, stacklevel=4)
         return {}
 
+# %% ../nbs/17_vision.ipynb #060d3a8b
 def prepare_of(
     name:str, # Hugging Face name or folder
     config, # The model's configuration
@@ -80,7 +81,7 @@ def prepare_of(
     if not p.get("do_normalize", True): mean,std = (0.,)*3,(1.,)*3
     return Prepare(exact, keep and not size, getattr(config, "model_type", "") == "owlv2", tuple(mean), tuple(std), scale, p.get("resample", 2))
 
-# %% ../nbs/17_vision.ipynb #9a140bff
+# %% ../nbs/17_vision.ipynb #039536d7
 def weights_hash(
     model:torch.nn.Module, # Any model
 ) -> str: # Twelve hexadecimal digits
@@ -104,7 +105,7 @@ def load_model(
 
 def _called(name, model): return f"{Path(name).name if os.path.isdir(name) else name}@{weights_hash(model)}"
 
-# %% ../nbs/17_vision.ipynb #fa1f778c
+# %% ../nbs/17_vision.ipynb #2040c9d9
 def _as_map(out, size, patch):
     "A map `(n, dim, h, w)` of a model's last state for inputs of (height, width); tokens that are no patch stand first and are dropped."
     if out.ndim == 4: return out
@@ -121,7 +122,16 @@ def _patchified(x, patch):
     shapes = torch.tensor([[h//patch,w//patch]]*n, device=x.device)
     return {"pixel_values": tokens, "pixel_attention_mask": mask, "spatial_shapes": shapes}
 
-# %% ../nbs/17_vision.ipynb #2040c9d9
+# %% ../nbs/17_vision.ipynb #de97a00b
+def _sees(name, model):
+    "Refuse a model that does not read pictures, or reads them otherwise each time."
+    kind = model.config.model_type
+    if getattr(model, "main_input_name", "pixel_values") != "pixel_values":
+        raise ValueError(f"{name} is a {kind} that reads {model.main_input_name}, not pictures; name a vision model")
+    if kind.endswith("mae"):
+        raise ValueError(f"{name} is a {kind}, which hides patches at random, so one picture has other features each time; name another vision model")
+
+# %% ../nbs/17_vision.ipynb #664ca0e6
 class Backbone:
     "Any vision model of transformers as a function from pictures to feature maps `(n, dim, h, w)`."
     def __init__(self,
@@ -131,18 +141,15 @@ class Backbone:
     ):
         model = load_model(AutoModel, name, device)
         self.model = model = getattr(model, "vision_model", model)
-        if getattr(model, "main_input_name", "pixel_values") != "pixel_values":
-            raise ValueError(f"{name} is a {model.config.model_type} that reads {model.main_input_name}, not pictures; name a vision model")
-        if model.config.model_type.endswith("mae"):
-            raise ValueError(f"{name} is a {model.config.model_type}, which hides patches at random, so one picture has other features each time; "
-                             "name another vision model")
+        _sees(name, model)
         self.device,self.name,self.config = device,_called(name, model),model.config
         self.prepare,p = prepare_of(name, model.config, size=size),getattr(model.config, "patch_size", None) or 1
         self.patch,self.size = p if isinstance(p, int) else p[0],self.prepare.size
         if size % self.patch:
             raise ValueError(f"an input of {size} pixels is not whole patches of {self.patch}; say {round(size/self.patch)*self.patch or self.patch}")
-        free = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters and self.size != (getattr(model.config, "image_size", None),)*2
-        self.more = {"interpolate_pos_encoding": True} if free else {}
+        other = self.size != (getattr(model.config, "image_size", None),)*2
+        free = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+        self.more = {"interpolate_pos_encoding": True} if free and other else {}
         self.dim = self.maps([Image.new("RGB", (8,8))]).shape[1]
     @torch.inference_mode()
     def maps(self, images) -> Tensor:
@@ -154,7 +161,7 @@ class Backbone:
         if self.patch == 1: return 1.,1.
         return tuple(n*(s//n//self.patch*self.patch)/s for n,s in zip(shape, self.size))
 
-# %% ../nbs/17_vision.ipynb #3ceb8d42
+# %% ../nbs/17_vision.ipynb #7ed66b58
 def roi_align(
     map:Tensor, # Feature map of one picture, `(dim, h, w)`
     boxes:Tensor, # `(x1,y1,x2,y2)` in cells of the map, `(k, 4)`
@@ -172,7 +179,7 @@ def roi_align(
     read = read.view(dim, k, n, n)*inside
     return read.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)
 
-# %% ../nbs/17_vision.ipynb #382292bf
+# %% ../nbs/17_vision.ipynb #cdfe8dcf
 PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train boat airplane
     ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed couch phone computer book clock sign
     tree flower grass water snow sand sky mountain road building house window door fence rock toy""".split())
@@ -194,7 +201,7 @@ class Detector:
         self.text = self._asked(config, _loaded(AutoTokenizer.from_pretrained, name)) if self.open else {}
         self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
 
-# %% ../nbs/17_vision.ipynb #c9fedc28
+# %% ../nbs/17_vision.ipynb #fc593ed1
 def _asked(self:Detector, config, tokenizer):
     "The prompts as tokens, on the device; of Grounding DINO also which prompt each token belongs to."
     if "dino" not in self.kind:
@@ -223,7 +230,7 @@ def _logits(self:Detector, x):
 
 Detector._asked,Detector._logits = _asked,_logits
 
-# %% ../nbs/17_vision.ipynb #fc593ed1
+# %% ../nbs/17_vision.ipynb #1ae6bb9c
 @torch.inference_mode()
 def _detect(self:Detector, images):
     "For each picture its boxes in pixels `(k, 4)`, the best class of each and its score; no threshold yet."
