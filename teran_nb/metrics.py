@@ -152,8 +152,10 @@ def retrieval(
     relevance = [relevance] if isinstance(relevance, Relevance) else relevance
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
     parts = folds(protocol, image_of, len(sim))
-    if len(parts) == 1: each = [_fold(sim, image_of, relevance, gains, i2t_queries)]
-    else: each = [_fold(sim[i[0]:i[-1]+1][:,c], image_of[c]-i[0], [r.part(c, i) for r in relevance], gains, i2t_queries) for i,c in parts]
+    each = []
+    for i,c in parts:
+        part,rels = (sim,relevance) if len(parts) == 1 else (sim[i[0]:i[-1]+1][:,c],[r.part(c, i) for r in relevance])
+        each.append(_fold(part, image_of[c]-i[0], rels, gains, i2t_queries))
     m = {k: float(np.mean([e[k] for e in each])) for k in each[0]}
     several = f", mean of {len(parts)} folds" if len(parts) > 1 else ""
     said = {"protocol": protocol.name, "candidates": f"{len(parts[0][0]):,} images x {len(parts[0][1]):,} captions{several}"}
