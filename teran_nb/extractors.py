@@ -351,7 +351,21 @@ def _stream(paths, extractor, batch, workers, how):
     with closing(_parallel(paths, light and light.recipe, how, workers) if workers > 1 else (_one(p, light, *how) for p in paths)) as pictures:
         yield from pictures if light else _looked(pictures, extractor, batch)
 
-# %% ../nbs/19_extractors.ipynb #f3640c26
+# %% ../nbs/19_extractors.ipynb #dd72bf0b
+@contextmanager
+def _writer(folder, extractor, files, resume):
+    "The store to be; visual words go into it with the regions that they describe."
+    source = _source(files) if resume else ""
+    with FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names, expect=len(files)*extractor.count, resume=source) as w:
+        if isinstance(extractor, Words): extractor.words.save(w.tmp/WORDS)
+        yield w
+
+def _versions():
+    "What a store was made by."
+    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+            "pillow": pillow_version, "numpy": np.__version__}
+
+# %% ../nbs/19_extractors.ipynb #d432e163
 @dataclass(frozen=True, repr=False)
 class Extraction(Shown):
     "What became of a folder of pictures."
@@ -371,7 +385,7 @@ class Extraction(Shown):
         if few: text += "\n\n" + markdown_table(["file","why it was left out"], few)
         return text + (f"\n\n... and {len(self.bad)-len(few):,} more in `bad`" if len(few) < len(self.bad) else "")
 
-# %% ../nbs/19_extractors.ipynb #d432e163
+# %% ../nbs/19_extractors.ipynb #08245c1a
 def extract_folder(
     pictures, # Folder of pictures, with what is below it
     extractor, # From `extractor`
@@ -405,7 +419,7 @@ def extract_folder(
         w.about["extraction"] = {"recipe": extractor.recipe, "versions": _versions(), "bad": failed, "whole": w.counts["whole"]}
     return Extraction(Path(folder), extractor.name, len(w.ids), w.total, failed, w.counts["whole"], time.perf_counter()-start, workers)
 
-# %% ../nbs/19_extractors.ipynb #08245c1a
+# %% ../nbs/19_extractors.ipynb #17eadc60
 def _some(files, folder, only):
     "Those of a folder's pictures that are asked for."
     lost = [] if only is None else [k for k in only if k not in files]
@@ -415,20 +429,6 @@ def _some(files, folder, only):
 def _source(files):
     "What a folder's pictures are known by when a run goes on: their names, sizes and dates."
     return hashlib.sha256(json.dumps([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]).encode()).hexdigest()
-
-# %% ../nbs/19_extractors.ipynb #17eadc60
-@contextmanager
-def _writer(folder, extractor, files, resume):
-    "The store to be; visual words go into it with the regions that they describe."
-    source = _source(files) if resume else ""
-    with FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names, expect=len(files)*extractor.count, resume=source) as w:
-        if isinstance(extractor, Words): extractor.words.save(w.tmp/WORDS)
-        yield w
-
-def _versions():
-    "What a store was made by."
-    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-            "pillow": pillow_version, "numpy": np.__version__}
 
 def _store(writer, key, got, thumbnails):
     "Put one picture into the store; why not, if it could not be."
