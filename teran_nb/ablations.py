@@ -19,11 +19,6 @@ from .presets import MODELS, Data, compare, evaluate_run, load_data, trained_as
 # %% ../nbs/26_ablations.ipynb #80965087
 BUDGET = 4 # Epochs of every row
 
-def _finished(rows, data, output):
-    "Seeds of which every row is there already."
-    def seeds(r): return {int(f.parent.name.rpartition("seed")[2]) for f in output.glob(f"{data.source['preset']}-{trained_as(r)}-seed*/done")}
-    return set.intersection(*({s for s in seeds(r) if all(s+i in seeds(r) for i in range(MODELS[r].members))} for r in rows))
-
 def ablation_world(
     quick:bool=False, # Fewer scenes, to see that everything runs
     preset:str="", # Another scale
@@ -31,6 +26,15 @@ def ablation_world(
     "What all rows learn from."
     return load_data(preset=preset or ("quick" if quick else "scenes"))
 
+def _finished(rows, data, output):
+    "Seeds of which every row is there already."
+    def seeds(row):
+        runs = output.glob(f"{data.source['preset']}-{trained_as(row)}-seed*/done")
+        done = {int(f.parent.name.rpartition("seed")[2]) for f in runs}
+        return {s for s in done if all(s+i in done for i in range(MODELS[row].members))}
+    return set.intersection(*map(seeds, rows))
+
+# %% ../nbs/26_ablations.ipynb #7e1df968
 def ablate(
     data:Data, # What all rows learn from
     seeds=(0,), # Seeds of every row; those that all rows have already are in the table too
@@ -46,7 +50,7 @@ def ablate(
     seeds = sorted({*seeds,*_finished(rows, data, project_path(output))})
     return compare(data, rows, seeds, output, preset=data.source["preset"], epochs=epochs, device=device, begin=begin)
 
-# %% ../nbs/26_ablations.ipynb #e269e712
+# %% ../nbs/26_ablations.ipynb #0584aca4
 @dataclass(frozen=True)
 class Claim:
     "What a paper says of two of its rows."
@@ -59,7 +63,9 @@ class Claim:
     against:str="" # Another metric of the worse row; the same when empty
     protocol:str="COCO 1K" # Under which the paper prints both rows
 
-_FLICKR = "Flickr30k 1K"
+# %% ../nbs/26_ablations.ipynb #2fc9e72a
+_KINDS = ("singular","distributed") # Of IAIS
+_FLICKR = "Flickr30k 1K" # For which IAIS and CGAM print their ablations
 CLAIMS = (
     Claim("TERAN finds more images than TERN", "teran-mrsw", "tern"),
     Claim("TERAN finds more sentences than TERN", "teran-mrsw", "tern", "i2t_r1"),
@@ -79,15 +85,17 @@ CLAIMS = (
     Claim("two models are better than one", "teran-mrsw-ens", "teran-mrsw"),
     Claim("TERAN's words find their boxes, TERN's do not", "teran-mrsw", "tern", "words"),
     Claim("TERN's words are where chance would put them", "tern", "tern", "words", True, against="words_random"),
-    *(Claim(f"IAIS ({k}) helps the single stream", f"iais-{k}", "single-stream", m, protocol=_FLICKR) for k in ("singular","distributed") for m in ("t2i_r1","i2t_r1")),
-    *(Claim(f"IAIS ({k}) brings the relations together", "single-stream", f"iais-{k}", "isda", protocol="") for k in ("singular","distributed")),
-    *(Claim(f"vision is the better anchor ({k})", f"iais-{k}-v", f"iais-{k}-l", protocol=_FLICKR) for k in ("singular","distributed")),
-    *(Claim(f"both anchors are better than one ({k})", f"iais-{k}", f"iais-{k}-v", protocol=_FLICKR) for k in ("singular","distributed")),
-    *(Claim(f"CGAM needs {what}", "cgam", f"cgam-{row}", protocol=_FLICKR) for row,what in (("no-image","its image side"), ("no-text","its text side"), ("no-graph","its cross graph"))),
+    *(Claim(f"IAIS ({k}) helps the single stream", f"iais-{k}", "single-stream", m, protocol=_FLICKR) for k in _KINDS for m in ("t2i_r1","i2t_r1")),
+    *(Claim(f"IAIS ({k}) brings the relations together", "single-stream", f"iais-{k}", "isda", protocol="") for k in _KINDS),
+    *(Claim(f"vision is the better anchor ({k})", f"iais-{k}-v", f"iais-{k}-l", protocol=_FLICKR) for k in _KINDS),
+    *(Claim(f"both anchors are better than one ({k})", f"iais-{k}", f"iais-{k}-v", protocol=_FLICKR) for k in _KINDS),
+    Claim("CGAM needs its image side", "cgam", "cgam-no-image", protocol=_FLICKR),
+    Claim("CGAM needs its text side", "cgam", "cgam-no-text", protocol=_FLICKR),
+    Claim("CGAM needs its cross graph", "cgam", "cgam-no-graph", protocol=_FLICKR),
     Claim("one head costs CGAM little", "cgam", "cgam-one-head", little=True, protocol=_FLICKR),
     Claim("two CGAMs are better than one", "cgam-ens", "cgam", protocol=_FLICKR))
 
-# %% ../nbs/26_ablations.ipynb #2fc9e72a
+# %% ../nbs/26_ablations.ipynb #32243a0b
 def _verdict(claim, better, worse):
     "Whether our numbers, one a seed, say the same."
     a,b = np.mean(better),np.mean(worse)
@@ -98,25 +106,36 @@ def _verdict(claim, better, worse):
     if abs(a - b) <= spread: return f"no difference beyond the seeds{few}"
     return ("agrees" if a > b else "disagrees: the other way round") + few
 
+# %% ../nbs/26_ablations.ipynb #f8318070
 @dataclass(frozen=True, repr=False)
 class Findings(Shown):
     "Every claim with the published and our numbers; shows itself as a table."
     rows:tuple # Claim, published numbers of the two rows (None where there are none), ours (one a seed), verdict
     def _repr_markdown_(self):
-        def number(v, metric): return "-" if v is None else f"{v:.3f}" if metric == "isda" else f"{100*v:.1f}"
-        def ours(v, metric): return number(np.mean(v), metric) + (f" ± {number(np.std(v, ddof=1), metric)}" if len(v) > 1 else "")
         protocols = ", ".join(dict.fromkeys(c.protocol for c,*_ in self.rows if c.protocol))
-        cells = [[c.text, c.metric, " / ".join(number(o, c.metric) for o in said), " / ".join(ours(o, c.metric) for o in found), v] for c,said,found,v in self.rows]
+        cells = []
+        for c,said,found,verdict in self.rows:
+            published = " / ".join(_number(v, c.metric) for v in said)
+            cells.append([c.text, c.metric, published, " / ".join(_ours(v, c.metric) for v in found), verdict])
         return markdown_table(["claim","metric",f"published, {protocols}","ours, scenes","we find"], cells)
     def save(self, path):
         with atomic(path) as p: p.write_text(self._repr_markdown_(), encoding="utf8")
 
+def _number(v, metric): return "-" if v is None else f"{v:.3f}" if metric == "isda" else f"{100*v:.1f}"
+
+def _ours(v, metric):
+    "Mean and spread over the seeds."
+    return _number(np.mean(v), metric) + (f" ± {_number(np.std(v, ddof=1), metric)}" if len(v) > 1 else "")
+
+# %% ../nbs/26_ablations.ipynb #27481051
 def findings(
     results:Results, # Of `ablate`
     claims=CLAIMS, # What to look at; claims whose rows are not there are left out
 ) -> Findings: # Claim by claim
     "What the papers found beside what we find."
-    def paper(row, metric, protocol): return (found := published(row, protocol)) and found.metrics.get(metric)
+    def paper(row, metric, protocol):
+        found = published(row, protocol)
+        return found and found.metrics.get(metric)
     rows = []
     for c in claims:
         if not {c.better,c.worse} <= results.lines.keys(): continue
@@ -125,7 +144,7 @@ def findings(
         if all(ours): rows.append((c, tuple(paper(*side, c.protocol) for side in sides), tuple(ours), _verdict(c, *ours)))
     return Findings(tuple(rows))
 
-# %% ../nbs/26_ablations.ipynb #32243a0b
+# %% ../nbs/26_ablations.ipynb #afa4ed57
 def tested_by(
     results:Results, # Of `ablate`
     data:Data, # What they were trained on
@@ -138,7 +157,7 @@ def tested_by(
     def test(run, p): return evaluate_run(run, data.test, device, pooling=p)[1]
     return Results({f"{r}, tested by {p}": tuple(test(run, p) for run in results.about(r, "run")) for r,p in pairs})
 
-# %% ../nbs/26_ablations.ipynb #f8318070
+# %% ../nbs/26_ablations.ipynb #b426a709
 def related(
     results:Results, # Of `ablate`
     image, # An image of the test split

@@ -41,8 +41,10 @@ class Thumbnails:
     def _load(self, path, image_id):
         if path is None: return Thumb("", "no picture")
         try: return self.shrink(open_picture(path, image_id))
-        except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e: return Thumb("", f"no picture: {e}".replace(str(Path(path).parent), "…"))
+        except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e:
+            return Thumb("", f"no picture: {e}".replace(str(Path(path).parent), "…"))
 
+# %% ../nbs/32_explore.ipynb #5605ef94
 def _shrink(self:Thumbnails, picture):
     "The `Thumb` of a PIL picture."
     out,small = io.BytesIO(),picture.copy()
@@ -52,10 +54,11 @@ def _shrink(self:Thumbnails, picture):
 
 Thumbnails.shrink = _shrink
 
-# %% ../nbs/32_explore.ipynb #7ba8a39f
+# %% ../nbs/32_explore.ipynb #521f7252
 _STYLE = """<style>
-.teran{--ink:var(--jp-ui-font-color1,var(--vscode-foreground,#1b1f24));--quiet:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#5c656f));--line:var(--jp-border-color2,#d5dbe1);
---card:var(--jp-layout-color2,#f3f5f7);--good:#009e73;--up:#0072b2;--down:#d55e00;color:var(--ink);font:13px/1.4 var(--jp-ui-font-family,system-ui,sans-serif)}
+.teran{--ink:var(--jp-ui-font-color1,var(--vscode-foreground,#1b1f24));--quiet:var(--jp-ui-font-color2,var(--vscode-descriptionForeground,#5c656f));
+--line:var(--jp-border-color2,#d5dbe1);--card:var(--jp-layout-color2,#f3f5f7);--good:#009e73;--up:#0072b2;--down:#d55e00;
+color:var(--ink);font:13px/1.4 var(--jp-ui-font-family,system-ui,sans-serif)}
 .jp-mod-dark .teran,[data-jp-theme-light=false] .teran,.vscode-dark .teran{--good:#2fc79a;--up:#56b4e9;--down:#f08535}
 .teran figure{margin:0;border:1px solid var(--line);border-radius:6px;overflow:hidden;background:var(--card);height:100%;box-sizing:border-box}
 .teran figure[data-true=true]{outline:3px solid var(--good);outline-offset:-1px}
@@ -67,7 +70,8 @@ _STYLE = """<style>
 .teran .gone{padding:8px;color:var(--quiet);font-size:11px;overflow-wrap:anywhere;text-align:center}
 .teran figcaption,.teran .row{padding:4px 8px 5px;font-variant-numeric:tabular-nums;display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline}
 .teran .sim,.teran .quiet{color:var(--quiet);font-weight:400}
-.teran .move[data-way=up]{color:var(--up);font-weight:600}.teran .move[data-way=down]{color:var(--down);font-weight:600}.teran .move[data-way=same]{color:var(--quiet)}
+.teran .move[data-way=up]{color:var(--up);font-weight:600}.teran .move[data-way=down]{color:var(--down);font-weight:600}
+.teran .move[data-way=same]{color:var(--quiet)}
 .teran .true{color:var(--good);font-weight:600}
 .teran figure.row .text{flex:1 1 60%;font-size:14px;overflow-wrap:anywhere}
 .teran p{margin:2px 0;overflow-wrap:anywhere}
@@ -80,6 +84,7 @@ _STYLE = """<style>
 .teran iframe{width:100%;height:800px;border:0}
 </style>"""
 
+# %% ../nbs/32_explore.ipynb #efce23bf
 def _attribute(text): return html.escape(str(text), quote=True)
 
 def _number(v): return f"{v:.2f}".replace("-", "−")
@@ -97,7 +102,7 @@ def _said(hit):
     true = '<span class="true">✓ true match</span>' if hit.true else ""
     return f'<b>{hit.rank+1}</b><span class="sim" title="similarity">{_number(hit.sim)}</span>{_move(hit)}{true}'
 
-# %% ../nbs/32_explore.ipynb #521f7252
+# %% ../nbs/32_explore.ipynb #e4c2ea09
 def _spot(seen):
     "A region's box over its thumbnail."
     x1,y1,x2,y2 = (100*v for v in seen.box)
@@ -112,18 +117,25 @@ def card(
     "A picture among the results."
     w,h = min(1, thumb.ratio*3/4),min(1, 4/3/thumb.ratio)
     place = f"left:{50-50*w:.1f}%;top:{50-50*h:.1f}%;width:{100*w:.1f}%;height:{100*h:.1f}%"
-    img = f'<span style="{place}"><img src="{thumb.uri}" alt="{_attribute(name)}">{_spot(seen) if seen else ""}</span>' if thumb.uri else f'<div class="gone">{html.escape(name)}<br>{html.escape(thumb.lost)}</div>'
-    cosine = f'<span class="seen" title="cosine of the chosen word at the box">{_number(seen.cosine)}</span>' if seen else ""
-    return f'<figure data-item="{hit.item}" data-rank="{"" if hit.rank is None else hit.rank}" data-true="{str(hit.true).lower()}"><div class="pic">{img}</div><figcaption>{_said(hit)}{cosine}</figcaption></figure>'
+    picture = f'<div class="gone">{html.escape(name)}<br>{html.escape(thumb.lost)}</div>'
+    spot,cosine = "",""
+    if seen: spot,cosine = _spot(seen),f'<span class="seen" title="cosine of the chosen word at the box">{_number(seen.cosine)}</span>'
+    if thumb.uri: picture = f'<span style="{place}"><img src="{thumb.uri}" alt="{_attribute(name)}">{spot}</span>'
+    return f'<figure {_marks(hit)}><div class="pic">{picture}</div><figcaption>{_said(hit)}{cosine}</figcaption></figure>'
 
+# %% ../nbs/32_explore.ipynb #86378c48
 def line(
     hit:Hit, # A result that is a sentence
     text:str, # The sentence
 ) -> str: # A `<figure>` of one line
     "A sentence among the results."
-    return f'<figure class="row" data-item="{hit.item}" data-rank="{hit.rank}" data-true="{str(hit.true).lower()}">{_said(hit)}<span class="text" dir="auto">{html.escape(text)}</span></figure>'
+    return f'<figure class="row" {_marks(hit)}>{_said(hit)}<span class="text" dir="auto">{html.escape(text)}</span></figure>'
 
-# %% ../nbs/32_explore.ipynb #86378c48
+def _marks(hit):
+    "What a style or a test may ask of a result."
+    return f'data-item="{hit.item}" data-rank="{"" if hit.rank is None else hit.rank}" data-true="{str(hit.true).lower()}"'
+
+# %% ../nbs/32_explore.ipynb #3a762125
 def _cards(finder, name, thumbs):
     "Every result of the page as its HTML, what it is called, and its `Hit`; the true match is added where it is not among them."
     hits,true = finder.hits(name),finder.best_true(name)
@@ -133,29 +145,38 @@ def _cards(finder, name, thumbs):
     def shown(h):
         if sentences: return line(h, texts[h.item])
         seen = finder.spot(name, h.item) if finder.word is not None and finder.answers else None
-        return card(h, texts[h.item], thumbs(finder.collection.picture_path(texts[h.item], small=True), texts[h.item]), seen)
+        return card(h, texts[h.item], _thumb(finder, thumbs, texts[h.item]), seen)
     return [(shown(h), _called(h, texts[h.item], finder.captioned), h) for h in hits]
+
+def _thumb(finder, thumbs, image_id): return thumbs(finder.collection.picture_path(image_id, small=True), image_id)
 
 def _called(h, text, captioned=True):
     "A result for a reader who does not see it."
     if h.rank is None: return f"Ask by picture {text}" if captioned else f"Picture {text}"
-    return f"Rank {h.rank+1}: {text}, similarity {h.sim:.2f}{', true match' if h.true else ''}{'' if h.before is None else f', was rank {h.before+1}'}. Show why"
+    true = ", true match" if h.true else ""
+    before = "" if h.before is None else f", was rank {h.before+1}"
+    return f"Rank {h.rank+1}: {text}, similarity {h.sim:.2f}{true}{before}. Show why"
 
+# %% ../nbs/32_explore.ipynb #4f9d12c0
 def _title(finder, name):
     "What stands above a model's results."
     if not finder.answers: return ""
     true,c = finder.best_true(name),finder.models[name].config
     how = finder.pooling or (c.pooling if c.score == "alignment" else HEADS[c.score])
+    what = "pictures" if finder.way == "t2i" else "sentences"
     place = "" if not true else f' · <span class="true">true match at rank {true.rank+1}</span> {_move(true)}'
     left = len(finder.kept(name))
     left = "" if left == finder.count else f" · {left:,} of them pass the filter"
     notes = "".join(f'<p class="note">{html.escape(n)}</p>' for n in finder.answers[name].notes)
-    return f'<p class="head">{html.escape(name)} <span class="quiet">{html.escape(how)}</span></p><p>{finder.count:,} {"pictures" if finder.way == "t2i" else "sentences"}{place}{left}</p>{notes}'
+    head = f'<p class="head">{html.escape(name)} <span class="quiet">{html.escape(how)}</span></p>'
+    return f'{head}<p>{finder.count:,} {what}{place}{left}</p>{notes}'
 
-# %% ../nbs/32_explore.ipynb #b46e0109
 def _asked(finder, thumbs):
     "The query."
-    if finder.way == "t2i": return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>' if finder.query else f'<p class="head">Nothing asked yet</p><p>Type a sentence{", or click a picture to ask by it" if finder.captioned else ""}.</p>'
+    if finder.way == "t2i" and finder.query: return f'<p class="head" dir="auto">{html.escape(finder.query)}</p>'
+    if finder.way == "t2i":
+        click = ", or click a picture to ask by it" if finder.captioned else ""
+        return f'<p class="head">Nothing asked yet</p><p>Type a sentence{click}.</p>'
     if finder.picture is None: return '<p class="head">Choose a picture</p><p>Click one, or upload your own.</p>'
     image = finder.image
     name = image.path.name if isinstance(image.path, Path) and finder.picture is image else image.regions.image_id
@@ -163,18 +184,23 @@ def _asked(finder, thumbs):
     picture = f'<img src="{t.uri}" alt="{_attribute(name)}">' if t.uri else f'<div class="gone">{html.escape(t.lost)}</div>'
     return f'<div class="asked">{picture}<p>{html.escape(name)}</p></div>'
 
+# %% ../nbs/32_explore.ipynb #57d995e3
 def _who(finder, thumbs):
     "The regions of the collection that answer the chosen word."
     start,end = finder.words()[finder.word]
-    ids = finder.collection.image_ids
-    cards = [(card(Hit(s.item, None, None, None, False), ids[s.item], thumbs(finder.collection.picture_path(ids[s.item], small=True), ids[s.item]), s), f"{ids[s.item]}: cosine {s.cosine:.2f}. Show why", s) for s in finder.who_else(finder.word, finder.per_page)]
-    return f'<p class="head">Who else shows “<bdi>{html.escape(finder.query[start:end])}</bdi>”</p><p>Best regions of {len(ids):,} pictures, by {html.escape(finder.first)}</p>',cards
+    word,ids = html.escape(finder.query[start:end]),finder.collection.image_ids
+    def shown(seen):
+        name = ids[seen.item]
+        small = card(Hit(seen.item, None, None, None, False), name, _thumb(finder, thumbs, name), seen)
+        return small,f"{name}: cosine {seen.cosine:.2f}. Show why",seen
+    head = f'<p class="head">Who else shows “<bdi>{word}</bdi>”</p><p>Best regions of {len(ids):,} pictures, by {html.escape(finder.first)}</p>'
+    return head,[shown(s) for s in finder.who_else(finder.word, finder.per_page)]
 
 def _frame(view):
     "An `AlignmentView` inside a page."
     return f'<iframe class="teran-view" title="Alignment" sandbox="allow-scripts" srcdoc="{_attribute(view.html())}"></iframe>'
 
-# %% ../nbs/32_explore.ipynb #8da3d477
+# %% ../nbs/32_explore.ipynb #02cbefcb
 def still(
     finder:Finder, # What is shown
     thumbs:Thumbnails, # Its pictures
@@ -184,26 +210,34 @@ def still(
     "What is on the screen, for readers without a kernel."
     kind = "list" if finder.way == "i2t" and finder.answers else "grid"
     def grid(cards): return f'<div class="{kind}">{"".join(c for c,_,_ in cards)}</div>'
-    columns = "".join(f"<section>{_title(finder, n)}{grid(_cards(finder, n, thumbs))}</section>" for n in (finder.shown if finder.answers else finder.shown[:1]))
-    parts = [_asked(finder, thumbs), f'<p class="quiet">split {html.escape(finder.split)} · page {finder.page+1} of {finder.pages()}</p>', f'<div class="columns">{columns}</div>']
+    names = finder.shown if finder.answers else finder.shown[:1]
+    columns = "".join(f"<section>{_title(finder, n)}{grid(_cards(finder, n, thumbs))}</section>" for n in names)
+    place = f'<p class="quiet">split {html.escape(finder.split)} · page {finder.page+1} of {finder.pages()}</p>'
+    parts = [_asked(finder, thumbs), place, f'<div class="columns">{columns}</div>']
     if who and finder.word is not None:
         title,cards = _who(finder, thumbs)
         parts.append(f'{title}<div class="grid">{"".join(c for c,_,_ in cards)}</div>')
     return f'{_STYLE}<div class="teran">{"".join(parts)}{_frame(opened) if opened else ""}</div>'
 
+# %% ../nbs/32_explore.ipynb #0d546c3d
 _PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width,initial-scale=1"><title>Explorer</title><style>:root{color-scheme:light dark}body{margin:0 auto;max-width:1240px;padding:12px 16px;background:#fff}
-@media (prefers-color-scheme:dark){:root{--jp-ui-font-color1:#e9ebee;--jp-ui-font-color2:#a2acb7;--jp-border-color2:#363e47;--jp-layout-color2:#1d2228}body{background:#14171b}.teran{--good:#2fc79a!important;--up:#56b4e9!important;--down:#f08535!important}}</style></head>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width,initial-scale=1"><title>Explorer</title><style>
+:root{color-scheme:light dark}body{margin:0 auto;max-width:1240px;padding:12px 16px;background:#fff}
+@media (prefers-color-scheme:dark){
+:root{--jp-ui-font-color1:#e9ebee;--jp-ui-font-color2:#a2acb7;--jp-border-color2:#363e47;--jp-layout-color2:#1d2228}body{background:#14171b}
+.teran{--good:#2fc79a!important;--up:#56b4e9!important;--down:#f08535!important}}</style></head>
 <body>BODY</body></html>
 """
 
-# %% ../nbs/32_explore.ipynb #57d995e3
+# %% ../nbs/32_explore.ipynb #1a2bc8f5
 _WIDGETS = """<style>
 .teran-card{position:relative;overflow:visible!important;margin:0!important}
 .teran-card>.widget-html,.teran-card>.jupyter-widgets.widget-html{width:100%;margin:0;height:100%}
 .teran-card .widget-html-content{line-height:1.4;height:100%}
-.teran-card>button.teran-over{position:absolute;inset:0;width:100%;height:100%;margin:0;background:transparent!important;box-shadow:none;color:transparent!important;font-size:1px;overflow:hidden;border-radius:6px;opacity:1}
+.teran-card>button.teran-over{position:absolute;inset:0;width:100%;height:100%;margin:0;
+background:transparent!important;box-shadow:none;color:transparent!important;font-size:1px;overflow:hidden;border-radius:6px;opacity:1}
 .teran-card>button.teran-over:hover{box-shadow:0 0 0 2px #0072b2!important}
 .teran-card>button.teran-over:focus-visible{outline:3px solid #0072b2!important;outline-offset:1px}
 .teran-word{min-width:0!important;width:auto!important;padding:0 10px;border-radius:14px}
@@ -211,7 +245,10 @@ _WIDGETS = """<style>
 .STILL{display:none!important}
 </style>"""
 
-# %% ../nbs/32_explore.ipynb #02cbefcb
+# %% ../nbs/32_explore.ipynb #4a5bdf6e
+def _shown(yes, *widgets):
+    for w in widgets: w.layout.display = None if yes else "none"
+
 class _Grid:
     "A fixed number of results that are filled again and again."
     def __init__(self, n, click):
@@ -223,80 +260,76 @@ class _Grid:
             box = W.Box([text,over])
             box.add_class("teran-card")
             self.pairs.append((box,text,over))
-        self.box = W.GridBox([b for b,_,_ in self.pairs], layout=W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px"))
+        layout = W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px")
+        self.box = W.GridBox([b for b,_,_ in self.pairs], layout=layout)
     def fill(self, cards, columns="repeat(auto-fill, minmax(140px, 1fr))"):
         self.items = [o.item for _,_,o in cards]
         self.box.layout.grid_template_columns = columns
         for (box,text,over),c in zip(self.pairs, cards):
             text.value,over.description,over.tooltip = c[0],c[1],c[1]
-        for i,(box,_,_) in enumerate(self.pairs): box.layout.display = None if i < len(cards) else "none"
+        for i,(box,_,_) in enumerate(self.pairs): _shown(i < len(cards), box)
 
-# %% ../nbs/32_explore.ipynb #0d546c3d
-def _row(*widgets, **layout): return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible", **layout))
+# %% ../nbs/32_explore.ipynb #26464738
+def _row(*widgets): return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible"))
+
+def _wide(pixels): return W.Layout(width=f"{pixels}px")
+
+def _flex(flex, **limits): return W.Layout(flex=flex, width="auto", **limits)
+
+def _label(pixels): return {"description_width": f"{pixels}px"}
+
+def _button(text, pixels, **kwargs): return W.Button(description=text, layout=_wide(pixels), **kwargs)
+
+def _field(text, hint, layout, **kwargs): return W.Text(description=text, placeholder=hint, continuous_update=False, layout=layout, **kwargs)
+
+def _menu(text, options, value, layout): return W.Dropdown(description=text, options=options, value=value, style=_label(56), layout=layout)
 
 def _html(width="100%"):
     w = W.HTML(layout=W.Layout(width=width))
     w.add_class("teran")
     return w
 
+# %% ../nbs/32_explore.ipynb #e665609b
 def _choices(f):
     "The widgets that choose what is asked and of whom."
-    wide = {"description_width": "56px"}
+    ways = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
+    names = [("—",""),*((n,n) for n in f.models)]
+    poolings = [("each model's own",""),*((p,p) for p in f.poolings(f.first))]
     return SimpleNamespace(
-        way=W.ToggleButtons(options=[("Sentence → pictures","t2i"),("Picture → sentences","i2t")], style={"button_width": "auto"}, layout=W.Layout(width="auto")),
-        text=W.Text(placeholder="Type a sentence and press Enter", description="Search", continuous_update=False, style=wide, layout=W.Layout(flex="1 1 260px", width="auto", min_width="220px")),
-        go=W.Button(description="Search", button_style="primary", layout=W.Layout(width="90px")),
-        other=W.Button(description="Another picture", layout=W.Layout(width="130px")),
-        upload=W.FileUpload(accept="image/*", multiple=False, description="Upload a picture", layout=W.Layout(width="190px")),
-        model=W.Dropdown(options=list(f.models), value=f.first, description="Model", style=wide, layout=W.Layout(flex="1 1 200px", width="auto", max_width="320px")),
-        beside=W.Dropdown(options=[("—",""),*((n,n) for n in f.models)], value=f.shown[-1] if len(f.shown) > 1 else "", description="Beside", style=wide, layout=W.Layout(flex="1 1 200px", width="auto", max_width="320px")),
-        pooling=W.Dropdown(options=[("each model's own",""),*((p,p) for p in f.poolings(f.first))], value="", description="Pooling", style=wide, layout=W.Layout(flex="1 1 170px", width="auto", max_width="240px")),
-        split=W.Dropdown(options=f.splits, value=f.split, description="Split", style=wide, layout=W.Layout(flex="0 1 140px", width="auto", min_width="120px")),
-        least=W.FloatSlider(0, min=0, max=1, step=.05, continuous_update=False, description="Cosine at least", readout_format=".2f", style={"description_width": "100px"}, layout=W.Layout(width="300px")))
+        way=W.ToggleButtons(options=ways, style={"button_width": "auto"}, layout=W.Layout(width="auto")),
+        text=_field("Search", "Type a sentence and press Enter", _flex("1 1 260px", min_width="220px"), style=_label(56)),
+        go=_button("Search", 90, button_style="primary"), other=_button("Another picture", 130),
+        upload=W.FileUpload(accept="image/*", multiple=False, description="Upload a picture", layout=_wide(190)),
+        model=_menu("Model", list(f.models), f.first, _flex("1 1 200px", max_width="320px")),
+        beside=_menu("Beside", names, f.shown[-1] if len(f.shown) > 1 else "", _flex("1 1 200px", max_width="320px")),
+        pooling=_menu("Pooling", poolings, "", _flex("1 1 170px", max_width="240px")),
+        split=_menu("Split", f.splits, f.split, _flex("0 1 140px", min_width="120px")),
+        least=W.FloatSlider(0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False,
+                            description="Cosine at least", style=_label(100), layout=_wide(300)))
 
-# %% ../nbs/32_explore.ipynb #787161a0
+# %% ../nbs/32_explore.ipynb #b7b593f2
 def _results():
     "The widgets that show what was found."
     return SimpleNamespace(
-        words=_row(), status=_html(), asked=_html(), replace=W.Text(placeholder="another word, Enter", description="Replace by", continuous_update=False, layout=W.Layout(width="240px")),
-        drop=W.Button(description="Take it away", layout=W.Layout(width="110px")), who=W.ToggleButton(description="Who else shows it?", layout=W.Layout(width="150px")),
-        back=W.Button(description="‹ Previous", tooltip="Previous page", layout=W.Layout(width="100px")), on=W.Button(description="Next ›", tooltip="Next page", layout=W.Layout(width="100px")), page=_html("auto"),
-        only=W.Dropdown(options=ONLY, description="Show", style={"description_width": "60px"}, layout=W.Layout(width="200px")),
-        holds=W.Text(placeholder="only those that hold this", description="Holds", continuous_update=False, style={"description_width": "60px"}, layout=W.Layout(width="280px")),
-        queries=W.Select(options=[], rows=7, description="", layout=W.Layout(width="100%")), counted=_html(), seen=_html(), view=_html(), shut=W.Button(description="‹ Back to the results", layout=W.Layout(width="170px")),
-        export=W.Button(description="Save this page as HTML", layout=W.Layout(width="190px")), saved=_html("auto"))
+        words=_row(), status=_html(), asked=_html(),
+        replace=_field("Replace by", "another word, Enter", _wide(240)), drop=_button("Take it away", 110),
+        who=W.ToggleButton(description="Who else shows it?", layout=_wide(150)), seen=_html(),
+        back=_button("‹ Previous", 100, tooltip="Previous page"), on=_button("Next ›", 100, tooltip="Next page"), page=_html("auto"),
+        only=W.Dropdown(options=ONLY, description="Show", style=_label(60), layout=_wide(200)),
+        holds=_field("Holds", "only those that hold this", _wide(280), style=_label(60)),
+        queries=W.Select(options=[], rows=7, description="", layout=W.Layout(width="100%")), counted=_html(),
+        view=_html(), shut=_button("‹ Back to the results", 170),
+        export=_button("Save this page as HTML", 190), saved=_html("auto"))
 
-# %% ../nbs/32_explore.ipynb #1a2bc8f5
-class Explorer:
-    "A search page in a notebook: type, click, hover; `finder` holds its state."
-    def __init__(self,
-        models, # A `Matcher`, or several by their names; the first two stand side by side
-        data, # A `Collection`, or the `Data` of an experiment
-        split:str="", # Which images; `test` where there is such a split
-        query:str="", # What is asked first; a sentence of the split when empty
-        pooling:str="", # How alignments are pooled; each model's own when empty
-        describe=None, # Makes `Regions` from a PIL picture of one's own; like the collection's by default
-        output="runs/explorer", # Folder for pages that are saved
-        per_page:int=12, # Results on a page
-        examples=(), # Sentences to offer where the collection has no captions of its own
-        encoded=None, # By a model's name, all images of the collection as it encoded them before, or their `SearchIndex`
-    ):
-        self.finder,self.thumbs,self.output = Finder(models, data, split, pooling, describe, per_page, examples=examples, encoded=encoded),Thumbnails(),project_path(output)
-        self.opened,self._still,self._mirrors,self._listed,self._chips = None,None,False,None,None
-        self.finder.ask(query or next(iter(self.finder.sentences), ""))
-        self.ask,self.found = _choices(self.finder),_results()
-        self.grids = [_Grid(per_page+1, self.click) for _ in range(2)]
-        self.heads,self.seen = [_html(),_html()],_Grid(per_page, self.open)
-        self._lay_out()
-        self._listen()
-        self.refresh()
-
-# %% ../nbs/32_explore.ipynb #4a5bdf6e
-def _lay_out(self:Explorer):
+# %% ../nbs/32_explore.ipynb #53a4dbe5
+def _lay_out(self):
     "Put the widgets together."
     a,f = self.ask,self.found
-    self.columns = [W.VBox([h,g.box], layout=W.Layout(flex="1 1 300px", min_width="0", overflow="visible")) for h,g in zip(self.heads, self.grids)]
-    self.own = W.Accordion([W.VBox([_row(f.only, f.holds), f.queries, f.counted])], titles=("The collection's own queries, and where they fail" if self.finder.captioned else "Sentences to begin with",), selected_index=None, layout=W.Layout(width="100%"))
+    def column(head, grid): return W.VBox([head,grid.box], layout=W.Layout(flex="1 1 300px", min_width="0", overflow="visible"))
+    self.columns = [column(h, g) for h,g in zip(self.heads, self.grids)]
+    title = "The collection's own queries, and where they fail" if self.finder.captioned else "Sentences to begin with"
+    queries = W.VBox([_row(f.only, f.holds), f.queries, f.counted])
+    self.own = W.Accordion([queries], titles=(title,), selected_index=None, layout=W.Layout(width="100%"))
     if not self.finder.captioned: f.only.value = "all"
     self.edit = _row(f.replace, f.drop, f.who)
     self.who = W.VBox([f.seen, self.seen.box], layout=W.Layout(width="100%"))
@@ -304,16 +337,14 @@ def _lay_out(self:Explorer):
     self.why = W.VBox([_row(f.shut), f.view], layout=W.Layout(width="100%"))
     style = _html()
     self.all = W.Box(self.columns, layout=W.Layout(width="100%", overflow="visible", flex_flow="row wrap", grid_gap="0 24px"))
-    self.root = W.VBox([style, _row(a.way), _row(a.text, a.go, a.other, a.upload), _row(a.model, a.beside, a.pooling, a.split), f.words, self.edit, _row(a.least), self.own, f.status, f.asked,
-                        self.why, self.who, self.all, self.pager, _row(f.export, f.saved)], layout=W.Layout(width="100%", overflow="visible"))
+    asking = [_row(a.way), _row(a.text, a.go, a.other, a.upload), _row(a.model, a.beside, a.pooling, a.split), f.words, self.edit, _row(a.least)]
+    found = [self.own, f.status, f.asked, self.why, self.who, self.all, self.pager, _row(f.export, f.saved)]
+    self.root = W.VBox([style, *asking, *found], layout=W.Layout(width="100%", overflow="visible"))
     self.root.add_class("teran-root")
     style.value = _STYLE + _WIDGETS.replace("STILL", self._still_class)
 
-Explorer._lay_out = _lay_out
-Explorer._still_class = property(lambda self: f"teran-still-{id(self):x}")
-
-# %% ../nbs/32_explore.ipynb #26464738
-def _listen(self:Explorer):
+# %% ../nbs/32_explore.ipynb #b753f8c8
+def _listen(self):
     "Hand on what a reader does."
     a,f,x = self.ask,self.found,self.finder
     def on(widget, do): widget.observe(lambda c: None if self._mirrors else self.do(lambda: do(c["new"])), "value")
@@ -332,8 +363,8 @@ def _listen(self:Explorer):
     on(f.queries, self._pick)
     press(f.shut, self.close); press(f.export, self._export)
 
-# %% ../nbs/32_explore.ipynb #e665609b
-def _do(self:Explorer, what):
+# %% ../nbs/32_explore.ipynb #61119845
+def _do(self, what):
     "Do what was asked; whatever goes wrong is said on the page, since an error of a widget would vanish into a log."
     self.found.status.value = '<p class="quiet" role="status">working …</p>'
     try:
@@ -343,65 +374,63 @@ def _do(self:Explorer, what):
         self._mirrored()
         self.found.status.value = f'<p class="note" role="alert">{html.escape(str(e) or repr(e))}</p>'
 
-Explorer._listen,Explorer.do = _listen,_do
-
-# %% ../nbs/32_explore.ipynb #b7b593f2
-def _upload(self:Explorer, files):
+# %% ../nbs/32_explore.ipynb #318e7477
+def _upload(self, files):
+    "Ask by a picture of one's own."
     if files: self.finder.show(own_picture(io.BytesIO(files[0]["content"]), self.finder.describe, files[0]["name"]))
 
-def _models(self:Explorer):
+def _models(self):
     names = [self.ask.model.value,self.ask.beside.value]
     self.finder.choose(list(dict.fromkeys(filter(None, names))))
 
-def _filter(self:Explorer, least): self.finder.least,self.finder.page = least,0
+def _filter(self, least): self.finder.least,self.finder.page = least,0
 
-def _turn(self:Explorer, by): self.finder.page = min(max(self.finder.page+by, 0), self.finder.pages()-1)
+def _turn(self, by): self.finder.page = min(max(self.finder.page+by, 0), self.finder.pages()-1)
 
-def _pick(self:Explorer, i):
+def _pick(self, i):
     if i is None: return
     if self.finder.way == "i2t": self.finder.show(i)
     else: self.finder.ask(self.finder.sentences[i])
 
-def _list(self:Explorer, most=200):
+def _list(self, most=200):
     "The collection's own queries that are asked for."
     f,x = self.found,self.finder
-    f.only.layout.display = None if x.captioned else "none"
+    _shown(x.captioned, f.only)
     key = (x.way,x.split,tuple(x.shown),x.pooling,f.only.value,f.holds.value)
     if self.own.selected_index is None or key == self._listed: return
     texts,found = (x.sentences if x.way == "t2i" else x.collection.image_ids),x.queries(f.only.value, f.holds.value)
     self._mirrors,self._listed = True,key
     f.queries.options = [(f"{'' if r is None else f'rank {r+1} · '}{texts[i]}", i) for i,r in found[:most]]
     f.queries.value,self._mirrors = None,False
-    f.counted.value = f'<p class="quiet">{len(found):,} queries{f", the first {most} are listed" if len(found) > most else ""}{"; those of failures with the worst first" if x.captioned else ""}</p>'
+    some = f", the first {most} are listed" if len(found) > most else ""
+    worst = "; those of failures with the worst first" if x.captioned else ""
+    f.counted.value = f'<p class="quiet">{len(found):,} queries{some}{worst}</p>'
 
-Explorer._upload,Explorer._models,Explorer._filter,Explorer._turn,Explorer._pick,Explorer._list = _upload,_models,_filter,_turn,_pick,_list
-
-# %% ../nbs/32_explore.ipynb #53a4dbe5
-def _click(self:Explorer, item):
+# %% ../nbs/32_explore.ipynb #55b162e0
+def _click(self, item):
     "What a click on a result does."
     if self.finder.answers: self.open(item)
     else: self.do(lambda: self.finder.show(item))
 
-def _open(self:Explorer, item):
+def _open(self, item):
     "Show why a result fits."
     def look():
         self.opened = (self._key(),self.finder.open(item))
         self.found.view.value = _frame(self.opened[1])
     self.do(look)
 
-def _close(self:Explorer):
+def _close(self):
     "Close the alignment."
     self.opened,self.found.view.value = None,""
 
-def _key(self:Explorer):
+def _key(self):
     "What an open alignment belongs to."
     x = self.finder
-    return x.split,x.way,x.query,x.picture if x.picture is None or isinstance(x.picture, int) else id(x.picture),tuple(x.shown)
+    picture = x.picture if x.picture is None or isinstance(x.picture, int) else id(x.picture)
+    return x.split,x.way,x.query,picture,tuple(x.shown)
 
-Explorer.click,Explorer.open,Explorer.close,Explorer._key = _click,_open,_close,_key
-
-# %% ../nbs/32_explore.ipynb #b753f8c8
-def _refresh(self:Explorer):
+# %% ../nbs/32_explore.ipynb #0744dff3
+def _refresh(self):
     "Show the finder as it is now."
     if self.opened and self.opened[0] != self._key(): self.close()
     self._mirrored()
@@ -409,48 +438,53 @@ def _refresh(self:Explorer):
     x,f = self.finder,self.found
     for i,(column,head,grid) in enumerate(zip(self.columns, self.heads, self.grids)):
         here = i < (len(x.shown) if x.answers else 1)
-        column.layout.display = None if here else "none"
+        _shown(here, column)
         head.value = _title(x, x.shown[i]) if here else ""
-        narrow = "minmax(0, 1fr)" if x.way == "i2t" and x.answers else f"repeat(auto-fill, minmax({140 if len(x.shown) == 1 else 104}px, 1fr))"
-        grid.fill(_cards(x, x.shown[i], self.thumbs) if here else [], narrow)
-    for w in (self.all,self.pager): w.layout.display = "none" if self.opened else None
-    self.why.layout.display = None if self.opened else "none"
+        width = 140 if len(x.shown) == 1 else 104
+        columns = "minmax(0, 1fr)" if x.way == "i2t" and x.answers else f"repeat(auto-fill, minmax({width}px, 1fr))"
+        grid.fill(_cards(x, x.shown[i], self.thumbs) if here else [], columns)
+    _shown(not self.opened, self.all, self.pager)
+    _shown(self.opened, self.why)
     f.asked.value = _asked(x, self.thumbs) if x.way == "i2t" or not x.answers else ""
     f.page.value,f.back.disabled,f.on.disabled = f"page {x.page+1} of {x.pages()}",x.page == 0,x.page+1 >= x.pages()
     f.status.value = f'<p class="quiet" role="status">answered in {1000*x.seconds:.0f} ms</p>' if x.answers else ""
     if self._still: self._still.update(HTML(self.still()))
 
-# %% ../nbs/32_explore.ipynb #61119845
-def _mirrored(self:Explorer):
+# %% ../nbs/32_explore.ipynb #1473dede
+def _mirrored(self):
     "Widgets that choose say what the finder does, and nobody listens."
     self._mirrors = True
     try: self._mirror()
     finally: self._mirrors = False
 
-def _mirror(self:Explorer):
+def _mirror(self):
     a,f,x = self.ask,self.found,self.finder
     a.model.value,a.beside.value = x.first,x.shown[1] if len(x.shown) > 1 else ""
     a.way.value,a.split.value,a.pooling.value,a.least.value = x.way,x.split,x.pooling,x.least
     if x.way == "t2i": a.text.value = x.query
     sentence = x.way == "t2i"
-    for w,here in ((a.way,x.captioned),(a.text,sentence),(a.go,sentence),(a.other,not sentence and x.picture is not None),(a.upload,not sentence),(f.words,sentence),(self.edit,sentence and x.word is not None)):
-        w.layout.display = None if here else "none"
+    _shown(x.captioned, a.way)
+    _shown(sentence, a.text, a.go, f.words)
+    _shown(not sentence, a.upload)
+    _shown(not sentence and x.picture is not None, a.other)
+    _shown(sentence and x.word is not None, self.edit)
     spans = tuple(x.words()) if sentence else ()
     if (x.query,spans,x.word) != self._chips: self._chips = self._show_words(spans)
     who = sentence and x.word is not None and f.who.value and not self.opened
-    self.who.layout.display = None if who else "none"
-    if who: f.seen.value,cards = _who(x, self.thumbs); self.seen.fill(cards)
+    _shown(who, self.who)
+    if who:
+        f.seen.value,cards = _who(x, self.thumbs)
+        self.seen.fill(cards)
 
-Explorer.refresh,Explorer._mirrored,Explorer._mirror = _refresh,_mirrored,_mirror
-
-# %% ../nbs/32_explore.ipynb #318e7477
-def _show_words(self:Explorer, spans):
+# %% ../nbs/32_explore.ipynb #97bd3136
+def _show_words(self, spans):
     "The query's words, each of which can be chosen."
     x,old = self.finder,self.found.words.children
     def choose(i): x.word = None if x.word == i else i
     chips = []
     for i,(start,end) in enumerate(spans):
-        b = W.Button(description=x.query[start:end], button_style="info" if x.word == i else "", tooltip="Change this word, or see who else shows it")
+        style = "info" if x.word == i else ""
+        b = W.Button(description=x.query[start:end], button_style=style, tooltip="Change this word, or see who else shows it")
         b.add_class("teran-word")
         b.on_click(lambda _, i=i: self.do(lambda: choose(i)))
         chips.append(b)
@@ -459,27 +493,58 @@ def _show_words(self:Explorer, spans):
     self.found.replace.value = ""
     return x.query,spans,x.word
 
-Explorer._show_words = _show_words
-
-# %% ../nbs/32_explore.ipynb #55b162e0
-def _explorer_still(self:Explorer):
+# %% ../nbs/32_explore.ipynb #0b278932
+def _explorer_still(self):
     "What is on the screen, as HTML."
-    return f'<div class="{self._still_class}">{still(self.finder, self.thumbs, self.found.who.value, self.opened and self.opened[1])}</div>'
+    page = still(self.finder, self.thumbs, self.found.who.value, self.opened and self.opened[1])
+    return f'<div class="{self._still_class}">{page}</div>'
 
-def _save(self:Explorer,
+def _save(self,
     path, # Where to, such as `kites.html`
 ):
     "Write what is on the screen as one file that needs no network."
     text = _PAGE.replace("BODY", self.still())
     with atomic(path) as p: p.write_text(text, encoding="utf8")
 
-def _export(self:Explorer):
+def _export(self):
     path = self.output/f"{time.strftime('%Y%m%d-%H%M%S')}.html"
     self.save(path)
     self.found.saved.value = f'<p>saved: {html.escape(str(path))}</p>'
 
-def _display(self:Explorer):
+def _display(self):
     self._still = display(HTML(self.still()), display_id=True)
     display(self.root)
 
-Explorer.still,Explorer.save,Explorer._export,Explorer._ipython_display_ = _explorer_still,_save,_export,_display
+# %% ../nbs/32_explore.ipynb #65faf9a6
+class Explorer:
+    "A search page in a notebook: type, click, hover; `finder` holds its state."
+    def __init__(self,
+        models, # A `Matcher`, or several by their names; the first two stand side by side
+        data, # A `Collection`, or the `Data` of an experiment
+        split:str="", # Which images; `test` where there is such a split
+        query:str="", # What is asked first; a sentence of the split when empty
+        pooling:str="", # How alignments are pooled; each model's own when empty
+        describe=None, # Makes `Regions` from a PIL picture of one's own; like the collection's by default
+        output="runs/explorer", # Folder for pages that are saved
+        per_page:int=12, # Results on a page
+        examples=(), # Sentences to offer where the collection has no captions of its own
+        encoded=None, # By a model's name, all images of the collection as it encoded them before, or their `SearchIndex`
+    ):
+        self.finder = Finder(models, data, split, pooling, describe, per_page, examples=examples, encoded=encoded)
+        self.thumbs,self.output = Thumbnails(),project_path(output)
+        self.opened,self._still,self._mirrors,self._listed,self._chips = None,None,False,None,None
+        self.finder.ask(query or next(iter(self.finder.sentences), ""))
+        self.ask,self.found = _choices(self.finder),_results()
+        self.grids = [_Grid(per_page+1, self.click) for _ in range(2)]
+        self.heads,self.seen = [_html(),_html()],_Grid(per_page, self.open)
+        self._still_class = f"teran-still-{id(self):x}"
+        self._lay_out()
+        self._listen()
+        self.refresh()
+    _lay_out = _lay_out
+    _listen,do = _listen,_do
+    _upload,_models,_filter,_turn,_pick,_list = _upload,_models,_filter,_turn,_pick,_list
+    click,open,close,_key = _click,_open,_close,_key
+    refresh,_mirrored,_mirror = _refresh,_mirrored,_mirror
+    _show_words = _show_words
+    still,save,_export,_ipython_display_ = _explorer_still,_save,_export,_display

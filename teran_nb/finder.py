@@ -42,6 +42,7 @@ def open_models(
     return {k: _opened(project_path(r), pick_device(device)) for k,r in named.items()}
 
 def _opened(place, device):
+    "One trained model: an original's file, a run, or the first member of an ensemble."
     if place.is_file(): return load_original(place, device=device)
     members = sorted(place.glob("member-*"))
     return Matcher.load(members[0] if members else place, device)
@@ -77,6 +78,7 @@ class Seen:
 
 # %% ../nbs/31_finder.ipynb #e7bcc786
 def _answer(sims, before, query, notes):
+    "An `Answer` from the similarities of all candidates."
     order = ranking(sims[None])[0]
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order))
@@ -103,7 +105,8 @@ def own_picture(
 ) -> OwnPicture: # Ready to ask with
     "Read somebody's picture and find its regions."
     try: picture = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e: raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+        raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
     return OwnPicture(describe(picture), [], Path(name), picture)
 
 # %% ../nbs/31_finder.ipynb #eb5a5e03
@@ -122,19 +125,13 @@ class Finder:
     ):
         self.models = models if isinstance(models, dict) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
-        self.data,self.describe,self.per_page,self.memory = data,describe or like(getattr(data, "whole", data).features),per_page,memory
-        self.shown,self.least,self.examples,self.known = list(self.models)[:2],0.,list(examples),dict(encoded or {})
         whole = getattr(data, "whole", data)
+        self.data,self.describe,self.per_page,self.memory = data,describe or like(whole.features),per_page,memory
+        self.shown,self.least,self.examples,self.known = list(self.models)[:2],0.,list(examples),dict(encoded or {})
         self.splits = [*sorted(set(whole.captions.splits or ())),"all"]
         self._clear()
         self._use(split or ("test" if "test" in self.splits else "all"))
         self.pooling = pooling
-    @property
-    def first(self): return self.shown[0]
-    @property
-    def count(self): return len(self.candidates)
-    @property
-    def candidates(self): return self.collection.captions.texts if self.way == "i2t" and self.answers else self.collection.image_ids
 
 # %% ../nbs/31_finder.ipynb #6fc3ede8
 def _clear(self:Finder):
@@ -154,22 +151,38 @@ def _use(self:Finder, split):
 def _bare(text): return " ".join(text.casefold().split()).rstrip(" .!?")
 
 Finder._clear,Finder._use = _clear,_use
+def _candidates(self:Finder):
+    "What is ranked: captions where a picture asked, names of pictures otherwise."
+    return self.collection.captions.texts if self.way == "i2t" and self.answers else self.collection.image_ids
+
+Finder.candidates = property(_candidates)
+Finder.count = property(lambda self: len(self.candidates))
+Finder.first = property(lambda self: self.shown[0])
 Finder.captioned = property(lambda self: len(self.collection.captions) > 0)
 Finder.sentences = property(lambda self: self.collection.captions.texts if self.captioned else self.examples)
 
 # %% ../nbs/31_finder.ipynb #ad8b14d8
 def _encoded(self:Finder, name, what):
     "The split's `images` or `captions`, encoded by a model when they are first needed."
-    held,c,known = getattr(self, what),self.collection,self.known.get(name) if what == "images" else None
-    if name not in held and isinstance(known, SearchIndex) and known.about["model"] not in ("",model_hash(self.models[name]).hexdigest()): raise ValueError(f"{known.folder} holds what another model than {name} encoded; make an index with this one")
+    held,c = getattr(self, what),self.collection
+    known = self.known.get(name) if what == "images" else None
+    if name not in held and isinstance(known, SearchIndex) and known.about["model"] not in ("",model_hash(self.models[name]).hexdigest()):
+        raise ValueError(f"{known.folder} holds what another model than {name} encoded; make an index with this one")
     if name not in held and known is not None and known.names == c.image_ids: held[name] = known
     if name not in held:
-        n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
-        size = 4*n*self.models[name].config.dim/1e9
-        index = ", or give an index of them (`teran_nb.search.index_images`) as `encoded`" if what == "images" else ""
-        if size > self.memory: raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; choose a smaller split, raise `memory`{index}")
+        self._fits(name, what)
         held[name] = getattr(self.models[name], f"encode_{what}")(c) if known is None else _of(known, c.image_ids)
     return held[name]
+
+def _fits(self:Finder, name, what):
+    "Refuse to hold more vectors than `memory` allows."
+    c = self.collection
+    n = sum(len(c.features[k]) for k in c.image_ids) if what == "images" else sum(len(t.split()) for t in c.captions.texts)
+    size = 4*n*self.models[name].config.dim/1e9
+    index = ", or give an index of them (`teran_nb.search.index_images`) as `encoded`" if what == "images" else ""
+    if size > self.memory:
+        raise ValueError(f"the {what} of split {self.split!r} would take {size:.1f} GB of the {self.memory:g} that are allowed; "
+                         f"choose a smaller split, raise `memory`{index}")
 
 def _of(encoded, names):
     "Some images of what is encoded."
@@ -178,7 +191,7 @@ def _of(encoded, names):
     rows = [row[k] for k in names]
     return Encoded(encoded.whole[rows], encoded.parts[rows], list(names))
 
-Finder._encoded = _encoded
+Finder._encoded,Finder._fits = _encoded,_fits
 
 # %% ../nbs/31_finder.ipynb #a545b892
 def one_word_apart(
@@ -187,8 +200,9 @@ def one_word_apart(
 ) -> bool: # False where they are equal
     "Whether one word was changed, added or taken away."
     x,y = a.split(),b.split()
-    changes = [o for o in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes() if o[0] != "equal"]
-    return bool(x and y) and len(changes) == 1 and max(changes[0][2]-changes[0][1], changes[0][4]-changes[0][3]) == 1
+    same = difflib.SequenceMatcher(None, x, y, autojunk=False)
+    changed = [max(i2-i1, j2-j1) for how,i1,i2,j1,j2 in same.get_opcodes() if how != "equal"]
+    return bool(x and y) and changed == [1]
 
 # %% ../nbs/31_finder.ipynb #2b5572d9
 def _ask(self:Finder, query:str):
@@ -203,11 +217,14 @@ def _ask(self:Finder, query:str):
 
 def _run(self:Finder, before=None):
     "Answer the question by every model that is shown; the time is that of the answer, not of encoding a split for the first time."
-    asked,sides = self.query or self.picture is not None,["images"] + ["captions"]*(self.way == "i2t")
-    for n in self.shown if asked else (): [_quiet(self._encoded, n, what) for what in sides]
+    asked = self.query or self.picture is not None
+    sides = ["images"] if self.way == "t2i" else ["images","captions"]
+    for n in self.shown if asked else ():
+        for what in sides: _quiet(self._encoded, n, what)
     start = time.perf_counter()
     if asked:
-        said = {n: (self._sentence if self.way == "t2i" else self._image)(n) for n in self.shown}
+        answer = self._sentence if self.way == "t2i" else self._image
+        said = {n: answer(n) for n in self.shown}
         self.answers = {n: _answer(sims, (before or {}).get(n), q, notes) for n,(sims,q,notes) in said.items()}
     self.seconds = time.perf_counter() - start
     return self
@@ -235,7 +252,8 @@ def _sentence(self:Finder, name):
     "Similarities of the query with all pictures, the encoded query, notes."
     m,images = self.models[name],self._encoded(name, "images")
     q = _quiet(m.encode_captions, [self.query])
-    return similarity_of(m, images, q, **self._how(name))[:,0], q, [*self._about_words(name), *self._about_head(name), *self._about_index(name)]
+    notes = [*self._about_words(name), *self._about_head(name), *self._about_index(name)]
+    return similarity_of(m, images, q, **self._how(name))[:,0], q, notes
 
 def _image(self:Finder, name):
     "The same for a picture and all captions."
@@ -244,6 +262,7 @@ def _image(self:Finder, name):
     return m.similarity(q, captions, **self._how(name))[0], q, self._about_head(name)
 
 def _one(self:Finder, name, i):
+    "Image `i` of the split, encoded."
     images = self._encoded(name, "images")
     return Encoded(images.whole[i:i+1], images.parts[i:i+1], images.names[i:i+1])
 
@@ -258,11 +277,15 @@ def _about_words(self:Finder, name):
     lost = list(dict.fromkeys(t.words(0)[w] for w,i in ids.items() if i == {unknown}))
     if not t.spans[0]: yield "This sentence has no word to search by; the order says nothing."
     elif lost and len(lost) == len(set(t.words(0))): yield "The model knows none of these words; the order says nothing."
-    elif named := [w for w in lost if re.search(r"\w", w)]: yield f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}."
+    elif named := [w for w in lost if re.search(r"\w", w)]:
+        yield f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}."
     end = max((b for _,b in t.spans[0]), default=len(self.query))
-    if re.search(r"\w", self.query[end:]): yield f"The model reads {m.text.config.max_tokens} tokens: everything behind “{self.query[max(0,end-30):end].split(' ', 1)[-1]}” is cut off."
+    if re.search(r"\w", self.query[end:]):
+        last = self.query[max(0,end-30):end].split(" ", 1)[-1]
+        yield f"The model reads {m.text.config.max_tokens} tokens: everything behind “{last}” is cut off."
 
 def _about_head(self:Finder, name):
+    "What the model never trained."
     c = self.models[name].config
     if said := caveat(dataclasses.replace(c, score="alignment") if self.pooling else c): yield said
     if self._meets(name): yield "The cosine filter and “Who else shows it?” ask for a word alone, before it meets a picture."
@@ -272,8 +295,10 @@ def _meets(self:Finder, name):
     return not self.pooling and self.models[name].config.score in CROSS
 
 def _about_index(self:Finder, name):
+    "What an index only estimates."
     images,head = self.images[name],self._how(name).get("head", self.models[name].config.score)
-    if isinstance(images, SearchIndex) and len(images) > images.candidates and head == "alignment": yield f"The best {images.candidates:,} of {len(images):,} pictures are compared word by word; the order behind them is an estimate."
+    if isinstance(images, SearchIndex) and len(images) > images.candidates and head == "alignment":
+        yield f"The best {images.candidates:,} of {len(images):,} pictures are compared word by word; the order behind them is an estimate."
 
 Finder._about_words,Finder._about_head,Finder._about_index,Finder._meets = _about_words,_about_head,_about_index,_meets
 
@@ -360,8 +385,12 @@ def _show(self:Finder, picture):
     if isinstance(picture, (int,np.integer)): self.true = frozenset(map(int, self.collection.captions.of(int(picture))))
     return self._run()
 
-Finder.show = _show
-Finder.image = property(lambda self: self.picture if isinstance(self.picture, OwnPicture) else None if self.picture is None else self.collection[int(self.picture)])
+def _asked(self:Finder):
+    "The picture that asks, or None."
+    if self.picture is None or isinstance(self.picture, OwnPicture): return self.picture
+    return self.collection[int(self.picture)]
+
+Finder.show,Finder.image = _show,property(_asked)
 
 # %% ../nbs/31_finder.ipynb #d59ad2fa
 def _choose(self:Finder, shown=None, pooling=None, split=None):
@@ -388,9 +417,12 @@ def _rank_of(self:Finder, name):
     key = (name,self.pooling)
     if key not in self._ranks:
         images = self._encoded(name, "images")
-        if isinstance(images, SearchIndex): raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; ask a smaller split for its failures")
+        if isinstance(images, SearchIndex):
+            raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
+                             "ask a smaller split for its failures")
         captions = _quiet(self._encoded, name, "captions")
-        sim = self.models[name].similarity(images, captions, progress=len(images.names)*len(captions.names) > _LONG, **self._how(name))
+        long = len(images.names)*len(captions.names) > _LONG
+        sim = self.models[name].similarity(images, captions, progress=long, **self._how(name))
         self._ranks[key] = ranks(sim, self.collection.captions.image_of)
     return self._ranks[key]
 
@@ -422,6 +454,7 @@ def _best_region(self:Finder, item, regions, pieces):
     return self._seen(item, int(x.argmax()), float(x.max())) if len(x) and x.isfinite().all() else None
 
 def _seen(self:Finder, i, region, cosine):
+    "A region of one picture with its box as shares of width and height."
     r = self.collection.features[self.collection.image_ids[i]]
     region = min(region, len(r)-1)
     return Seen(i, region, cosine, (0,0,1,1) if r.boxes is None else tuple(float(v) for v in r.boxes[region]/np.array([*r.size,*r.size])))

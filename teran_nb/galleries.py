@@ -55,7 +55,8 @@ def strongest_wrong(
 ) -> int: # An image, or a caption
     "The wrong candidate that a query likes best; what a receipt sets beside the true one."
     sim,own = torch.as_tensor(sim).cpu(),np.asarray(image_of)
-    row,true = (sim[:,query],np.arange(len(sim)) == own[query]) if one_of(direction, ("t2i","i2t"), "direction") == "t2i" else (sim[query],own == query)
+    one_of(direction, ("t2i","i2t"), "direction")
+    row,true = (sim[:,query],np.arange(len(sim)) == own[query]) if direction == "t2i" else (sim[query],own == query)
     if true.all(): raise ValueError(f"query {query} has no wrong candidate: there is nothing but its own")
     return int(row.masked_fill(torch.from_numpy(true), -torch.inf).argmax())
 
@@ -107,9 +108,13 @@ def _shown(order, own, k):
 
 def _superscript(text, spans, skipped):
     "A caption whose drawn words carry their numbers."
-    for k,j in reversed([*enumerate(skipped)]): text = text[:spans[j][1]] + str(k+1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")) + text[spans[j][1]:]
+    raised = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+    for k,j in reversed([*enumerate(skipped)]):
+        end = spans[j][1]
+        text = text[:end] + str(k+1).translate(raised) + text[end:]
     return text
 
+# %% ../nbs/28_galleries.ipynb #6a82c84f
 def _ground(ax, image, text, model):
     "A result's picture, with the words of a sentence in it where a model is given; what is written of the sentence."
     a = None if model is None else model.align(image, text)
@@ -121,7 +126,7 @@ def _ground(ax, image, text, model):
     ax.text(.5, .5, note, ha="center", va="center", fontsize=7, color="dimgrey", transform=ax.transAxes)
     return text
 
-# %% ../nbs/28_galleries.ipynb #6a82c84f
+# %% ../nbs/28_galleries.ipynb #f9accb7e
 def _outline(ax, true):
     "Mark the true match by a thick line all around; the caller writes `true` below it."
     for s in ax.spines.values(): s.set(visible=True, edgecolor=COLOURS[2] if true else "lightgrey", linewidth=4 if true else .8)
@@ -137,9 +142,10 @@ def show_gallery(
 ): # The axes, a row a query
     "Image retrieval: each caption's best pictures (TERAN Fig. 4 and 5)."
     captions = collection.captions
-    return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], [captions.texts[q] for q in queries], [{int(captions.image_of[q])} for q in queries], k, model, title)
+    texts,own = [captions.texts[q] for q in queries],[{int(captions.image_of[q])} for q in queries]
+    return _answered(collection, torch.as_tensor(sim).cpu()[:,queries], texts, own, k, model, title)
 
-# %% ../nbs/28_galleries.ipynb #f9accb7e
+# %% ../nbs/28_galleries.ipynb #f93c995b
 def _answered(collection, sim, texts, own, k, model, title):
     "Sentences with their best pictures, a row each; `own` are the true ones of each, where they are known."
     if not len(texts): return nothing("no query of this kind", title)
@@ -153,7 +159,7 @@ def _answered(collection, sim, texts, own, k, model, title):
         axes[row*k].figure.suptitle(wrapped(said, (24 if model is None else 33)*k, 2), x=.01, ha="left", fontsize=9)
     return axes
 
-# %% ../nbs/28_galleries.ipynb #7d913242
+# %% ../nbs/28_galleries.ipynb #9e91feda
 @dataclass(frozen=True, repr=False)
 class Asked(Shown):
     "What a model answers to sentences whose true picture nobody knows; shows itself as a table."
@@ -164,8 +170,10 @@ class Asked(Shown):
     about:dict # What is known of model and collection
     def _repr_markdown_(self):
         best = self.sim.argmax(0).tolist()
-        return markdown_table(["sentence","best picture","similarity"], [[t,self.images.names[i],f"{self.sim[i,j]:.2f}"] for j,(t,i) in enumerate(zip(self.texts, best))])
+        rows = [[t,self.images.names[i],f"{self.sim[i,j]:.2f}"] for j,(t,i) in enumerate(zip(self.texts, best))]
+        return markdown_table(["sentence","best picture","similarity"], rows)
 
+# %% ../nbs/28_galleries.ipynb #6e3a438f
 def ask(
     model:Matcher, # Answers
     collection, # Images, with captions or without
@@ -181,7 +189,7 @@ def ask(
     captions = model.encode_captions(texts)
     return Asked(texts, images, captions, model.similarity(images.to(model.device), captions.to(model.device)).cpu(), about)
 
-# %% ../nbs/28_galleries.ipynb #6e3a438f
+# %% ../nbs/28_galleries.ipynb #d3149d7a
 def show_answers(
     collection, # Images with pictures
     asked:Asked, # From `ask`
@@ -192,7 +200,7 @@ def show_answers(
     "The best pictures for sentences of one's own."
     return _answered(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
 
-# %% ../nbs/28_galleries.ipynb #4f0a1312
+# %% ../nbs/28_galleries.ipynb #fcbbe2ce
 def show_sentences(
     collection, # Images with captions and pictures
     sim, # Similarities, `(images, captions)`
@@ -215,11 +223,13 @@ def show_sentences(
         text.axis("off")
         for j,(r,c) in enumerate(found):
             line = wrapped(first if j == 0 else captions.texts[c], 44, 2)
-            look = {"fontsize": 8, "va": "center", "color": COLOURS[2] if c in own else "black", "weight": "bold" if c in own else "normal", "in_layout": False}
-            for x,part in ((0,"✓" if c in own else ""),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)): text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
+            mark,colour,weight = ("✓",COLOURS[2],"bold") if c in own else ("","black","normal")
+            look = {"fontsize": 8, "va": "center", "color": colour, "weight": weight, "in_layout": False}
+            for x,part in ((0,mark),(.04,f"{r+1}."),(.11,f"{sim[i,c]:.2f}"),(.2,line)):
+                text.text(x, 1-(j+.5)/len(found), part, transform=text.transAxes, **look)
     return axes
 
-# %% ../nbs/28_galleries.ipynb #093326db
+# %% ../nbs/28_galleries.ipynb #fed3a3e2
 def word_vector(
     model:Matcher, # Encodes the sentence
     word, # A word of the caption, any case, or its index
@@ -236,7 +246,7 @@ def word_vector(
     if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
     return parts[0][torch.tensor(of) == j].mean(0)
 
-# %% ../nbs/28_galleries.ipynb #fed3a3e2
+# %% ../nbs/28_galleries.ipynb #21ef5a7a
 @dataclass(frozen=True, repr=False)
 class Answers(Shown):
     "The regions of a collection that answer a word best, one an image; shows itself as a table."
@@ -247,7 +257,7 @@ class Answers(Shown):
     def __len__(self): return len(self.images)
     def _repr_markdown_(self): return markdown_table(["image","region","cosine"], [[n,r,f"{c:.2f}"] for n,r,c in zip(self.names, self.regions, self.cosines)])
 
-# %% ../nbs/28_galleries.ipynb #0ec6b1ed
+# %% ../nbs/28_galleries.ipynb #fc0f1aaa
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images
@@ -268,7 +278,7 @@ def best_regions(
     owner = np.searchsorted(offsets, best[1], side="right")-1
     return Answers(owner.tolist(), (best[1]-offsets[owner]).tolist(), best[0].tolist(), [images.names[i] for i in owner])
 
-# %% ../nbs/28_galleries.ipynb #17737ffe
+# %% ../nbs/28_galleries.ipynb #f4aef462
 def show_word(
     collection, # Images with pictures
     found:Answers, # From `best_regions`
@@ -278,7 +288,8 @@ def show_word(
     "Crops of the regions that answer a word best, with cosines and images; whole pictures where features came without boxes."
     if not len(found): return nothing("no query of this kind", plain(word))
     if collection[found.images[0]].regions.boxes is None: return _whole_pictures(collection, found, word, columns)
-    axes = grid(len(found), columns, (1.6,1.75), title=wrapped(f"“{word}”: its best region in each of {len(found)} images" if word else f"The best region in each of {len(found)} images", 15*min(columns, len(found))))
+    title = f"“{word}”: its best region in each of {len(found)} images" if word else f"The best region in each of {len(found)} images"
+    axes = grid(len(found), columns, (1.6,1.75), title=wrapped(title, 15*min(columns, len(found))))
     for ax,i,r,c,name in zip(axes, found.images, found.regions, found.cosines, found.names):
         image = collection[i]
         picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size)
@@ -290,7 +301,7 @@ def show_word(
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 
-# %% ../nbs/28_galleries.ipynb #707817b4
+# %% ../nbs/28_galleries.ipynb #fc206085
 def _whole_pictures(collection, found, word, columns):
     "The pictures of the answers, and why not their regions: above them, and as a warning that is text."
     said = f"where {f'“{word}”' if word else 'it'} was found cannot be shown, only in which pictures: their features came without boxes"
@@ -302,16 +313,20 @@ def _whole_pictures(collection, found, word, columns):
         ax.set_xlabel(f"{c:.2f}  {short(name, 16)}", fontsize=8)
     return axes
 
-# %% ../nbs/28_galleries.ipynb #d46befc7
+# %% ../nbs/28_galleries.ipynb #51068fea
 def _outcome(f):
     "How a phrase was grounded, in words."
-    return "found nothing" if f.box is None else "right box" if f.scores[0] else "wrong box, centre inside" if f.scores[4] else "wrong box" if f.scores[3] else "wrong box, no region fits"
+    if f.box is None: return "found nothing"
+    right,possible,centre = f.scores[0],f.scores[3],f.scores[4]
+    if right: return "right box"
+    if centre: return "wrong box, centre inside"
+    return "wrong box" if possible else "wrong box, no region fits"
 
 def _framed(ax, boxes, colour, style):
     for x1,y1,x2,y2 in boxes:
         for c,width,line in (("white",3.4,"-"),(colour,1.8,style)): ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line))
 
-# %% ../nbs/28_galleries.ipynb #a5c911f2
+# %% ../nbs/28_galleries.ipynb #e93f5e8c
 def show_phrases(
     collection, # Images with boxes and pictures
     found, # `Grounded` phrases, such as `PhraseGrounding.found`

@@ -9,6 +9,7 @@ __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'CHOICES', 'SEVERAL', 'COU
 
 # %% ../nbs/23_metrics.ipynb #a6990d51
 import csv, io, json, re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,15 +60,16 @@ def ranks(
 ) -> Ranks: # In both directions
     "Ranks of the true matches; the same as looking them up in `ranking`."
     sim,image_of = torch.as_tensor(sim).cpu(),torch.as_tensor(image_of)
-    if not torch.isfinite(sim).all(): raise ValueError(f"{int((~torch.isfinite(sim)).sum())} similarities are NaN or infinite; the model or its input is broken")
+    wrong = int((~torch.isfinite(sim)).sum())
+    if wrong: raise ValueError(f"{wrong} similarities are NaN or infinite; the model or its input is broken")
     bare = np.setdiff1d(np.arange(len(sim)), image_of)
     if len(bare): raise ValueError(f"{len(bare)} images have no caption, such as number {bare[0]}: their rank is not defined")
     own = torch.full(sim.shape, -torch.inf, dtype=sim.dtype)
     own[image_of, torch.arange(sim.shape[1])] = sim[image_of, torch.arange(sim.shape[1])]
     best = own.argmax(1)
-    chunks = range(0, sim.shape[1], 4096)
-    t2i = torch.cat([_rank_of(sim[:,i:i+4096].T, image_of[i:i+4096]) for i in chunks])
-    return Ranks(torch.cat([_rank_of(sim[i:i+1024], best[i:i+1024]) for i in range(0, len(sim), 1024)]).numpy(), t2i.numpy())
+    t2i = torch.cat([_rank_of(sim[:,i:i+4096].T, image_of[i:i+4096]) for i in range(0, sim.shape[1], 4096)])
+    i2t = torch.cat([_rank_of(sim[i:i+1024], best[i:i+1024]) for i in range(0, len(sim), 1024)])
+    return Ranks(i2t.numpy(), t2i.numpy())
 
 # %% ../nbs/23_metrics.ipynb #a8712ffd
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ def folds(
 ) -> list: # Rows of images and rows of captions of each fold
     "Cut a split into the folds of a protocol, neighbours together."
     if images % protocol.folds: raise ValueError(f"{protocol.folds} folds do not divide {images:,} images; choose a protocol without folds, or another split")
-    size = images // protocol.folds
+    size,needed = images // protocol.folds,protocol.folds*protocol.images
     if protocol.images and size != protocol.images:
-        raise ValueError(f"{protocol.name} ranks {protocol.folds*protocol.images:,} images, and here are {images:,}; choose another protocol, or the split it is for")
+        raise ValueError(f"{protocol.name} ranks {needed:,} images, and here are {images:,}; choose another protocol, or the split it is for")
     fold_of = np.asarray(image_of) // size
     return [(np.arange(f*size, (f+1)*size),np.flatnonzero(fold_of == f)) for f in range(protocol.folds)]
 
@@ -123,8 +125,9 @@ class Retrieval(Shown):
         ndcgs = [k.removeprefix("t2i_ndcg_") for k in self.metrics if k.startswith("t2i_ndcg_")]
         cells = {"r1": "{:.1%}", "r5": "{:.1%}", "r10": "{:.1%}", **{f"ndcg_{n}": "{:.3f}" for n in ndcgs}, "median": "{:g}", "mean": "{:.1f}"}
         def cell(k, form): return form.format(self.metrics[k]).rstrip("%") if k in self.metrics else "-"
-        rows = [[what, *(cell(f"{d}_{k}", form) for k,form in cells.items())] for d,what in (("t2i","image retrieval (t2i)"),("i2t","sentence retrieval (i2t)"))]
-        return markdown_table(["", "R@1 %", "R@5 %", "R@10 %", *(f"NDCG {LABELS.get(n, n)}" for n in ndcgs), "median rank", "mean rank"], rows) + _said(self.about)
+        def row(d, what): return [what, *(cell(f"{d}_{k}", form) for k,form in cells.items())]
+        header = ["", "R@1 %", "R@5 %", "R@10 %", *(f"NDCG {LABELS.get(n, n)}" for n in ndcgs), "median rank", "mean rank"]
+        return markdown_table(header, [row("t2i", "image retrieval (t2i)"), row("i2t", "sentence retrieval (i2t)")]) + _said(self.about)
 
 LABELS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "rouge": "ROUGE-L", "spice": "SPICE"}
 
@@ -149,26 +152,32 @@ def retrieval(
     relevance = [relevance] if isinstance(relevance, Relevance) else relevance
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
     parts = folds(protocol, image_of, len(sim))
-    each = [_fold(sim if len(parts) == 1 else sim[i[0]:i[-1]+1][:,c], image_of[c]-i[0], [r if len(parts) == 1 else r.part(c, i) for r in relevance], gains, i2t_queries) for i,c in parts]
+    each = []
+    for i,c in parts:
+        part,rels = (sim,relevance) if len(parts) == 1 else (sim[i[0]:i[-1]+1][:,c],[r.part(c, i) for r in relevance])
+        each.append(_fold(part, image_of[c]-i[0], rels, gains, i2t_queries))
     m = {k: float(np.mean([e[k] for e in each])) for k in each[0]}
-    said = {"protocol": protocol.name, "candidates": f"{len(parts[0][0]):,} images x {len(parts[0][1]):,} captions" + (f", mean of {len(parts)} folds" if len(parts) > 1 else "")}
+    several = f", mean of {len(parts)} folds" if len(parts) > 1 else ""
+    said = {"protocol": protocol.name, "candidates": f"{len(parts[0][0]):,} images x {len(parts[0][1]):,} captions{several}"}
     if relevance: said["NDCG@25"] = f"{gains} gains, i2t over {i2t_queries} queries"
     return Retrieval(m, said | about)
 
+# %% ../nbs/23_metrics.ipynb #87c02d58
 def _fold(sim, image_of, relevance, gains, i2t_queries):
     "Metrics of one fold."
     r,m = ranks(sim, image_of),{}
     for d in ("t2i","i2t"):
         rank = getattr(r, d)
-        m |= {f"{d}_r{k}": recall_at_k(rank, k) for k in (1,5,10)} | {f"{d}_median": float(np.median(rank)+1), f"{d}_mean": float(rank.mean()+1)}
+        m |= {f"{d}_r{k}": recall_at_k(rank, k) for k in (1,5,10)}
+        m |= {f"{d}_median": float(np.median(rank)+1), f"{d}_mean": float(rank.mean()+1)}
     m["rsum"] = sum(m[k] for k in RECALLS)
     for d,x in (("t2i",sim.T),("i2t",sim)) if relevance else ():
-        first = ranking(x, 25)
-        m |= {f"{d}_ndcg_{o.name}": mean_ndcg(ndcg_at_k(first, o, d, 25, gains), i2t_queries if d == "i2t" else "all") for o in relevance}
+        first,queries = ranking(x, 25),i2t_queries if d == "i2t" else "all"
+        m |= {f"{d}_ndcg_{o.name}": mean_ndcg(ndcg_at_k(first, o, d, 25, gains), queries) for o in relevance}
     ndcgs = [v for k,v in m.items() if "ndcg" in k]
     return m | ({"ndcg": float(np.mean(ndcgs))} if ndcgs else {})
 
-# %% ../nbs/23_metrics.ipynb #e50afdd5
+# %% ../nbs/23_metrics.ipynb #81c1f000
 @dataclass(frozen=True, repr=False)
 class Results(Shown):
     "Results of several models, some with several seeds; shows itself as the papers' table."
@@ -178,7 +187,7 @@ class Results(Shown):
     def mean(self, line, metric): return float(np.mean([o.metrics[metric] for o in self.lines[line]]))
     def about(self, line, what): return [o.about.get(what) for o in self.lines[line]]
 
-_DIFFER = ("source","protocol","models","pooling","changed","NDCG@25")
+_DIFFER = ("source","protocol","models","pooling","changed","NDCG@25") # By which lines of one name are told apart
 
 def _together(*many):
     "Lines of several results; equal names are seeds of one model where everything else is equal too, and lines of their own where not."
@@ -186,9 +195,14 @@ def _together(*many):
     for name,o in ((k,o) for m in many for k,v in m.items() for o in v):
         same = found.setdefault(name, {}).setdefault(tuple(o.about.get(k, "") for k in _DIFFER), [])
         if not any((o.metrics,o.about) == (x.metrics,x.about) for x in same): same.append(o)
-    def title(name, kind, kinds): return name if len(kinds) == 1 else f"{name}, " + ", ".join(str(v) or "-" for v,*others in zip(kind, *kinds) if len(set(others)) > 1)
-    return {title(name, kind, kinds): tuple(os) for name,kinds in found.items() for kind,os in kinds.items()}
+    return {_title(name, kind, kinds): tuple(os) for name,kinds in found.items() for kind,os in kinds.items()}
 
+def _title(name, kind, kinds):
+    "A line's name, and wherein it differs from the others of that name."
+    if len(kinds) == 1: return name
+    return ", ".join([name, *(str(v) or "-" for v,*every in zip(kind, *kinds) if len(set(every)) > 1)])
+
+# %% ../nbs/23_metrics.ipynb #3678f7ab
 def results(
     *found, # `Retrieval`, `Evaluation`, published rows or `Results`; None, as where nothing was published, is left out
 ) -> Results: # A line for each model
@@ -201,7 +215,7 @@ def results(
 
 Retrieval.__or__ = lambda self, other: results(self, other)
 
-# %% ../nbs/23_metrics.ipynb #81c1f000
+# %% ../nbs/23_metrics.ipynb #52278148
 def chance(
     image_of, # Row of each caption's image, `(captions,)`
     images:int, # Images to rank
@@ -210,12 +224,13 @@ def chance(
     seed:int=0, # Of the guesses
     **kwargs, # `gains` and `i2t_queries` of `retrieval`
 ) -> Retrieval: # Of a model called chance
-    "What guessing reaches: random similarities, evaluated like any others."
+    "Random similarities, evaluated like any others."
     sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
     return retrieval(sim, image_of, protocol, relevance, model="chance", seed=seed, **kwargs)
 
-# %% ../nbs/23_metrics.ipynb #26bd1dd7
-_WORDS = {"words": "words on their box", "words_random": "a random region", "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
+# %% ../nbs/23_metrics.ipynb #3c7aed17
+_WORDS = {"words": "words on their box", "words_random": "a random region",
+          "noun": "nouns", "colour": "colours", "size": "sizes", "number": "numbers"}
 _APART = {"isda": "ISDa", "iais_singular": "IAIS singular", "iais_distributed": "IAIS distributed"} # in nats, lower is better
 
 def _columns(self:Results):
@@ -225,8 +240,10 @@ def _columns(self:Results):
     ndcgs = sorted({k[4:] for k in has if re.match("[ti]2[ti]_ndcg_", k)}, key=lambda k: (k[5:] not in LABELS,k))
     known |= {f"{d}_{k}": f"{d} NDCG {LABELS.get(k[5:], k[5:])}" for d in ("t2i","i2t") for k in ndcgs}
     order = [f"{d}_{k}" for d in ("t2i","i2t") for k in ("r1","r5","r10",*ndcgs)]
-    return {k: known[k] for k in order if k in has} | {k: f"{v} %" for k,v in _WORDS.items() if k in has} | {k: v for k,v in _APART.items() if k in has}
+    every = {k: known[k] for k in order if k in known} | {k: f"{v} %" for k,v in _WORDS.items()} | _APART
+    return {k: v for k,v in every.items() if k in has}
 
+# %% ../nbs/23_metrics.ipynb #991b3894
 def _cell(found, metric):
     "Mean, and standard deviation where there is more than one."
     v = [o.metrics[metric] for o in found if metric in o.metrics]
@@ -237,40 +254,51 @@ def _cell(found, metric):
 def _grid(self:Results):
     "Headings and rows of the table."
     columns = self.columns()
-    return ["model",*columns.values(),"seeds"],[[name, *(_cell(found, k) for k in columns), len(found)] for name,found in self.lines.items()]
+    rows = [[name, *(_cell(found, k) for k in columns), len(found)] for name,found in self.lines.items()]
+    return ["model",*columns.values(),"seeds"],rows
 
 def _foot(self):
     "What all lines were measured with, each value once."
     ours = [o.about for found in self.lines.values() for o in found if "source" not in o.about]
-    said = {k: ", ".join(dict.fromkeys(str(a[k]) for a in ours if a.get(k, "") != "")) for k in dict.fromkeys(k for a in ours for k in a) if k not in ("model","pooling","run")}
-    return ({"±": "sample standard deviation over seeds"} if any(len(f) > 1 for f in self.lines.values()) else {}) | said
+    names = [k for k in dict.fromkeys(k for a in ours for k in a) if k not in ("model","pooling","run")]
+    said = {k: ", ".join(dict.fromkeys(str(a[k]) for a in ours if a.get(k, "") != "")) for k in names}
+    seeds = any(len(f) > 1 for f in self.lines.values())
+    return ({"±": "sample standard deviation over seeds"} if seeds else {}) | said
 
 def _results_markdown(self:Results): return markdown_table(*self.grid()) + _said(_foot(self))
 
 Results.columns,Results.grid,Results._repr_markdown_ = _columns,_grid,_results_markdown
 
-# %% ../nbs/23_metrics.ipynb #991b3894
+# %% ../nbs/23_metrics.ipynb #0c26c6e3
 def _save(self:Results, path):
-    path = Path(path)
-    write = {".json": _json, ".csv": _csv, ".tex": _tex, ".md": Results._repr_markdown_}[one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")]
+    path,writers = Path(path),{".json": _json, ".csv": _csv, ".tex": _tex, ".md": Results._repr_markdown_}
+    write = writers[one_of(path.suffix, writers, "kind of file")]
     with atomic(path) as p: p.write_text(write(self), encoding="utf8")
 
-def _json(self): return json.dumps({"format": 1, "lines": {k: [{"metrics": o.metrics, "about": o.about} for o in v] for k,v in self.lines.items()}}, indent=1)
+def _json(self):
+    lines = {k: [{"metrics": o.metrics, "about": o.about} for o in v] for k,v in self.lines.items()}
+    return json.dumps({"format": 1, "lines": lines}, indent=1)
 
 def _csv(self):
     every = [(k,o) for k,v in self.lines.items() for o in v]
     about,metrics = (list(dict.fromkeys(c for _,o in every for c in getattr(o, of))) for of in ("about","metrics"))
+    rows = [[k, *(o.about.get(c, "") for c in about), *(o.metrics.get(c, "") for c in metrics)] for k,o in every]
     out = io.StringIO()
-    csv.writer(out).writerows([["line",*about,*metrics]] + [[k, *(o.about.get(c, "") for c in about), *(o.metrics.get(c, "") for c in metrics)] for k,o in every])
+    csv.writer(out).writerows([["line",*about,*metrics], *rows])
     return out.getvalue()
 
 def _tex(self):
     "A booktabs table."
     def tex(o): return re.sub(r"([&%$#_{}])", r"\\\1", str(o).replace("\\", "")).replace("±", r"$\pm$")
     header,rows = self.grid()
-    lines = [" & ".join(map(tex, r)) + r" \\" for r in (header, *rows)]
-    return "\n".join([*(f"% {k} {v}" for k,v in _foot(self).items() if v), rf"\begin{{tabular}}{{l{'r'*(len(header)-1)}}}", r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""])
+    first,*others = (" & ".join(map(tex, r)) + r" \\" for r in (header, *rows))
+    foot = [f"% {k} {v}" for k,v in _foot(self).items() if v]
+    table = [rf"\begin{{tabular}}{{l{'r'*(len(header)-1)}}}", r"\toprule", first, r"\midrule", *others, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*foot, *table, ""])
 
+Results.save = _save
+
+# %% ../nbs/23_metrics.ipynb #3fa44cff
 def read_results(
     path, # A JSON file that `Results.save` wrote
 ) -> Results: # As it was
@@ -279,11 +307,11 @@ def read_results(
     if "lines" not in found: raise ValueError(f"{path} holds no results: it has no 'lines'; name a file that Results.save wrote")
     return Results({k: tuple(Retrieval(o["metrics"], o["about"]) for o in v) for k,v in found["lines"].items()})
 
-Results.save = _save
-
-# %% ../nbs/23_metrics.ipynb #09ecf28a
+# %% ../nbs/23_metrics.ipynb #d2d3a511
 CHOICES = {"mean": lambda cosines: cosines.mean(1), "max": lambda cosines: cosines.amax(1)} # of a region by the words of a phrase
-SEVERAL = {"any": lambda boxes: boxes, "union": lambda boxes: np.concatenate([boxes[:,:2].min(0),boxes[:,2:].max(0)])[None]} # boxes of one phrase
+SEVERAL = { # boxes of one phrase
+    "any": lambda boxes: boxes,
+    "union": lambda boxes: np.concatenate([boxes[:,:2].min(0),boxes[:,2:].max(0)])[None]}
 COUNTED = ("place","phrase")
 
 @dataclass(frozen=True)
@@ -300,13 +328,17 @@ class GroundingRule:
     def skip(self): return stop_words(self.stop_words) if self.stop_words else frozenset()
     def about(self):
         "In words, for a table."
-        return {"region": f"by the {self.words} of the words' cosines" + (f", {self.stop_words} stop-words left out" if self.stop_words else ""), "right": f"IoU {self.threshold:g} with {'any box' if self.several == 'any' else 'the union of the boxes'}", "counted": "in every place" if self.each == "place" else "once a phrase, the mean over its places"}
+        silent = f", {self.stop_words} stop-words left out" if self.stop_words else ""
+        boxes = {"any": "any box", "union": "the union of the boxes"}[self.several]
+        counted = {"place": "in every place", "phrase": "once a phrase, the mean over its places"}[self.each]
+        return {"region": f"by the {self.words} of the words' cosines{silent}", "right": f"IoU {self.threshold:g} with {boxes}", "counted": counted}
 
-# %% ../nbs/23_metrics.ipynb #0c26c6e3
+# %% ../nbs/23_metrics.ipynb #be12092f
 def _chosen(a, link, rule):
     "The region that the words of a link choose, or None where none of them was read."
     words = [j for j,(start,end) in enumerate(a.spans) if start < link.end and end > link.start]
-    words = [j for j in words if a.words[j].casefold() not in rule.skip and any(c.isalnum() for c in a.words[j])] or words
+    telling = [j for j in words if a.words[j].casefold() not in rule.skip and any(c.isalnum() for c in a.words[j])]
+    words = telling or words
     return int(CHOICES[rule.words](a.cosines[:,words]).argmax()) if words else None
 
 def _hits(boxes, link, rule):
@@ -314,10 +346,12 @@ def _hits(boxes, link, rule):
     if not len(link.boxes): return np.zeros((2,len(boxes)), bool)
     b,true = np.asarray(boxes, dtype=np.float64),SEVERAL[rule.several](np.asarray(link.boxes, dtype=np.float64))
     centre = ((b[:,:2]+b[:,2:])/2)[:,None]
-    return np.stack([(box_iou(b, true) >= rule.threshold).any(1).numpy(), ((true[:,:2] <= centre) & (centre <= true[:,2:])).all(2).any(1)])
+    inside = ((true[:,:2] <= centre) & (centre <= true[:,2:])).all(2).any(1)
+    return np.stack([(box_iou(b, true) >= rule.threshold).any(1).numpy(), inside])
 
-# %% ../nbs/23_metrics.ipynb #3fa44cff
-SCORES = {"right": "right box %", "random": "random region %", "largest": "largest region %", "possible": "possible %", "centre": "centre inside %", "centre_random": "of a random region %", "centre_largest": "of the largest %"}
+# %% ../nbs/23_metrics.ipynb #fb2a3106
+SCORES = {"right": "right box %", "random": "random region %", "largest": "largest region %", "possible": "possible %",
+          "centre": "centre inside %", "centre_random": "of a random region %", "centre_largest": "of the largest %"}
 
 class Grounded(NamedTuple):
     "A phrase where it stands in a caption, and the region that it chose."
@@ -333,14 +367,16 @@ class Grounded(NamedTuple):
     def phrase(self): return self.image_id,tuple(w for w,*_ in words_of(self.text)),self.link.boxes
 
 def _grounded(a, link, rule):
+    "The region that a phrase chooses, scored beside a random one and the largest."
     region,hits = _chosen(a, link, rule),_hits(a.boxes, link, rule).astype(float)
     area = np.prod(np.asarray(a.boxes, dtype=np.float64)[:,2:] - np.asarray(a.boxes)[:,:2], axis=1)
     largest = area >= area.max()*(1-1e-6) # where several are equally large, their mean
     (right,centre),random,large = (0.,0.) if region is None else hits[:,region],hits.mean(1),hits[:,largest].mean(1)
     scores = right,random[0],large[0],hits[0].max(),centre,random[1],large[1]
-    return Grounded(a.image_id, a.caption, link, region, None if region is None else tuple(map(float, a.boxes[region])), tuple(map(float, scores)))
+    box = None if region is None else tuple(map(float, a.boxes[region]))
+    return Grounded(a.image_id, a.caption, link, region, box, tuple(map(float, scores)))
 
-# %% ../nbs/23_metrics.ipynb #81148c6f
+# %% ../nbs/23_metrics.ipynb #b1fe1eb4
 @dataclass(frozen=True, repr=False)
 class Grounding(Shown):
     "Words and phrases on their right box, by kind; shows itself as a table."
@@ -350,10 +386,12 @@ class Grounding(Shown):
     @cached_property
     def kinds(self):
         "Kind of word, or `all`, to its `SCORES` in [0,1], how many `phrases` and how many `places`; the most frequent first."
-        names = sorted({f.link.kind for f in self.found}, key=lambda k: -sum(f.link.kind == k for f in self.found))
+        names = [k for k,_ in Counter(f.link.kind for f in self.found).most_common()] # equally frequent ones as they were found
         return {k: _mean([f for f in self.found if k in (f.link.kind,"all")], self.rule.each) for k in (*names,"all")}
     @property
-    def metrics(self): return {"words" if k == "all" else k: v["right"] for k,v in self.kinds.items()} | {"words_random": self.kinds["all"]["random"]}
+    def metrics(self):
+        right = {"words" if k == "all" else k: v["right"] for k,v in self.kinds.items()}
+        return right | {"words_random": self.kinds["all"]["random"]}
     def _repr_markdown_(self): return markdown_table(["words",*_HEADS], [[k,*_cells(v)] for k,v in self.kinds.items()]) + _said(self.rule.about())
 
 def _mean(found, each):
@@ -367,7 +405,7 @@ _HEADS = [*SCORES.values(),"phrases","places"]
 
 def _cells(v): return [*(f"{100*v[k]:.1f}" for k in SCORES),f"{v['phrases']:,}",f"{v['places']:,}"]
 
-# %% ../nbs/23_metrics.ipynb #43845e40
+# %% ../nbs/23_metrics.ipynb #6176f941
 def grounding(
     alignments, # An `Alignment` for each caption
     links, # The known links of each caption, from `Captions.links`
@@ -376,12 +414,13 @@ def grounding(
     "Measure which words and phrases found their things."
     found = []
     for a,known in zip(alignments, links, strict=True):
-        if known and a.boxes is None: raise ValueError(f"image {a.image_id} has no boxes: its features came without them, so grounding cannot be measured")
+        if known and a.boxes is None:
+            raise ValueError(f"image {a.image_id} has no boxes: its features came without them, so grounding cannot be measured")
         found += [_grounded(a, l, rule) for l in known]
     if not found: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(found, rule)
 
-# %% ../nbs/23_metrics.ipynb #f44677f8
+# %% ../nbs/23_metrics.ipynb #db864684
 @dataclass(frozen=True, repr=False)
 class PhraseGrounding(Shown):
     "The grounding of phrases in each part of a collection; shows itself as a table."
@@ -391,12 +430,19 @@ class PhraseGrounding(Shown):
     @property
     def found(self): return [f for g in self.parts.values() for f in g.found]
     @property
+    def _said(self):
+        "How all of it was measured, and of what."
+        rules = [g.rule.about() for g in self.parts.values()]
+        return (rules[0] if rules else {}) | self.about
+    @property
     def metrics(self): return {f"{split}_{k}": v for split,g in self.parts.items() for k,v in g.kinds["all"].items()}
     def _repr_markdown_(self):
         if not self.parts: return "no phrases were named, so none is grounded"
-        lines = {f"{split}{'' if k == 'all' else f', {k}'}": v for split,g in self.parts.items() for k,v in g.kinds.items() if k == "all" or len(g.kinds) > 2}
-        return markdown_table(["phrases of",*_HEADS], [[k,*_cells(v)] for k,v in lines.items()]) + _said(next(iter(self.parts.values())).rule.about() | self.about)
+        rows = [[split if k == "all" else f"{split}, {k}", *_cells(v)] for split,g in self.parts.items()
+                for k,v in g.kinds.items() if k == "all" or len(g.kinds) > 2]
+        return markdown_table(["phrases of",*_HEADS], rows) + _said(self._said)
     def save(self, path):
         "Write it as JSON; metrics that are in the file already stay beside it."
         path = Path(path)
-        write_json(path, (read_json(path) if path.is_file() else {}) | {"phrases": {split: g.kinds for split,g in self.parts.items()}, "phrases_about": (next(iter(self.parts.values())).rule.about() if self.parts else {}) | self.about})
+        before = read_json(path) if path.is_file() else {}
+        write_json(path, before | {"phrases": {split: g.kinds for split,g in self.parts.items()}, "phrases_about": self._said})

@@ -70,7 +70,7 @@ def searchable(
     model:Matcher, # Encodes
     collection:Collection, # Images
     folder, # Where they are kept
-    index:str="auto", # `always` or `never` a `SearchIndex`; `auto`: where vectors would take more than `memory` (those of published code and of heads that cross never do)
+    index:str="auto", # `always` or `never` a `SearchIndex`; `auto`: where vectors take more than `memory`, if the model can be indexed
     memory:float=4, # GB
     show:bool=False, # Whether to show progress
 ): # `Encoded`, or a `SearchIndex`
@@ -113,9 +113,11 @@ class Mine(Shown):
         on = [images,captions] if isinstance(images, SearchIndex) else [x.to(self.model.device) for x in (images,captions)]
         return Asked(texts, images, captions, similarity_of(self.model, *on, "alignment" if pooling else "", pooling).cpu(), {"model": self.name} | ({"pooling": pooling} if pooling else {}))
     def _repr_markdown_(self):
-        left = self.prepared.left_out
-        rows = [("pictures", f"{len(self.collection):,}"), ("regions", f"{int(self.images.parts.offsets[-1]):,}"), ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)), ("searched", f"by {len(self.images.centroids):,} centroids, then exactly" if isinstance(self.images, SearchIndex) else "exactly"),
-                ("MB on the disk", f"{sum(e.parts.values.nbytes for e in self.encoded.values())/1e6:.1f}"), ("files left out", len(left))]
+        images,left,size = self.images,self.prepared.left_out,sum(e.parts.values.nbytes for e in self.encoded.values())/1e6
+        rows = [("pictures", f"{len(self.collection):,}"), ("regions", f"{int(images.parts.offsets[-1]):,}"),
+                ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
+                ("searched", f"by {len(images.centroids):,} centroids, then exactly" if isinstance(images, SearchIndex) else "exactly"),
+                ("MB on the disk", f"{size:.1f}"), ("files left out", len(left))]
         return markdown_table(["","my pictures"], rows) + (f"\n\n{markdown_table(['file','why it was left out'], left[:20])}" if left else "")
 
 # %% ../nbs/33_mine.ipynb #a6caa736
@@ -125,7 +127,8 @@ def _reads(models, run, extractor, settings, device):
     if len(needed) > 1: raise ValueError(f"these models read different features, by {' and '.join(map(repr, sorted(needed)))}; open them one after the other")
     first = next(iter(run.values())) if isinstance(run, dict) else run if isinstance(run, (str,Path)) else run[0]
     by,dim = extractor_for(needed.pop(), trained_on(first), extractor, settings, device),next(iter(models.values())).config.regions.features
-    if by.dim != dim: raise ValueError(f"the model reads region features of {dim} numbers, and {by.name!r} makes {by.dim}; name the extractor that it was trained with")
+    if by.dim != dim:
+        raise ValueError(f"the model reads region features of {dim} numbers, and {by.name!r} makes {by.dim}; name the extractor that it was trained with")
     return by
 
 # %% ../nbs/33_mine.ipynb #734d478b

@@ -39,7 +39,9 @@ def read_checkpoint(
         with torch.serialization.safe_globals(_SAFE): got = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
         what = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(e))
-        if not what: raise ValueError(f"{path} is damaged, or a pickle that cannot be read without running it, so it was not; copy it again or ask for one that torch.save wrote") from None
+        if not what:
+            raise ValueError(f"{path} is damaged, or a pickle that cannot be read without running it, so it was not; "
+                             "copy it again or ask for one that torch.save wrote") from None
         raise ValueError(f"{path} wants to run {what[1]} when it is opened, so it was not; ask for one that holds only weights and settings") from None
     except Exception as e: raise ValueError(f"{path} is not a whole checkpoint ({type(e).__name__}); copy it again") from None
     lacks = [k for k in ("model","config") if not isinstance(got, dict) or not isinstance(got.get(k), dict)]
@@ -73,17 +75,21 @@ def original_config(
     for k,v in {"text-model.name": "bert", "image-model.name": "bottomup"}.items(): s.one_of(k, [v])
     s.one_of("text-model.pre-extracted", [False], False)
     teran,losses = bool(s.get("training.loss-type", "")),set(re.findall(r"\w+", str(s.get("training.loss-type", "") or "matching").replace("_", "-")))
-    if losses - {"alignment","matching"}: raise ValueError(f"{path}: its config says training.loss-type is {s.get('training.loss-type')!r}; known are alignment, matching and alignment-matching")
+    if losses - {"alignment","matching"}:
+        raise ValueError(f"{path}: its config says training.loss-type is {s.get('training.loss-type')!r}; known are alignment, matching and alignment-matching")
     heads = tuple(h for h,loss in (("alignment","alignment"),("global","matching")) if loss in losses)
     gathers = dict(zip(("image","text"), (s.get(f"model.{k}-aggregation", "first") for k in ("image","text"))))
     return MatcherConfig(
         text=TextConfig(pretrained=str(s.get("text-model.pretrain")), layers=s.get("text-model.extraction-hidden-layer"), dim=s.get("text-model.word-dim"),
                         fine_tune=bool(s.get("text-model.fine-tune", True)), max_tokens=max_tokens),
-        regions=RegionConfig(s.get("image-model.feat-dim"), stack=StackConfig(s.get("image-model.transformer-layers"), dropout=s.get("image-model.dropout", .1)),
+        regions=RegionConfig(s.get("image-model.feat-dim"),
+                             stack=StackConfig(s.get("image-model.transformer-layers"), dropout=s.get("image-model.dropout", .1)),
                              place=str(s.get("image-model.pos-encoding", None) or "none").lower()),
-        dim=s.get("model.embed-size"), last=StackConfig(s.get("model.layers"), dropout=s.get("model.dropout", .1)), shared=bool(s.get("model.shared-transformer", False)),
+        dim=s.get("model.embed-size"), last=StackConfig(s.get("model.layers"), dropout=s.get("model.dropout", .1)),
+        shared=bool(s.get("model.shared-transformer", False)),
         heads=heads, score=heads[0], pooling=_POOLING[s.one_of("training.alignment-mode", _POOLING, "MrSw")],
-        variant=Variant(**gathers, measure=s.get("training.measure", "dot"), text_layers=s.get("text-model.layers", 0), text_dropout=s.get("text-model.dropout", .1)),
+        variant=Variant(**gathers, measure=s.get("training.measure", "dot"),
+                        text_layers=s.get("text-model.layers", 0), text_dropout=s.get("text-model.dropout", .1)),
         reference=Reference("teran" if teran else "tern", bool(teran and s.get("model.exclude-stopwords", False))))
 
 # %% ../nbs/16_originals.ipynb #45efa9fe
@@ -93,14 +99,17 @@ def original_names(
     "What the weights of a model are called in an original."
     image,text = ("transformer_encoder_1",)*2 if model.config.shared else ("transformer_encoder_2","transformer_encoder_1")
     inner = {"gate": "gated_aggr.gate_fn", "node": "gated_aggr.node_fn", "gru": "gru_aggr", "map": "map"}
-    prefixes = {"text.network.bert.": "txt_enc.bert_model.", "relate_words.": "txt_enc.transformer_encoder.", "regions.place.": "img_enc.pos_encoding_image.map.",
-                "regions.stack.": "img_enc.transformer_encoder.", "project_regions.": "img_proj.", "project_words.": "cap_proj.", "last.0.": image + ".", "last.1.": text + ".",
+    prefixes = {"text.network.bert.": "txt_enc.bert_model.", "relate_words.": "txt_enc.transformer_encoder.",
+                "regions.place.": "img_enc.pos_encoding_image.map.", "regions.stack.": "img_enc.transformer_encoder.",
+                "project_regions.": "img_proj.", "project_words.": "cap_proj.", "last.0.": image + ".", "last.1.": text + ".",
                 **{f"gather.{i}.{k}": f"{side}_aggregation.{v}" for i,side in enumerate(("image","text")) for k,v in inner.items()}}
     def name(k): return next("img_txt_enc." + new + k.removeprefix(old) for old,new in prefixes.items() if k.startswith(old))
     return {k: name(k) for k in model.state_dict()}
 
-_LEFT_OUT = {"img_txt_enc.txt_enc.bert_model.pooler.": "BERT's pooler, which nothing reads", "img_txt_enc.txt_enc.map.": "a projection of the sentence that nothing reads",
-             "img_txt_enc.img_enc.fc.": "a projection of the picture that nothing reads", "img_txt_enc.txt_enc.word_embeddings.": "BERT's word embeddings a second time",
+_LEFT_OUT = {"img_txt_enc.txt_enc.bert_model.pooler.": "BERT's pooler, which nothing reads",
+             "img_txt_enc.txt_enc.map.": "a projection of the sentence that nothing reads",
+             "img_txt_enc.img_enc.fc.": "a projection of the picture that nothing reads",
+             "img_txt_enc.txt_enc.word_embeddings.": "BERT's word embeddings a second time",
              "img_txt_enc.txt_enc.bert_model.embeddings.position_ids": "0, 1, 2, ..., which is made again"}
 
 # %% ../nbs/16_originals.ipynb #7302fae2
@@ -122,14 +131,17 @@ class Original(Shown):
 # %% ../nbs/16_originals.ipynb #45fcfa03
 def _set(config, pretrain):
     "An original's configuration from ours."
-    v = config.variant
-    training = {"measure": v.measure, "margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2., "alignment-mode": next(k for k,p in _POOLING.items() if p == config.pooling)}
-    if config.heads != ("global",) or config.reference.code == "teran": training["loss-type"] = "-".join({"alignment": "alignment", "global": "matching"}[h] for h in config.heads)
-    return {"text-model": {"name": "bert", "pretrain": pretrain, "word-dim": config.text.dim, "extraction-hidden-layer": config.text.layers, "fine-tune": config.text.fine_tune,
+    v,t,r = config.variant,config.text,config.regions
+    training = {"measure": v.measure, "margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.,
+                "alignment-mode": next(k for k,p in _POOLING.items() if p == config.pooling)}
+    losses = {"alignment": "alignment", "global": "matching"}
+    if config.heads != ("global",) or config.reference.code == "teran": training["loss-type"] = "-".join(losses[h] for h in config.heads)
+    return {"text-model": {"name": "bert", "pretrain": pretrain, "word-dim": t.dim, "extraction-hidden-layer": t.layers, "fine-tune": t.fine_tune,
                            "pre-extracted": False, "layers": v.text_layers, "dropout": v.text_dropout},
-            "image-model": {"name": "bottomup", "transformer-layers": config.regions.stack.layers, "dropout": config.regions.stack.dropout, "feat-dim": config.regions.features,
-                            "pos-encoding": None if config.regions.place == "none" else config.regions.place, "fine-tune": False, "norm": True},
-            "model": {"name": "teran" if "loss-type" in training else "tern", "embed-size": config.dim, "text-aggregation": v.text, "image-aggregation": v.image, "layers": config.last.layers,
+            "image-model": {"name": "bottomup", "transformer-layers": r.stack.layers, "dropout": r.stack.dropout, "feat-dim": r.features,
+                            "pos-encoding": None if r.place == "none" else r.place, "fine-tune": False, "norm": True},
+            "model": {"name": "teran" if "loss-type" in training else "tern", "embed-size": config.dim,
+                      "text-aggregation": v.text, "image-aggregation": v.image, "layers": config.last.layers,
                       "shared-transformer": config.shared, "exclude-stopwords": config.reference.stop_words, "dropout": config.last.dropout},
             "training": training}
 
@@ -138,7 +150,8 @@ def _check_savable(config):
     for h in config.heads:
         if h in CROSS: raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {h} head")
     fixed = {"text.kind": (config.text.kind, "bert"), "regions.width": (config.regions.width or config.regions.features, config.regions.features)}
-    for k,s in {"regions.stack": config.regions.stack, "last": config.last}.items(): fixed |= {f"{k}.heads": (s.heads, 4), f"{k}.feed_forward": (s.feed_forward, 2048)}
+    for k,s in {"regions.stack": config.regions.stack, "last": config.last}.items():
+        fixed |= {f"{k}.heads": (s.heads, 4), f"{k}.feed_forward": (s.feed_forward, 2048)}
     for k,(have,want) in fixed.items():
         if have != want: raise ValueError(f"the published code cannot hold this model: {k} is {have!r}, there it is always {want!r}")
 
@@ -185,7 +198,8 @@ _TEXT = "text model","say its folder by `text=`"
 def _text(config, source):
     "The text encoder's architecture and vocabulary, with as many layers as were kept."
     with tempfile.TemporaryDirectory() as folder:
-        for load in (AutoTokenizer.from_pretrained,partial(AutoConfig.from_pretrained, num_hidden_layers=config.layers)): pretrained(load, source, *_TEXT).save_pretrained(folder)
+        cut = partial(AutoConfig.from_pretrained, num_hidden_layers=config.layers)
+        for load in (AutoTokenizer.from_pretrained,cut): pretrained(load, source, *_TEXT).save_pretrained(folder)
         return load_text(config, folder)
 
 def _translated(weights, model, path):
@@ -213,7 +227,8 @@ def load_original(
     source = text or (path.parent/name if (path.parent/name).is_dir() else name)
     try: room = pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
     except (OSError,ValueError,AttributeError) as e:
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither a folder of one nor a name that can be reached: {e}") from None
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither a folder of one nor a name that can be reached: "
+                                f"{e}") from None
     try: config = original_config(got["config"], path, room)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
     model = Matcher(config, _text(config.text, source))
@@ -233,7 +248,8 @@ def original_batch(
     caption_lengths, # Tokens of each caption, both special ones counted
 ) -> tuple[RegionBatch,TokenBatch]: # What `model(...)` takes
     "An original's padded batch as ours."
-    if images[:,0].any() or boxes[:,0].any(): raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; here it is something else")
+    if images[:,0].any() or boxes[:,0].any():
+        raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; here it is something else")
     b = boxes[:,1:]
     geometry = torch.cat([b, ((b[...,2]-b[...,0])*(b[...,3]-b[...,1]))[...,None]], -1)
     lengths,size = torch.as_tensor(caption_lengths),captions.shape[1]

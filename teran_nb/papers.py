@@ -36,8 +36,10 @@ class Table(Shown):
     def __len__(self): return len(self.rows)
     def _repr_markdown_(self):
         rows = [[v or ("" if u == "text" else "-") for v,u in zip(r, self.columns.values())] for r in self.rows]
-        units = "; ".join(f"{u}: {', '.join(k for k,v in self.columns.items() if v == u)}" for u in dict.fromkeys(self.columns.values()) if u != "text")
-        return markdown_table(self.columns, rows) + "\n\n" + "\n\n".join(filter(None, (f"{self.name}. {escape(self.caption)}", escape(self.note), escape(units))))
+        of = {u: [k for k,v in self.columns.items() if v == u] for u in dict.fromkeys(self.columns.values()) if u != "text"}
+        units = "; ".join(f"{u}: {', '.join(names)}" for u,names in of.items())
+        said = filter(None, (f"{self.name}. {escape(self.caption)}", escape(self.note), escape(units)))
+        return "\n\n".join([markdown_table(self.columns, rows), *said])
 
 # %% ../nbs/22_papers.ipynb #cf58286b
 _LIMITS = {"percent": 100, "fraction": 1}
@@ -61,7 +63,8 @@ def _read(path, units):
 def _index(folder):
     "The folder of the tables, the tables' entries and the columns' units."
     folder = next((f for f in (project_path(folder),Path(teran_nb.__file__).parent.parent/folder) if (f/"tables.json").is_file()), project_path(folder))
-    if not (folder/"tables.json").is_file(): raise FileNotFoundError(f"the papers' tables are not in {folder}; work inside the checkout of teran_nb, or say folder= where its data/papers lies")
+    if not (folder/"tables.json").is_file():
+        raise FileNotFoundError(f"the papers' tables are not in {folder}; work inside the checkout of teran_nb, or say folder= where its data/papers lies")
     index = read_json(folder/"tables.json")
     return folder,index["tables"],{k: unit for k,(unit,_) in index["columns"].items()}
 
@@ -87,7 +90,8 @@ class Contents(Shown):
     def __iter__(self): return iter(self.tables)
     def _repr_markdown_(self):
         def short(caption): return caption if len(caption) < 60 else caption[:57] + "..."
-        return markdown_table(["table","rows","columns","caption"], [[t.name, len(t), len(t.columns), short(t.caption)] for t in self]) + "\n\n" + "\n\n".join(f"{k.upper()}: {escape(v)}" for k,v in PAPERS.items())
+        table = markdown_table(["table","rows","columns","caption"], [[t.name, len(t), len(t.columns), short(t.caption)] for t in self])
+        return "\n\n".join([table, *(f"{k.upper()}: {escape(v)}" for k,v in PAPERS.items())])
 
 def contents(
     folder="data/papers", # Where the tables lie
@@ -129,8 +133,11 @@ class Published(Shown):
     metrics:dict # Column to number: recalls and NDCG in [0,1], the rest as printed
     about:dict # The paper's label as `model`, paper and protocol
     def __getitem__(self, name): return self.metrics[name]
-    def _repr_markdown_(self): return markdown_table(self.metrics, [[f"{v:g}" for v in self.metrics.values()]]) + "\n\n" + ", ".join(f"{k} {escape(v)}" for k,v in self.about.items() if v)
+    def _repr_markdown_(self):
+        said = ", ".join(f"{k} {escape(v)}" for k,v in self.about.items() if v)
+        return markdown_table(self.metrics, [[f"{v:g}" for v in self.metrics.values()]]) + f"\n\n{said}"
 
+# %% ../nbs/22_papers.ipynb #3ea7701b
 def row(
     paper:str, # One of `PAPERS`
     model:str, # The paper's label, such as `TERAN MrSw` or `MrSw`
@@ -140,26 +147,34 @@ def row(
 ) -> Published: # Without the empty cells
     "A published row by its label, from whichever table of the paper prints it first."
     rows = _all(one_of(paper, PAPERS, "paper"), preprint, folder)
-    return _published(_pick(rows, paper, model, protocol, f"{paper.upper()}'s preprint" if preprint else paper.upper()), paper, model, protocol, folder)
+    source = f"{paper.upper()}'s preprint" if preprint else paper.upper()
+    return _published(_pick(rows, paper, model, protocol, source), paper, model, protocol, folder)
 
 def _all(paper, preprint, folder):
+    "The rows of all tables of a paper."
     numbers = [t["number"] for t in _index(folder)[1] if (t["paper"],t["preprint"]) == (paper,preprint)]
     return [r for n in numbers for r in _numbers(table(paper, n, preprint, folder))]
 
 def _published(numbers, paper, label, protocol, folder):
+    "Numbers as printed, in our units."
     units = _index(folder)[2]
-    return Published({k: v/100 if units[k] == "percent" else v for k,v in numbers.items()}, {"model": label, "source": f"published, {paper.upper()}", "protocol": protocol})
+    metrics = {k: v/100 if units[k] == "percent" else v for k,v in numbers.items()}
+    return Published(metrics, {"model": label, "source": f"published, {paper.upper()}", "protocol": protocol})
 
-# %% ../nbs/22_papers.ipynb #b72c3199
+# %% ../nbs/22_papers.ipynb #c66133ce
 PUBLISHED = {
-    "tern": ("teran","TERN"), "tern-mrsw-test": ("teran","TERN MrSw Test"), "tern-mwsr-test": ("teran","TERN MwSr Test"), "tern-align": ("teran","TERN w. Align"),
+    "tern": ("teran","TERN"), "tern-mrsw-test": ("teran","TERN MrSw Test"), "tern-mwsr-test": ("teran","TERN MwSr Test"),
+    "tern-align": ("teran","TERN w. Align"),
     "teran-mrsw": ("teran","TERAN MrSw"), "teran-mwsr": ("teran","TERAN MwSr"), "teran-symm": ("teran","TERAN Symm."), "teran-mravgw": ("teran","MrAvgw"),
-    "teran-mrsw-shared": ("teran","MrSw Shared-W"), "teran-mwsr-shared": ("teran","MwSr Shared-W"), "teran-mrsw-stopwords": ("teran","MrSw StopWordsFilter"), "teran-mrsw-stopwords-test": ("teran","MrSw StopWordsFilter"),
+    "teran-mrsw-shared": ("teran","MrSw Shared-W"), "teran-mwsr-shared": ("teran","MwSr Shared-W"),
+    "teran-mrsw-stopwords": ("teran","MrSw StopWordsFilter"), "teran-mrsw-stopwords-test": ("teran","MrSw StopWordsFilter"),
     "teran-mrsw-bilstm": ("teran","MrSw Bi-LSTM"), "teran-mrsw-bigru": ("teran","MrSw Bi-GRU"), "teran-mrsw-ens": ("teran","TERAN MrSw (ens.)"),
-    "single-stream": ("iais","UNITER-base†"), "iais-singular": ("iais","UNITER-base + IAIS-singular"), "iais-distributed": ("iais","UNITER-base + IAIS-distributed"),
+    "single-stream": ("iais","UNITER-base†"),
+    "iais-singular": ("iais","UNITER-base + IAIS-singular"), "iais-distributed": ("iais","UNITER-base + IAIS-distributed"),
     "iais-singular-l": ("iais","UNITER-base + IAIS-singular-L"), "iais-singular-v": ("iais","UNITER-base + IAIS-singular-V"),
     "iais-distributed-l": ("iais","UNITER-base + IAIS-distributed-L"), "iais-distributed-v": ("iais","UNITER-base + IAIS-distributed-V"),
-    "cgam": ("cgam","Ours"), "cgam-ens": ("cgam","Ours*"), "cgam-no-image": ("cgam","w/o-i"), "cgam-no-text": ("cgam","w/o-t"), "cgam-no-graph": ("cgam","w/o cross graph"), "cgam-one-head": ("cgam","w/o multi-head")}
+    "cgam": ("cgam","Ours"), "cgam-ens": ("cgam","Ours*"), "cgam-no-image": ("cgam","w/o-i"), "cgam-no-text": ("cgam","w/o-t"),
+    "cgam-no-graph": ("cgam","w/o cross graph"), "cgam-one-head": ("cgam","w/o multi-head")}
 
 def published(
     model:str, # One of `PUBLISHED`
@@ -172,7 +187,7 @@ def published(
     found = {p.casefold(): n for p,n in _named(_all(paper, False, folder), paper, label).items()}.get(protocol.casefold())
     return found and _published(found, paper, label, protocol, folder)
 
-# %% ../nbs/22_papers.ipynb #2208762e
+# %% ../nbs/22_papers.ipynb #be55b403
 def model_of(
     paper:str, # One of `PAPERS`
     number:int, # Of the table

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BETA', 'GAINS', 'QUERIES', 'Relevance', 'rouge_l_scores', 'rouge_l', 'read_relevance', 'ndcg_at_k', 'mean_ndcg']
 
-# %% ../nbs/21_relevance.ipynb #cb7bf4df
+# %% ../nbs/21_relevance.ipynb #dbeb0525
 import hashlib, json, time, warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from rapidfuzz.process import cdist
 from .captions import Captions
 from .core import Shown, atomic, home, markdown_table, one_of, progress, require_space
 
-# %% ../nbs/21_relevance.ipynb #188ea50d
+# %% ../nbs/21_relevance.ipynb #be5aa145
 def _fingerprint(captions):
     "SHA-256 of the captions and of which belong together."
     return hashlib.sha256(json.dumps([captions.texts, captions.image_of.tolist(), len(captions.image_ids)]).encode("utf8")).hexdigest()
@@ -37,9 +37,10 @@ class Relevance(Shown):
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
             raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; it takes fractions, (captions, images)")
         object.__setattr__(self, "values", values)
-    def _repr_markdown_(self): return markdown_table(["relevance","captions","images","source"], [[self.name, *(f"{n:,}" for n in self.values.shape), self.source]])
+    def _repr_markdown_(self):
+        return markdown_table(["relevance","captions","images","source"], [[self.name, *(f"{n:,}" for n in self.values.shape), self.source]])
 
-# %% ../nbs/21_relevance.ipynb #9ce20f48
+# %% ../nbs/21_relevance.ipynb #0254b302
 def _require(self:Relevance, captions:int, images:int):
     "Refuse to be used for another number of captions or images."
     if self.values.shape != (captions,images):
@@ -57,7 +58,7 @@ def _check(self:Relevance, captions:Captions):
 
 Relevance.require,Relevance.check = _require,_check
 
-# %% ../nbs/21_relevance.ipynb #412bc673
+# %% ../nbs/21_relevance.ipynb #5e763694
 def _as_slice(index):
     "A run of neighbours as a slice, so that numpy makes a view; anything else as it is."
     index = np.asarray(index, dtype=np.int64)
@@ -74,7 +75,7 @@ def _part(self:Relevance, captions, images):
 
 Relevance.part = _part
 
-# %% ../nbs/21_relevance.ipynb #f000f64e
+# %% ../nbs/21_relevance.ipynb #d71764b9
 def _words(text): return text.lower().split(" ")
 
 def _coded(texts):
@@ -83,7 +84,7 @@ def _coded(texts):
     code = {w: chr(i + 0x800*(i >= 0xD800)) for i,(w,_) in enumerate(count.most_common())}
     return ["".join(map(code.__getitem__, _words(t))) for t in texts]
 
-# %% ../nbs/21_relevance.ipynb #efb08fa4
+# %% ../nbs/21_relevance.ipynb #ea9a663e
 def _by_position(references):
     "Texts position by position, how many images have each position, and the images, those with most captions first."
     counts = np.array([len(r) for r in references], dtype=np.int64)
@@ -106,7 +107,7 @@ def _f_measure(lcs, lengths, reference_lengths, widths):
     below[best == 0] = 1 # nothing shared: 0/1, not 0/0
     return np.divide(score, below, out=score)
 
-# %% ../nbs/21_relevance.ipynb #aa309f70
+# %% ../nbs/21_relevance.ipynb #f949d42d
 BETA = 1.2 # How much more recall weighs than precision
 
 def _rouge_l_blocks(candidates, references, dtype, workers):
@@ -126,7 +127,7 @@ def _rouge_l_blocks(candidates, references, dtype, workers):
         for j in range(0, len(block), rows): out[j:j+rows,images] = _f_measure(lcs[j:j+rows], lengths[j:j+rows], reference_lengths, widths)
         yield out
 
-# %% ../nbs/21_relevance.ipynb #2bc8ee2f
+# %% ../nbs/21_relevance.ipynb #302a9abe
 def rouge_l_scores(
     candidates:list, # Captions to be judged
     references:list, # The captions of each image, a list of lists; any number of each, at least one
@@ -136,7 +137,7 @@ def rouge_l_scores(
     blocks = list(_rouge_l_blocks(candidates, references, np.float64, workers))
     return np.concatenate(blocks) if blocks else np.zeros((0,len(references)))
 
-# %% ../nbs/21_relevance.ipynb #732345c4
+# %% ../nbs/21_relevance.ipynb #dfb2984e
 def _kept(path, shape):
     "The kept matrix as a memory map; None where there is none, or where it is not whole."
     if not path.is_file(): return None
@@ -150,7 +151,7 @@ def _sweep(path):
     for p in path.parent.glob(f".{path.name}.*.part"):
         if time.time() - p.stat().st_mtime > 600: p.unlink(missing_ok=True)
 
-# %% ../nbs/21_relevance.ipynb #0758c7e2
+# %% ../nbs/21_relevance.ipynb #7b7d84e0
 def rouge_l(
     captions:Captions, # The captions of a split
     cache=None, # Folder that keeps the result; `relevance` in `home()` by default
@@ -169,7 +170,7 @@ def rouge_l(
             for block in _rouge_l_blocks(captions.texts, references, np.float32, workers): f.write(block)
     return Relevance("rouge", np.load(path, mmap_mode="r", allow_pickle=False), f"the split's captions, beta {BETA}", key)
 
-# %% ../nbs/21_relevance.ipynb #07582bb0
+# %% ../nbs/21_relevance.ipynb #55da1e17
 def _map(path, shape):
     "The numbers of a raw or a NumPy file as a memory map of this shape."
     with open(path, "rb") as f: numpy = f.read(6) == b"\x93NUMPY"
@@ -195,7 +196,7 @@ def _check_range(path, values, captions):
     if n > 1 and not values[rows,captions.image_of].mean() > 1.1*values[rows,(captions.image_of + n//2) % n].mean():
         warnings.warn(f"{path}: captions are hardly more relevant for their own image than for others; is it for another split of the same size?")
 
-# %% ../nbs/21_relevance.ipynb #9e1d05a7
+# %% ../nbs/21_relevance.ipynb #54a078ec
 def read_relevance(
     path, # Raw float32, row by row, whatever its name ends in; or a NumPy file
     captions:Captions, # The captions of the split it is for
@@ -218,10 +219,11 @@ def _without(relevance, captions, kept):
     new[columns] = np.arange(len(columns))
     rows = np.flatnonzero(new[captions.image_of] >= 0)
     rows = rows[np.argsort(new[captions.image_of[rows]], kind="stable")] # the order of `Captions.select`
-    if [captions.texts[i] for i in rows] != kept.texts: raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; it is for another split")
+    if [captions.texts[i] for i in rows] != kept.texts:
+        raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; it is for another split")
     return Relevance(relevance.name, relevance.part(rows, columns).values, relevance.source, _fingerprint(kept))
 
-# %% ../nbs/21_relevance.ipynb #f677d0db
+# %% ../nbs/21_relevance.ipynb #89a630de
 GAINS = {"exponential": lambda rel: np.exp2(rel) - 1, "linear": lambda rel: rel} # the published tables hold the first
 
 def _dcg(rel, gains):
@@ -245,7 +247,7 @@ def _ideal(relevance, direction, k, gains):
         relevance.ideals[key] = _dcg(best, gains)
     return relevance.ideals[key]
 
-# %% ../nbs/21_relevance.ipynb #d033078a
+# %% ../nbs/21_relevance.ipynb #4c214275
 def ndcg_at_k(
     ranking, # Candidates from best to worst, `(queries, k)` or more columns, such as `metrics.ranking` gives
     relevance:Relevance, # Of all queries and candidates, no more
@@ -262,11 +264,12 @@ def ndcg_at_k(
     if ranking.shape != (n,min(k, m)): raise ValueError(f"a ranking of {ranking.shape[0]:,} queries, {ranking.shape[1]} results each, does not go with "
                                                         f"{direction} relevance {relevance.name} of {n:,} queries x {m:,} candidates and k {k}")
     if ranking.shape[1] > 1 and not np.diff(np.sort(ranking, 1), axis=1).all(): raise ValueError("a ranking names a candidate twice")
-    if ranking.size and not 0 <= ranking.min() <= ranking.max() < m: raise ValueError(f"the ranking names candidate {ranking.max()}, and relevance {relevance.name} has {m:,}")
+    if ranking.size and not 0 <= ranking.min() <= ranking.max() < m:
+        raise ValueError(f"the ranking names candidate {ranking.max()}, and relevance {relevance.name} has {m:,}")
     got,ideal = _dcg(np.take_along_axis(values, ranking, 1), gains),_ideal(relevance, direction, k, gains)
     return np.divide(got, ideal, out=np.zeros(n), where=ideal > 0)
 
-# %% ../nbs/21_relevance.ipynb #9f33d9b4
+# %% ../nbs/21_relevance.ipynb #0df49ffa
 QUERIES = {"all": lambda ndcg: ndcg, "non-zero": lambda ndcg: ndcg[ndcg != 0]} # the reference's i2t takes the second
 
 def mean_ndcg(

@@ -79,12 +79,16 @@ def estimate(
     table,n,lengths = centroids @ words.values.float().T,words.lengths,offsets.diff()
     of = torch.repeat_interleave(n)
     members = (of[:,None] == torch.arange(len(words))) / (n[of][:,None] if pooling == "mravgw" else 1.)
-    if pooling in ("mwsr","symm"): favourite = torch.segment_reduce(table.T.contiguous(), "max", offsets=words.offsets, axis=0).masked_fill(n[:,None] == 0, 0).T.contiguous() # each centroid's best word
+    if pooling in ("mwsr","symm"): # each centroid's best word
+        best = torch.segment_reduce(table.T.contiguous(), "max", offsets=words.offsets, axis=0)
+        favourite = best.masked_fill(n[:,None] == 0, 0).T.contiguous()
     sim = torch.zeros(len(lengths), len(words))
     for a,b in _pieces(lengths, block):
         code,o = codes[offsets[a]:offsets[b]],offsets[a:b+1] - offsets[a]
         real = (lengths[a:b] > 0).nonzero().ravel()
-        if pooling != "mwsr" and len(real) and len(of): sim[a+real] = torch.from_numpy(_highest(table.numpy(), code, torch.cat([o[real],o[-1:]]).numpy())) @ members
+        if pooling != "mwsr" and len(real) and len(of):
+            highest = _highest(table.numpy(), code, torch.cat([o[real],o[-1:]]).numpy())
+            sim[a+real] = torch.from_numpy(highest) @ members
         if pooling in ("mwsr","symm"): sim[a:b] += F.embedding_bag(torch.from_numpy(code.astype(np.int64)), favourite, o[:-1], mode="sum")
     return sim
 
@@ -119,10 +123,12 @@ def _check_place(folder, centroids):
 # %% ../nbs/30_search.ipynb #23285c51
 def _check_block(block, dim):
     "Refuse what an index cannot keep."
-    if isinstance(block.parts, Slots): raise ValueError("published code compares padded slots, which an index does not keep; index the images of `model.corrected()`")
+    if isinstance(block.parts, Slots):
+        raise ValueError("published code compares padded slots, which an index does not keep; index the images of `model.corrected()`")
     if block.parts.dim != dim: raise ValueError(f"vectors of {block.parts.dim} dimensions among those of {dim}; encode all images with the same model")
     if not block.parts.values.isfinite().all(): raise ValueError(f"NaN or infinite vectors among the images from {block.names[0]!r} on")
 
+# %% ../nbs/30_search.ipynb #020d71e5
 def _collect(parts, blocks, dtype, total, show):
     "Write the vectors of all blocks; dimensions and names."
     names,regions,dim = [],0,0
@@ -135,14 +141,16 @@ def _collect(parts, blocks, dtype, total, show):
                 require_space(parts.folder.parent, int((total or n)/n * len(p.values) * (dim*dtype.itemsize + 2)))
                 parts.put("offsets", np.zeros(1, "<i8"))
             _check_block(block, dim)
-            for part,array in (("values", p.values.float().cpu().numpy().astype(dtype)), ("whole", block.whole.float().cpu().numpy().astype("<f4")), ("offsets", p.offsets[1:].numpy().astype("<i8") + regions)): parts.put(part, array)
+            parts.put("values", p.values.float().cpu().numpy().astype(dtype))
+            parts.put("whole", block.whole.float().cpu().numpy().astype("<f4"))
+            parts.put("offsets", p.offsets[1:].numpy().astype("<i8") + regions)
             names += block.names
             regions += len(p.values)
             bar.update(n)
     if not names: raise ValueError("no image came; no index was written")
     return dim,names,regions
 
-# %% ../nbs/30_search.ipynb #020d71e5
+# %% ../nbs/30_search.ipynb #f81a36fd
 def _mapped(file, dtype, shape):
     "An array in a file, not read before it is looked at; the file cannot be changed through it."
     return np.memmap(file, dtype=dtype, mode="c", shape=shape) if np.prod(shape) else np.zeros(shape, dtype)
@@ -159,10 +167,12 @@ def _file(parts, values, k, seed, show):
     centroids = kmeans(_sampled(values, max(k, min(max(8*k, 2**16), _SAMPLE//dim)), seed), k, seed=seed) if n else torch.zeros(1, dim)
     parts.put("centroids", centroids.numpy().astype("<f4"))
     code = np.min_scalar_type(len(centroids) - 1).newbyteorder("<")
-    for i in progress(range(0, n, 2**15), "centroids", disable=not show): parts.put("codes", nearest(torch.from_numpy(values[i:i+2**15].astype(np.float32)), centroids).numpy().astype(code))
+    for i in progress(range(0, n, 2**15), "centroids", disable=not show):
+        some = torch.from_numpy(values[i:i+2**15].astype(np.float32))
+        parts.put("codes", nearest(some, centroids).numpy().astype(code))
     return len(centroids),code
 
-# %% ../nbs/30_search.ipynb #b57eab49
+# %% ../nbs/30_search.ipynb #040082c7
 class _OnDisk(Packed):
     "Sets of vectors in a file; those that are taken out are float32."
     def __getitem__(self, i): return super().__getitem__(i).to(torch.float32)
@@ -176,14 +186,16 @@ class SearchIndex:
         self.whole,self.centroids,self.codes = torch.from_numpy(part("whole")),torch.from_numpy(part("centroids")),part("codes")
         self.parts = _OnDisk(torch.from_numpy(part("values")), torch.from_numpy(part("offsets")))
     def __len__(self): return len(self.names)
-    def __repr__(self): return f"SearchIndex({len(self):,} images, {len(self.codes):,} regions of {self.dim}, {self.parts.values.dtype}, {len(self.centroids):,} centroids)"
+    def __repr__(self):
+        regions = f"{len(self.codes):,} regions of {self.dim}, {self.parts.values.dtype}"
+        return f"SearchIndex({len(self):,} images, {regions}, {len(self.centroids):,} centroids)"
 
 def _shapes(about):
     "Type and shape of every part."
     n,r,dim,k = (about[k] for k in ("count","regions","dim","centroids"))
     return {"values": (about["dtype"],(r,dim)), "whole": ("<f4",(n,dim)), "offsets": ("<i8",(n+1,)), "centroids": ("<f4",(k,dim)), "codes": (about["codes"],(r,))}
 
-# %% ../nbs/30_search.ipynb #040082c7
+# %% ../nbs/30_search.ipynb #76143116
 def _open(cls, folder, model=None):
     "Open an index without reading it; one that is cut off, or made by another model than `model` (a `Matcher`), is refused."
     folder = Path(folder)
@@ -197,7 +209,8 @@ def _open(cls, folder, model=None):
         file,want = folder/f"{part}.bin",np.dtype(kind).itemsize*int(np.prod(shape))
         got = file.stat().st_size if file.is_file() else 0
         if got != want: raise ValueError(f"{file} has {got:,} bytes instead of {want:,}: the index was cut short; copy it again, or remove the folder and make it anew")
-    if model is not None and about["model"] != model_hash(model).hexdigest(): raise ValueError(f"{folder} holds what another model encoded; open it with that one, or make an index with this one")
+    if model is not None and about["model"] != model_hash(model).hexdigest():
+        raise ValueError(f"{folder} holds what another model encoded; open it with that one, or make an index with this one")
     return cls(folder, about)
 
 def _verify(self:SearchIndex):
@@ -209,7 +222,7 @@ def _verify(self:SearchIndex):
 
 SearchIndex.open,SearchIndex.verify = classmethod(_open),_verify
 
-# %% ../nbs/30_search.ipynb #76143116
+# %% ../nbs/30_search.ipynb #7d401241
 def build_index(
     folder, # Where to; one that is there is refused
     blocks, # `Encoded` images, block by block
@@ -230,14 +243,15 @@ def build_index(
         dim,names,n = _collect(parts, blocks, kind, total, show)
         parts.files["values"].flush()
         k,code = _file(parts, _mapped(tmp/"values.bin", kind, (n,dim)), centroids, seed, show)
-        about = {"format": FORMAT, "model": model, "features": features, "pooling": pooling, "dim": dim, "dtype": kind.str, "count": len(names), "regions": n, "centroids": k, "codes": code.str, "seed": seed,
+        about = {"format": FORMAT, "model": model, "features": features, "pooling": pooling, "dim": dim, "dtype": kind.str, "count": len(names), "regions": n,
+                 "centroids": k, "codes": code.str, "seed": seed,
                  "sha256": {p: h.hexdigest() for p,h in parts.sums.items()}, "names": names}
         write_json(tmp/"manifest.json", about | {"self": _digest(about)})
     return SearchIndex.open(folder)
 
 def _digest(about): return hashlib.sha256(json.dumps(about, sort_keys=True).encode("utf8")).hexdigest()
 
-# %% ../nbs/30_search.ipynb #e8c7e5b5
+# %% ../nbs/30_search.ipynb #9e275c4b
 def _words(captions):
     "Word vectors of `Encoded` captions, or these themselves."
     words = getattr(captions, "parts", captions)
@@ -252,7 +266,7 @@ def _exact(self:SearchIndex, words, pooling, rows=None, most=2**14):
 
 SearchIndex._exact = _exact
 
-# %% ../nbs/30_search.ipynb #9e275c4b
+# %% ../nbs/30_search.ipynb #ee00b16e
 def _similarity(self:SearchIndex,
     captions, # `Encoded` captions, or their packed words
     pooling:str="", # One of `POOLINGS`; the index's own when empty
@@ -276,7 +290,7 @@ def _similarity(self:SearchIndex,
 
 SearchIndex.similarity = _similarity
 
-# %% ../nbs/30_search.ipynb #54e228cb
+# %% ../nbs/30_search.ipynb #f56fb50a
 @dataclass(frozen=True, eq=False, repr=False)
 class Best(Shown):
     "The best images for some sentences; shows itself as a table."
@@ -288,7 +302,7 @@ class Best(Shown):
         rows = [[q,r+1,n,f"{s:.2f}"] for q,names,sims in zip(self.queries, self.names, self.sims) for r,(n,s) in enumerate(zip(names, sims))]
         return markdown_table(["sentence","rank","image","similarity"], rows[:20])
 
-# %% ../nbs/30_search.ipynb #f56fb50a
+# %% ../nbs/30_search.ipynb #994d896f
 def _search(self:SearchIndex,
     captions, # `Encoded` captions, or their packed words
     k:int=10, # How many images; all, where there are fewer
@@ -306,11 +320,12 @@ def _search(self:SearchIndex,
         rows = ranking(sims, k)
         return rows,sims.gather(1, rows)
     rows,sims = map(torch.cat, zip(*(found(words[i:i+n]) for i in range(0, max(1, len(words)), n))))
-    return Best(getattr(captions, "names", None) or [f"sentence {i+1}" for i in range(len(words))], rows, sims, [[self.names[i] for i in r] for r in rows.tolist()])
+    queries = getattr(captions, "names", None) or [f"sentence {i+1}" for i in range(len(words))]
+    return Best(queries, rows, sims, [[self.names[i] for i in r] for r in rows.tolist()])
 
 SearchIndex.search = _search
 
-# %% ../nbs/30_search.ipynb #2fe1bbf3
+# %% ../nbs/30_search.ipynb #9230a711
 def model_hash(
     model:Matcher, # Whose weights
 ): # A sha256 that may be fed more
@@ -321,7 +336,7 @@ def model_hash(
         h.update(v.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if v.ndim else repr(v.item()).encode())
     return h
 
-# %% ../nbs/30_search.ipynb #642219b8
+# %% ../nbs/30_search.ipynb #b965b6ed
 def features_hash(
     features:Features, # A store
 ) -> str: # A sha256
@@ -349,7 +364,7 @@ def index_images(
         if not (Path(folder)/"manifest.json").is_file(): raise
         return index_images(model, collection, folder) # another process was quicker
 
-# %% ../nbs/30_search.ipynb #b965b6ed
+# %% ../nbs/30_search.ipynb #4c32b345
 def similarity_of(
     model:Matcher, # Whose scores
     images, # `Encoded`, or the `SearchIndex` of its images
@@ -360,6 +375,8 @@ def similarity_of(
     "`Matcher.similarity`, where images are an index by its two stages; vectors of the whole are one an image and are all compared."
     if not isinstance(images, SearchIndex): return model.similarity(images, captions, head, pooling)
     head = head or model.config.score
-    if head in CROSS: raise ValueError(f"an index compares words with regions, and this model scores a pair by {HEADS[head]}; choose a pooling, or keep the vectors in memory")
+    if head in CROSS:
+        raise ValueError(f"an index compares words with regions, and this model scores a pair by {HEADS[head]}; "
+                         "choose a pooling, or keep the vectors in memory")
     if head == "global": return model.similarity((images.whole,None), captions, "global")
     return images.similarity(captions, pooling or model.config.pooling)

@@ -98,7 +98,9 @@ def figure(
     spot = f'<i class="spot" style="left:{box[0]}%;top:{box[1]}%;width:{box[2]}%;height:{box[3]}%"></i>' if box else ""
     size = f'width="{thumb.width}" height="{thumb.height}"'
     picture = f'<img src="{thumb.file}" {size} alt="{safe(name)}" loading="lazy">' if thumb.file else f'<span class="gone">{safe(thumb.note)}</span>'
-    return f'<figure{" class=true" if true else ""} style="--r:{thumb.width/thumb.height:.3f}"><div class="pic" title="{safe(name)}" style="aspect-ratio:{thumb.width}/{thumb.height}">{picture}{spot}</div><figcaption>{said}</figcaption></figure>'
+    pic = f'<div class="pic" title="{safe(name)}" style="aspect-ratio:{thumb.width}/{thumb.height}">{picture}{spot}</div>'
+    ratio = f"--r:{thumb.width/thumb.height:.3f}"
+    return f'<figure{" class=true" if true else ""} style="{ratio}">{pic}<figcaption>{said}</figcaption></figure>'
 
 # %% ../nbs/34_site.ipynb #ba06bcba
 class Cards:
@@ -152,11 +154,13 @@ def sentence_card(
     own,ids,rank = cards.own(c),cards.collection.image_ids,cards.rank.t2i[c] if cards.known else None
     hits = _hits(cards.sim[:,c], cards.k, own, rank)
     head = word_boxes([cards.align(i, c) for _,i in hits])
-    body = "".join(figure(cards.thumbs(i), ids[i], f'<b>{r+1}</b> {_number(cards.sim[i,c])}{" <em>✓ true</em>" if i == own else ""}', i == own) for r,i in hits)
+    body = "".join(figure(cards.thumbs(i), ids[i], f"<b>{r+1}</b> {_number(cards.sim[i,c])}{_TRUE[i == own]}", i == own) for r,i in hits)
     more = f'<a href="views/s{c:06}.html">region by region</a>' if c in cards.views else ""
     return _card("s", c, head, rank, f'<div class="grid">{body}</div>', more, link)
 
 def _number(v): return f"{float(v):.2f}".replace("-", "−")
+
+_TRUE = {False: "", True: " <em>✓ true</em>"}
 
 # %% ../nbs/34_site.ipynb #3ac07914
 def picture_card(
@@ -168,9 +172,11 @@ def picture_card(
     own = cards.captions.of(i)
     best = own[int(cards.sim[i,own].argmax())]
     hits = _hits(cards.sim[i], cards.k, best, cards.rank.i2t[i])
-    rows = [f'<li value="{r+1}"{" class=true" if c in own else ""}><span dir="auto">{word_boxes([cards.align(i, c)])}</span> <small>{_number(cards.sim[i,c])}{" <em>✓ true</em>" if c in own else ""}</small></li>' for r,c in hits]
-    name = cards.collection.image_ids[i]
-    return _card("p", i, safe(name), cards.rank.i2t[i], f'<div class="pair">{figure(cards.thumbs(i), name)}<ol>{"".join(rows)}</ol></div>', "", link)
+    def row(r, c):
+        words,said = word_boxes([cards.align(i, c)]),f"{_number(cards.sim[i,c])}{_TRUE[c in own]}"
+        return f'<li value="{r+1}"{" class=true" if c in own else ""}><span dir="auto">{words}</span> <small>{said}</small></li>'
+    name,rows = cards.collection.image_ids[i],"".join(row(r, c) for r,c in hits)
+    return _card("p", i, safe(name), cards.rank.i2t[i], f'<div class="pair">{figure(cards.thumbs(i), name)}<ol>{rows}</ol></div>', "", link)
 
 # %% ../nbs/34_site.ipynb #33372566
 def word_card(
@@ -186,8 +192,11 @@ def word_card(
     figures = []
     for i,r,v,name in zip(found.images, found.regions, found.cosines, found.names):
         regions = cards.collection[i].regions
-        figures.append(figure(cards.thumbs(i), name, _number(v), box=None if regions.boxes is None else _percent(regions.boxes, r, regions.size)))
-    return f'<article class="card" id="w{n}"><h2 dir="auto">{safe(word)}</h2><p class="note">its best region in each of {len(found)} pictures, with the mean cosine over {len(some)} sentences, such as “{safe(some[0])}”</p><div class="grid small">{"".join(figures)}</div></article>\n'
+        box = None if regions.boxes is None else _percent(regions.boxes, r, regions.size)
+        figures.append(figure(cards.thumbs(i), name, _number(v), box=box))
+    said = f"its best region in each of {len(found)} pictures, with the mean cosine over {len(some)} sentences, such as “{safe(some[0])}”"
+    return (f'<article class="card" id="w{n}"><h2 dir="auto">{safe(word)}</h2><p class="note">{said}</p>'
+            f'<div class="grid small">{"".join(figures)}</div></article>\n')
 
 # %% ../nbs/34_site.ipynb #cd75868c
 def common_words(
@@ -306,6 +315,7 @@ if (ask) {
 """
 _SCRIPT = _WORDS+_SEARCH
 
+# %% ../nbs/34_site.ipynb #31d79c42
 def page(
     title:str, # Its heading
     body:str, # HTML
@@ -315,69 +325,98 @@ def page(
     "A page of the site."
     policy = f"default-src 'none'; img-src 'self' file:; style-src 'unsafe-inline'; script-src {_sha(_SCRIPT)}; base-uri 'none'; form-action 'none'"
     links = "".join(f'<a href="{f}"{" aria-current=page" if f == here else ""}>{safe(name)}</a> ' for name,f in (nav or {}).items())
-    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport" content="width=device-width,initial-scale=1">'
-            f'<title>{safe(title)}</title><style>{_STYLE}</style></head>\n<body><nav aria-label="Pages">{links}</nav><main><h1>{safe(title)}</h1>\n{body}</main>\n<script>{_SCRIPT}</script></body></html>\n')
+    return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+            f'<meta name="viewport" content="width=device-width,initial-scale=1"><title>{safe(title)}</title><style>{_STYLE}</style></head>\n'
+            f'<body><nav aria-label="Pages">{links}</nav><main><h1>{safe(title)}</h1>\n{body}</main>\n<script>{_SCRIPT}</script></body></html>\n')
 
-# %% ../nbs/34_site.ipynb #2301d4d6
+# %% ../nbs/34_site.ipynb #3af742d6
 @dataclass(frozen=True, repr=False)
 class Site(Shown):
     "A gallery on disk; shows itself as a table."
     folder:Path # Where `index.html` is
     sizes:dict # Each of its files to its bytes
     def _repr_markdown_(self):
-        of = {"pages": lambda f: "/" not in f, "region by region": lambda f: f.startswith("views/"), "thumbnails": lambda f: f.startswith("thumbs/"), "all": bool}
-        return markdown_table(["","files","MB"], [[k, len(v := [n for f,n in self.sizes.items() if fits(f)]), f"{sum(v)/1e6:.2f}"] for k,fits in of.items()]) + "\n\nopen `index.html`"
+        def row(name, fits):
+            sizes = [n for f,n in self.sizes.items() if fits(f)]
+            return name,len(sizes),f"{sum(sizes)/1e6:.2f}"
+        rows = [row("pages", lambda f: "/" not in f), row("region by region", lambda f: f.startswith("views/")),
+                row("thumbnails", lambda f: f.startswith("thumbs/")), row("all", bool)]
+        return markdown_table(["","files","MB"], rows) + "\n\nopen `index.html`"
 
-# %% ../nbs/34_site.ipynb #ffc26bbf
+# %% ../nbs/34_site.ipynb #2a0ac1d7
 def _rules(cards, relevance, n=3):
     "What the rules pick: a title, which way, and the queries."
     sim,own = cards.sim,cards.captions.image_of
     for way,what in (("t2i","picture"),("i2t","sentence")):
         yield f"A wrong {what} wins by the widest margin",way,hard_failures(sim, own, n, way)
         yield f"The true {what} wins by the smallest margin",way,hard_successes(sim, own, n, way)
-        if relevance is not None: yield f"Wrong, and yet relevant: the true {what} is not first, and NDCG is high",way,wrong_but_relevant(sim, own, relevance, n, way)
+        if relevance is None: continue
+        yield f"Wrong, and yet relevant: the true {what} is not first, and NDCG is high",way,wrong_but_relevant(sim, own, relevance, n, way)
 
 def _numbers(m):
     "Recall and median rank, both ways."
-    rows = "".join(f"<tr><td>{what}</td>" + "".join(f"<td>{100*m[f'{d}_r{k}']:.1f}</td>" for k in (1,5,10)) + f"<td>{m[f'{d}_median']:g}</td></tr>" for d,what in (("t2i","sentence → pictures"),("i2t","picture → sentences")))
-    return f'<div class="wide"><table><thead><tr><th></th><th>R@1 %</th><th>R@5 %</th><th>R@10 %</th><th>median rank</th></tr></thead><tbody>{rows}</tbody></table></div>'
+    def row(d, what):
+        cells = [what, *(f"{100*m[f'{d}_r{k}']:.1f}" for k in (1,5,10)), f"{m[f'{d}_median']:g}"]
+        return f"<tr>{''.join(f'<td>{c}</td>' for c in cells)}</tr>"
+    head = "<tr><th></th><th>R@1 %</th><th>R@5 %</th><th>R@10 %</th><th>median rank</th></tr>"
+    rows = row("t2i", "sentence → pictures") + row("i2t", "picture → sentences")
+    return f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 _HINT_ONLY = '<p class="note">Point at a word, or tap it: its best region shows in each picture, with the cosine.</p>'
 _HINT = _HINT_ONLY.replace("</p>", " The true match has a green outline and a ✓.</p>")
 _UNKNOWN = '<p class="note">These pictures have no captions: nobody knows which of them is true of a sentence, so there are answers here and no scores.</p>'
+_ASK = ('<p><input id="ask" type="search" placeholder="words of a sentence, an image\'s id" aria-label="Search the queries" autocomplete="off"></p>'
+        '<p class="note" id="said" role="status"></p><ul id="found"></ul>')
 _NAV = {"start": "index.html", "sentences": "sentences-1.html", "pictures": "pictures-1.html", "words": "words.html"}
 
-# %% ../nbs/34_site.ipynb #2a0ac1d7
+# %% ../nbs/34_site.ipynb #994bba20
 def _index(cards, index, words, picked):
     "The first page."
     about,draw,known = cards.result.about,{"t2i": sentence_card, "i2t": picture_card},cards.known
     warn = f'<p class="note">{said}</p>' if (said := caveat(cards.model.config)) else ""
     chips = "".join(f'<a href="words.html#w{n}">{safe(w)}</a> ' for n,w in enumerate(words))
     parts = "" if known else "".join(sentence_card(cards, c, False) for c in range(min(6, len(cards.texts))))
-    parts += "".join(f"<h2>{t}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>') for t,way,qs in picked)
-    search = '<p><input id="ask" type="search" placeholder="words of a sentence, an image\'s id" aria-label="Search the queries" autocomplete="off"></p><p class="note" id="said" role="status"></p><ul id="found"></ul>'
-    body = [f'<p class="note">{" · ".join(f"{safe(k)} {safe(v)}" for k,v in about.items() if v != "")}</p>', _numbers(cards.result.metrics) if known else _UNKNOWN, warn, "<h2>Search</h2>", search, f'<h2>Words</h2><p class="chips">{chips}</p>',
-            f"<h2>{'Best and worst' if known else 'Asked'}</h2>", _HINT if known else _HINT_ONLY, parts, f'<script type="application/json" id="index">{_json(index)}</script>']
+    for title,way,qs in picked:
+        parts += f"<h2>{title}</h2>" + ("".join(draw[way](cards, q, False) for q in qs) or '<p class="note">no query of this kind</p>')
+    said = " · ".join(f"{safe(k)} {safe(v)}" for k,v in about.items() if v != "")
+    body = [f'<p class="note">{said}</p>', _numbers(cards.result.metrics) if known else _UNKNOWN, warn, "<h2>Search</h2>", _ASK,
+            f'<h2>Words</h2><p class="chips">{chips}</p>', f"<h2>{'Best and worst' if known else 'Asked'}</h2>", _HINT if known else _HINT_ONLY,
+            parts, f'<script type="application/json" id="index">{_json(index)}</script>']
     return page(f"What {about.get('model') or 'the model'} finds in {cards.collection.name or 'the collection'}", "".join(body), _nav(cards), "index.html")
 
 def _nav(cards): return {k: v for k,v in _NAV.items() if cards.known or k != "pictures"}
 
+# %% ../nbs/34_site.ipynb #b3c38757
 def _queries(cards, name, queries, each):
     "Pages of queries: file to HTML; and their lines of the search."
-    way,letter,draw,said = {"sentences": ("t2i","s",sentence_card,cards.texts), "pictures": ("i2t","p",picture_card,cards.collection.image_ids)}[name]
+    draw = {"sentences": sentence_card, "pictures": picture_card}[name]
+    order,hint = (", the best answered first",_HINT) if cards.known else ("",_HINT_ONLY)
     files,texts,index = [f"{name}-{n//each+1}.html" for n in range(0, len(queries), each)],{},[]
     for n,f in enumerate(progress(files, name)):
         qs = queries[n*each:(n+1)*each]
-        pager = '<p class="chips">' + "".join(f'<a href="{o}"{" aria-current=page" if o == f else ""}>{j*each+1}–{min((j+1)*each, len(queries))}</a> ' for j,o in enumerate(files)) + "</p>"
-        order,hint = (", the best answered first",_HINT) if cards.known else ("",_HINT_ONLY)
-        texts[f] = page(f"{name.capitalize()} {n*each+1}–{n*each+len(qs)} of {len(queries):,}{order}", pager + hint + "".join(draw(cards, q) for q in qs) + pager, _nav(cards), f"{name}-1.html")
-        index += [[f"{f}#{letter}{q}", str(said[q]), name[:-1] + (f", true match at rank {getattr(cards.rank, way)[q]+1}" if cards.known else ""), cards.thumbs(cards.best(q) if way == "t2i" else q).file] for q in qs]
+        title = f"{name.capitalize()} {n*each+1}–{n*each+len(qs)} of {len(queries):,}{order}"
+        pager = _pager(files, f, each, len(queries))
+        texts[f] = page(title, pager + hint + "".join(draw(cards, q) for q in qs) + pager, _nav(cards), f"{name}-1.html")
+        index += [_found(cards, name, f, q) for q in qs]
     return texts,index
 
-# %% ../nbs/34_site.ipynb #b3c38757
+def _pager(files, here, each, count):
+    "Links to all pages of queries."
+    def link(j, f): return f'<a href="{f}"{" aria-current=page" if f == here else ""}>{j*each+1}–{min((j+1)*each, count)}</a> '
+    return f'<p class="chips">{"".join(link(j, f) for j,f in enumerate(files))}</p>'
+
+def _found(cards, name, file, q):
+    "A query's line of the search: where it is, its text, what is known of it, a thumbnail."
+    sentence = name == "sentences"
+    text,rank = (cards.texts[q],"t2i") if sentence else (cards.collection.image_ids[q],"i2t")
+    place = f", true match at rank {getattr(cards.rank, rank)[q]+1}" if cards.known else ""
+    return [f"{file}#{name[0]}{q}", str(text), name[:-1] + place, cards.thumbs(cards.best(q) if sentence else q).file]
+
+# %% ../nbs/34_site.ipynb #a980e28c
 def _own(folder):
     "Files that an earlier call wrote here; a folder with somebody else's pages is refused."
-    if (folder/"site.json").is_file(): return {f for f in read_json(folder/"site.json")["files"] if re.fullmatch(r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html", f)}
+    ours = r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html"
+    if (folder/"site.json").is_file(): return {f for f in read_json(folder/"site.json")["files"] if re.fullmatch(ours, f)}
     lost = [n for n in ("index.html","words.html","sentences-1.html","pictures-1.html","thumbs","views") if (folder/n).exists()]
     if lost: raise FileExistsError(f"{folder/lost[0]} is there and no gallery wrote it; choose another folder")
     return set()
@@ -389,11 +428,16 @@ def _view(cards, c):
     wrong = [i for i in first if i != own][:1]
     return AlignmentView([cards.align(i, c) for i in (own,*wrong)], ["the true picture","the strongest wrong one"][:1+len(wrong)]).html()
 
+def _chosen(cards, queries):
+    "Which sentences and which pictures get a card."
+    if cards.known: return spread(cards.rank.t2i, queries),spread(cards.rank.i2t, queries)
+    return list(range(len(cards.texts)))[:queries],[]
+
 def _write(folder, texts):
     for f,text in texts.items():
         with atomic(folder/f) as p: p.write_text(text, encoding="utf8")
 
-# %% ../nbs/34_site.ipynb #57fff42e
+# %% ../nbs/34_site.ipynb #75f8c2a5
 def write_site(
     folder, # Where to; files of other things that stand there stay
     model:Matcher, # The evaluated model
@@ -412,11 +456,12 @@ def write_site(
     require_space(folder, 60_000_000)
     old,cards = _own(folder),Cards(model, collection, result, Thumbs(collection, folder, side), k)
     write_json(folder/"site.json", {"files": sorted(old)}) # from here on, the folder's pages are known to be a site's
-    sentences,pictures = (spread(cards.rank.t2i, queries or 1000),spread(cards.rank.i2t, queries or 1000)) if cards.known else (list(range(len(cards.texts)))[:queries or 1000],[])
+    sentences,pictures = _chosen(cards, queries or 1000)
     picked,common = list(_rules(cards, relevance)) if cards.known else [],common_words(cards, sentences, words)
     first = list(dict.fromkeys(q for _,way,qs in picked if way == "t2i" for q in qs))[:views]
     cards.views = {*first, *(sentences[j] for j in spread(range(len(sentences)), views-len(first)))}
-    (texts,index),(more,more_index) = _queries(cards, "sentences", sentences, each),_queries(cards, "pictures", pictures, each) if pictures else ({},[])
+    texts,index = _queries(cards, "sentences", sentences, each)
+    more,more_index = _queries(cards, "pictures", pictures, each) if pictures else ({},[])
     texts |= more | {f"views/s{c:06}.html": _view(cards, c) for c in sorted(cards.views)}
     texts["words.html"] = page("Words", "".join(word_card(cards, n, w, t) for n,(w,t) in enumerate(common.items())), _nav(cards), "words.html")
     texts["index.html"] = _index(cards, [[f"words.html#w{n}", w, "word", ""] for n,w in enumerate(common)] + index + more_index, common, picked)

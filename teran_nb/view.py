@@ -50,7 +50,8 @@ def _opened(a):
     try: picture = a.image()
     except Exception as e: # whatever is wrong with the file, the alignment can still be seen
         return replace(a, picture=None),[f"The picture cannot be shown: {e}"]
-    return replace(a, picture=picture),[] if picture else ["There is no picture of this image; its regions stand on an empty canvas."] if a.boxes is not None else []
+    if picture or a.boxes is None: return replace(a, picture=picture),[]
+    return replace(a, picture=picture),["There is no picture of this image; its regions stand on an empty canvas."]
 
 def _notes(a):
     "What is missing from a pair."
@@ -501,7 +502,8 @@ def _mimebundle(self:AlignmentView, include=None, exclude=None):
     page = self.html()
     self._png = self._png or _figure(_opened(self.alignments[0])[0])
     tall = 700 + 50*(len(self.alignments) > 1)
-    frame = f'<iframe class="teran-view" title="Alignment" sandbox="allow-scripts" style="width:100%;height:{tall}px;border:0;resize:vertical" srcdoc="{html.escape(page)}"></iframe>'
+    style = f"width:100%;height:{tall}px;border:0;resize:vertical"
+    frame = f'<iframe class="teran-view" title="Alignment" sandbox="allow-scripts" style="{style}" srcdoc="{html.escape(page)}"></iframe>'
     if not self._png: return {"text/html": frame, "text/plain": repr(self)}
     hidden,instead = "<style>.teran-view+img{display:none}</style>",f'<img alt="{html.escape(self.alignments[0].caption)}" src="{_uri("png", self._png)}">'
     return {"text/html": hidden+frame+instead, "image/png": base64.b64encode(self._png).decode(), "text/plain": repr(self)}

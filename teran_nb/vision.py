@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PROMPTS', 'Prepare', 'prepare_of', 'weights_hash', 'load_model', 'Backbone', 'roi_align', 'Detector']
 
-# %% ../nbs/17_vision.ipynb #91c300b7
+# %% ../nbs/17_vision.ipynb #ef7ec1c5
 import hashlib, inspect, os, warnings
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from transformers.image_processing_base import ImageProcessingMixin
 from .descriptors import opaque
 from .text import pretrained
 
-# %% ../nbs/17_vision.ipynb #1673209b
+# %% ../nbs/17_vision.ipynb #0d4d4dd4
 @dataclass(frozen=True)
 class Prepare:
     "How a model wants its pictures."
@@ -46,16 +46,20 @@ class Prepare:
         x = np.asarray(im.resize((w,h), self.resample), dtype=np.float32)*np.float32(self.factor)
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
-# %% ../nbs/17_vision.ipynb #9d7d23f3
+# %% ../nbs/17_vision.ipynb #3c736823
 def _loaded(load, name): return pretrained(load, name, "vision model", "name a folder with the model, or say 'windows', which needs no weights")
 
-# %% ../nbs/17_vision.ipynb #18ce992d
+# %% ../nbs/17_vision.ipynb #f64dca65
 def _processor(name):
     "The image processor's numbers, or none."
     get = ImageProcessingMixin.get_image_processor_dict
     try: return (get(name) if os.path.isdir(name) else pretrained(get, name, "image processor", "none is guessed"))[0]
-    except OSError: warnings.warn(f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken, at the model's own size", stacklevel=4); return {}
+    except OSError:
+        said = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken, at the model's own size"
+        warnings.warn(said, stacklevel=4)
+        return {}
 
+# %% ../nbs/17_vision.ipynb #060d3a8b
 def prepare_of(
     name:str, # Hugging Face name or folder
     config, # The model's configuration
@@ -70,18 +74,23 @@ def prepare_of(
     s = {"shortest_edge": s} if isinstance(s, int) else {"height": s[0], "width": s[1]} if isinstance(s, (list,tuple)) else s
     short = s.get("shortest_edge") or s.get("longest_edge")
     keep = keep and "height" not in s
-    exact = (size,size) if size else (short, s.get("longest_edge") or p.get("max_size") or 10**6) if keep else (s.get("height", short),s.get("width", short))
+    edges = (short,s.get("longest_edge") or p.get("max_size") or 10**6) if keep else (s.get("height", short),s.get("width", short))
+    exact = (size,size) if size else edges
     scale = p.get("rescale_factor", 1/255) if p.get("do_rescale", True) else 1.
-    mean,std = (p.get("image_mean", (.485,.456,.406)),p.get("image_std", (.229,.224,.225))) if p.get("do_normalize", True) else ((0.,)*3,(1.,)*3)
+    mean,std = p.get("image_mean", (.485,.456,.406)),p.get("image_std", (.229,.224,.225))
+    if not p.get("do_normalize", True): mean,std = (0.,)*3,(1.,)*3
     return Prepare(exact, keep and not size, getattr(config, "model_type", "") == "owlv2", tuple(mean), tuple(std), scale, p.get("resample", 2))
 
-# %% ../nbs/17_vision.ipynb #6f628df6
+# %% ../nbs/17_vision.ipynb #039536d7
 def weights_hash(
     model:torch.nn.Module, # Any model
 ) -> str: # Twelve hexadecimal digits
     "Hash of a model's weights, independent of their order and file format; poolers, which are not used here and which many files lack, do not count."
-    def one(t): return hashlib.sha256(str(tuple(t.shape)).encode() + t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()).digest()
-    return hashlib.sha256(b"".join(sorted(one(t) for k,t in model.state_dict().items() if t.is_floating_point() and "pooler" not in k))).hexdigest()[:12]
+    def one(t):
+        values = t.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        return hashlib.sha256(str(tuple(t.shape)).encode() + values).digest()
+    counted = [t for k,t in model.state_dict().items() if t.is_floating_point() and "pooler" not in k]
+    return hashlib.sha256(b"".join(sorted(map(one, counted)))).hexdigest()[:12]
 
 def load_model(
     auto, # An auto class of transformers
@@ -96,7 +105,7 @@ def load_model(
 
 def _called(name, model): return f"{Path(name).name if os.path.isdir(name) else name}@{weights_hash(model)}"
 
-# %% ../nbs/17_vision.ipynb #4369a0c1
+# %% ../nbs/17_vision.ipynb #2040c9d9
 def _as_map(out, size, patch):
     "A map `(n, dim, h, w)` of a model's last state for inputs of (height, width); tokens that are no patch stand first and are dropped."
     if out.ndim == 4: return out
@@ -109,9 +118,20 @@ def _patchified(x, patch):
     "What SigLIP 2 of any shape reads."
     n,c,h,w = x.shape
     tokens = x.view(n, c, h//patch, patch, w//patch, patch).permute(0,2,4,3,5,1).reshape(n, -1, patch*patch*c)
-    return {"pixel_values": tokens, "pixel_attention_mask": torch.ones(tokens.shape[:2], dtype=torch.int64, device=x.device), "spatial_shapes": torch.tensor([[h//patch,w//patch]]*n, device=x.device)}
+    mask = torch.ones(tokens.shape[:2], dtype=torch.int64, device=x.device)
+    shapes = torch.tensor([[h//patch,w//patch]]*n, device=x.device)
+    return {"pixel_values": tokens, "pixel_attention_mask": mask, "spatial_shapes": shapes}
 
-# %% ../nbs/17_vision.ipynb #a6e4153d
+# %% ../nbs/17_vision.ipynb #de97a00b
+def _sees(name, model):
+    "Refuse a model that does not read pictures, or reads them otherwise each time."
+    kind = model.config.model_type
+    if getattr(model, "main_input_name", "pixel_values") != "pixel_values":
+        raise ValueError(f"{name} is a {kind} that reads {model.main_input_name}, not pictures; name a vision model")
+    if kind.endswith("mae"):
+        raise ValueError(f"{name} is a {kind}, which hides patches at random, so one picture has other features each time; name another vision model")
+
+# %% ../nbs/17_vision.ipynb #664ca0e6
 class Backbone:
     "Any vision model of transformers as a function from pictures to feature maps `(n, dim, h, w)`."
     def __init__(self,
@@ -121,14 +141,15 @@ class Backbone:
     ):
         model = load_model(AutoModel, name, device)
         self.model = model = getattr(model, "vision_model", model)
-        if getattr(model, "main_input_name", "pixel_values") != "pixel_values": raise ValueError(f"{name} is a {model.config.model_type} that reads {model.main_input_name}, not pictures; name a vision model")
-        if model.config.model_type.endswith("mae"): raise ValueError(f"{name} is a {model.config.model_type}, which hides patches at random, so one picture has other features each time; name another vision model")
+        _sees(name, model)
         self.device,self.name,self.config = device,_called(name, model),model.config
         self.prepare,p = prepare_of(name, model.config, size=size),getattr(model.config, "patch_size", None) or 1
         self.patch,self.size = p if isinstance(p, int) else p[0],self.prepare.size
-        if size % self.patch: raise ValueError(f"an input of {size} pixels is not whole patches of {self.patch}; say {round(size/self.patch)*self.patch or self.patch}")
-        free = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters and self.size != (getattr(model.config, "image_size", None),)*2
-        self.more = {"interpolate_pos_encoding": True} if free else {}
+        if size % self.patch:
+            raise ValueError(f"an input of {size} pixels is not whole patches of {self.patch}; say {round(size/self.patch)*self.patch or self.patch}")
+        other = self.size != (getattr(model.config, "image_size", None),)*2
+        free = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+        self.more = {"interpolate_pos_encoding": True} if free and other else {}
         self.dim = self.maps([Image.new("RGB", (8,8))]).shape[1]
     @torch.inference_mode()
     def maps(self, images) -> Tensor:
@@ -140,7 +161,7 @@ class Backbone:
         if self.patch == 1: return 1.,1.
         return tuple(n*(s//n//self.patch*self.patch)/s for n,s in zip(shape, self.size))
 
-# %% ../nbs/17_vision.ipynb #91a0db3f
+# %% ../nbs/17_vision.ipynb #7ed66b58
 def roi_align(
     map:Tensor, # Feature map of one picture, `(dim, h, w)`
     boxes:Tensor, # `(x1,y1,x2,y2)` in cells of the map, `(k, 4)`
@@ -158,9 +179,10 @@ def roi_align(
     read = read.view(dim, k, n, n)*inside
     return read.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)
 
-# %% ../nbs/17_vision.ipynb #1bdc55ff
-PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train boat airplane ball hat shirt jacket glasses bag umbrella helmet
-    bottle cup plate food cake chair table bed couch phone computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence rock toy""".split())
+# %% ../nbs/17_vision.ipynb #cdfe8dcf
+PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train boat airplane
+    ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed couch phone computer book clock sign
+    tree flower grass water snow sand sky mountain road building house window door fence rock toy""".split())
 _OPEN = ("owlvit","owlv2","grounding-dino","mm-grounding-dino")
 
 class Detector:
@@ -179,17 +201,20 @@ class Detector:
         self.text = self._asked(config, _loaded(AutoTokenizer.from_pretrained, name)) if self.open else {}
         self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
 
-# %% ../nbs/17_vision.ipynb #6f486649
+# %% ../nbs/17_vision.ipynb #fc593ed1
 def _asked(self:Detector, config, tokenizer):
     "The prompts as tokens, on the device; of Grounding DINO also which prompt each token belongs to."
     if "dino" not in self.kind:
         said = [f"a photo of a {p}" for p in self.prompts]
-        return dict(tokenizer(said, padding="max_length", max_length=config.text_config.max_position_embeddings, truncation=True, return_tensors="pt").to(self.device))
+        slots = config.text_config.max_position_embeddings
+        return dict(tokenizer(said, padding="max_length", max_length=slots, truncation=True, return_tensors="pt").to(self.device))
     text = dict(tokenizer([". ".join(self.prompts) + "."], return_tensors="pt", truncation=True, max_length=config.max_text_len).to(self.device))
     stops = (text["input_ids"][0] == tokenizer.convert_tokens_to_ids(".")).long()
-    before,special = stops.cumsum(0) - stops,torch.tensor(tokenizer.get_special_tokens_mask(text["input_ids"][0].tolist(), already_has_special_tokens=True), device=self.device)
+    special = tokenizer.get_special_tokens_mask(text["input_ids"][0].tolist(), already_has_special_tokens=True)
+    before,special = stops.cumsum(0) - stops,torch.tensor(special, device=self.device)
     self.prompt_of = torch.where((stops + special > 0) | (before >= len(self.prompts)), -1, before)
-    if len(set(self.prompt_of.tolist()) - {-1}) < len(self.prompts): raise ValueError(f"{len(self.prompts)} prompts do not fit into {config.max_text_len} tokens; give fewer")
+    if len(set(self.prompt_of.tolist()) - {-1}) < len(self.prompts):
+        raise ValueError(f"{len(self.prompts)} prompts do not fit into {config.max_text_len} tokens; give fewer")
     return text
 
 def _logits(self:Detector, x):
@@ -205,7 +230,7 @@ def _logits(self:Detector, x):
 
 Detector._asked,Detector._logits = _asked,_logits
 
-# %% ../nbs/17_vision.ipynb #fafb1730
+# %% ../nbs/17_vision.ipynb #1ae6bb9c
 @torch.inference_mode()
 def _detect(self:Detector, images):
     "For each picture its boxes in pixels `(k, 4)`, the best class of each and its score; no threshold yet."
@@ -213,7 +238,9 @@ def _detect(self:Detector, images):
     for shape in dict.fromkeys(x.shape for x in xs):
         rows = [i for i,x in enumerate(xs) if x.shape == shape]
         for i,scores,boxes in zip(rows, *self._logits(torch.stack([xs[i] for i in rows]).to(self.device))):
-            found[i] = _pixels(boxes.float(), (max(images[i].size),)*2 if self.prepare.square else images[i].size, images[i].size),*scores.float().max(-1)
+            size = images[i].size
+            frame = (max(size),)*2 if self.prepare.square else size
+            found[i] = _pixels(boxes.float(), frame, size),*scores.float().max(-1)
     return found
 
 def _pixels(boxes, frame, size):

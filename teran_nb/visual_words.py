@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIDE', 'PATCH', 'STEP', 'GRID', 'PICTURES', 'SHARE', 'NEED', 'squeeze', 'even', 'VisualWords', 'learn_words']
 
-# %% ../nbs/18_visual_words.ipynb #e391df2a
+# %% ../nbs/18_visual_words.ipynb #37632fcb
 import dataclasses, hashlib, warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from .core import Shown, atomic, markdown_table, progress
 from .descriptors import opaque
 
-# %% ../nbs/18_visual_words.ipynb #8bf90ff9
+# %% ../nbs/18_visual_words.ipynb #bdc17760
 SIDE,PATCH,STEP = 80,6,2 # pixels: of the squeezed picture, of a patch, and from one patch to the next
 GRID = (SIDE-PATCH)//STEP+1 # patches in a row, and rows
 
@@ -38,7 +38,7 @@ def even(
     p -= p.mean(1, keepdims=True)
     return p/np.sqrt(np.einsum("nd,nd->n", p, p)/p.shape[1]+10)[:,None]
 
-# %% ../nbs/18_visual_words.ipynb #3b9c8269
+# %% ../nbs/18_visual_words.ipynb #088990b9
 def _times(a, b):
     "Matrix product by one thread."
     threads = torch.get_num_threads()
@@ -46,7 +46,7 @@ def _times(a, b):
     try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits depend on how memory is aligned, too
     finally: torch.set_num_threads(threads)
 
-# %% ../nbs/18_visual_words.ipynb #b37be9c0
+# %% ../nbs/18_visual_words.ipynb #3e8af5c0
 _SIZE = 3*PATCH*PATCH # numbers of a patch
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -60,33 +60,39 @@ class VisualWords(Shown):
         shapes = {"mean": (_SIZE,), "whitening": (_SIZE,_SIZE), "atoms": (len(self.atoms),_SIZE)}
         for k,shape in shapes.items():
             v = getattr(self, k)
-            if v.shape != shape or v.dtype != np.float32 or not v.size or not np.isfinite(v).all(): raise ValueError(f"{k} of visual words is finite float32 of shape {shape}, not {v.dtype} of shape {v.shape}" + (" with values that are not finite" if v.shape == shape and v.dtype == np.float32 else ""))
+            if v.shape != shape or v.dtype != np.float32 or not v.size or not np.isfinite(v).all():
+                values = " with values that are not finite" if v.shape == shape and v.dtype == np.float32 else ""
+                raise ValueError(f"{k} of visual words is finite float32 of shape {shape}, not {v.dtype} of shape {v.shape}{values}")
         object.__setattr__(self, "_filters", _times(self.whitening, self.atoms.T))
     def __len__(self): return len(self.atoms)
     @property
-    def hash(self): return hashlib.sha256(b"".join(np.ascontiguousarray(v).tobytes() for v in (self.mean, self.whitening, self.atoms))).hexdigest()[:8]
+    def hash(self):
+        arrays = (np.ascontiguousarray(v).tobytes() for v in (self.mean, self.whitening, self.atoms))
+        return hashlib.sha256(b"".join(arrays)).hexdigest()[:8]
     def _repr_markdown_(self):
         few = list(self.bad.items())[:20]
         more = f"\n\n... and {len(self.bad)-len(few):,} more in `bad`" if len(self.bad) > len(few) else ""
         return f"{len(self)} visual words, {self.hash}" + ("\n\n" + markdown_table(["picture","why it was left out"], few) + more if few else "")
 
-# %% ../nbs/18_visual_words.ipynb #46a92286
+# %% ../nbs/18_visual_words.ipynb #11b96518
 def _save(self:VisualWords, path):
     "Write one safetensors file, atomically."
     with atomic(path) as p: save_file({k: np.ascontiguousarray(getattr(self, k)) for k in ("mean","whitening","atoms")}, p)
 
 def _load(cls, path):
     "Read words that were saved."
-    if not Path(path).is_file(): raise FileNotFoundError(f"visual words {path} are not there; learn some with learn_words(find_pictures(folder).values()) and save them under that name")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"visual words {path} are not there; learn some with learn_words(find_pictures(folder).values()) and save them under that name")
     try: got = load_file(path)
     except Exception as e: raise ValueError(f"{path} is not a whole safetensors file ({e}); learn the words again, or copy the file again") from None
-    if set(got) != {"mean","whitening","atoms"}: raise ValueError(f"{path} holds {', '.join(sorted(got)[:5])}, not the mean, whitening and atoms of visual words")
+    if set(got) != {"mean","whitening","atoms"}:
+        raise ValueError(f"{path} holds {', '.join(sorted(got)[:5])}, not the mean, whitening and atoms of visual words")
     try: return cls(**got)
     except ValueError as e: raise ValueError(f"{path}: {e}") from None
 
 VisualWords.save,VisualWords.load = _save,classmethod(_load)
 
-# %% ../nbs/18_visual_words.ipynb #cfaa6e46
+# %% ../nbs/18_visual_words.ipynb #e3c428cc
 PICTURES,SHARE,NEED = 5_000,1_000,10 # most pictures that are read; most patches of one; least patches for a word
 
 def _read(picture):
@@ -108,7 +114,7 @@ def _sample(pictures, patches, seed, show):
         found.append(all_[tuple(np.random.default_rng((seed,i)).integers(0, SIDE-PATCH+1, (2,share)))].reshape(share, _SIZE))
     return np.concatenate(found or [np.empty((0,_SIZE), np.uint8)])[:patches],bad
 
-# %% ../nbs/18_visual_words.ipynb #82414646
+# %% ../nbs/18_visual_words.ipynb #eab7f067
 def _whiten(p):
     "Mean of patches, and what makes their directions equally common."
     mean = p.mean(0)
@@ -132,7 +138,7 @@ def _kmeans(z, count, seed, show):
         atoms = _unit(new)
     return atoms
 
-# %% ../nbs/18_visual_words.ipynb #57d9f44e
+# %% ../nbs/18_visual_words.ipynb #0d1f817a
 def learn_words(
     pictures, # Files, or pictures of Pillow; of more than 5,000 so many are drawn by lot
     count:int=512, # Words
@@ -141,16 +147,19 @@ def learn_words(
     show:bool=True, # Whether to show progress
 ) -> VisualWords: # Which tells in `bad` what could not be read
     "Learn visual words from pictures, without labels."
-    if isinstance(pictures, (str,Path)): raise ValueError(f"learn_words takes a list of pictures, not {str(pictures)!r}; find_pictures(folder).values() gives those of a folder")
+    if isinstance(pictures, (str,Path)):
+        raise ValueError(f"learn_words takes a list of pictures, not {str(pictures)!r}; find_pictures(folder).values() gives those of a folder")
     if count < 1: raise ValueError(f"a vocabulary has 1 word or more, not {count}")
     found,bad = _sample(list(pictures), patches, seed, show)
-    if len(found) < NEED*count: raise ValueError(f"{len(found):,} patches are too few for {count} words, of which each wants {NEED}: give more pictures or patches, or learn fewer words" + "".join(f"; {k} {v}" for k,v in list(bad.items())[:1]))
+    if len(found) < NEED*count:
+        raise ValueError(f"{len(found):,} patches are too few for {count} words, of which each wants {NEED}: "
+                         f"give more pictures or patches, or learn fewer words" + "".join(f"; {k} {v}" for k,v in list(bad.items())[:1]))
     p = even(found)
     mean,whitening = _whiten(p)
     p -= mean
     return VisualWords(mean, whitening, _kmeans(_times(p, whitening), count, seed, show), bad)
 
-# %% ../nbs/18_visual_words.ipynb #57f681ad
+# %% ../nbs/18_visual_words.ipynb #235d0122
 def _picture(self:VisualWords, columns=32, zoom=4):
     "The words as patches of colour, one beside the other."
     p = self.atoms@np.linalg.inv(self.whitening)
@@ -162,7 +171,7 @@ def _picture(self:VisualWords, columns=32, zoom=4):
 
 VisualWords.picture = _picture
 
-# %% ../nbs/18_visual_words.ipynb #2b5bd3ed
+# %% ../nbs/18_visual_words.ipynb #b9805054
 def _inside(boxes, size):
     "The mean over the patches of each box, `(k, 38*38)`."
     boxes = np.asarray(boxes, np.float64).reshape(-1, 2, 2)*(SIDE/np.asarray(size, np.float64)) # k, corner, axis
