@@ -343,6 +343,7 @@ class Alignment:
     pieces:Tensor|None = None # Cosines before the pieces were merged into words, `(regions, pieces)`; what the model compared
     piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None where every word is one piece
     piece_texts:list|None = None # How the tokenizer writes each piece, where that is known
+    note:str = "" # What a reader of its words and boxes should know of the model that made it
     def __post_init__(self):
         r,w = self.cosines.shape
         if not len(self.words) == len(self.spans) == w:

@@ -25,6 +25,22 @@ def _remove(path):
     if path.is_dir(): shutil.rmtree(path)
     else: path.unlink(missing_ok=True)
 
+def _alive(pid):
+    "Whether a process of this machine still runs; yes where that cannot be known."
+    if os.name != "posix": return True
+    try: os.kill(pid, 0)
+    except ProcessLookupError: return False
+    except OSError: return True
+    return True
+
+def _part(path):
+    "A temporary path beside `path`, of this process; what killed ones left on this machine is removed."
+    start = f".{path.name}." + re.sub(r"\W", "-", platform.node()) + "-"
+    for p in path.parent.iterdir():
+        pid = p.name[len(start):-5]
+        if p.name.startswith(start) and p.suffix == ".part" and pid.isdigit() and (int(pid) == os.getpid() or not _alive(int(pid))): _remove(p)
+    return path.with_name(f"{start}{os.getpid()}.part")
+
 @contextmanager
 def atomic(
     path, # The file or folder to be; a file that is there is replaced, a folder that is there is refused
@@ -33,14 +49,13 @@ def atomic(
     path = Path(path)
     if path.is_dir(): raise FileExistsError(f"{path} is already there; remove it or choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
-    tmp = path.with_name(f".{path.name}.{os.getpid()}.part")
-    _remove(tmp)
+    tmp = _part(path)
     try:
         yield tmp
         os.replace(tmp, path)
     finally: _remove(tmp)
 
-# %% ../nbs/00_core.ipynb #4fa7de03
+# %% ../nbs/00_core.ipynb #d68fd15b
 def read_json(
     path, # A JSON file
 ): # What it holds
@@ -57,7 +72,7 @@ def write_json(
     "Write JSON atomically, as UTF-8 that a person can read."
     with atomic(path) as p: p.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf8")
 
-# %% ../nbs/00_core.ipynb #81b08daa
+# %% ../nbs/00_core.ipynb #f013a3b8
 def require_space(
     path, # The folder that will be written to; made if it is not there
     size:int=0, # Bytes that will be written
@@ -71,7 +86,7 @@ def require_space(
     free = shutil.disk_usage(path).free
     if free < size: raise OSError(f"{path} has {free/1e6:,.0f} MB free and {size/1e6:,.0f} MB will be written; free some space or choose another folder")
 
-# %% ../nbs/00_core.ipynb #70756a11
+# %% ../nbs/00_core.ipynb #2dad4c29
 def project_path(
     path="", # Absolute, or relative to the project's folder
     start=None, # Where to look for the project from; the working directory by default
@@ -85,7 +100,7 @@ def home() -> Path: # `$TERAN_NB_HOME`, else `~/.cache/teran_nb`
     "The folder for what can be made again, such as the drawn world."
     return Path(os.environ.get("TERAN_NB_HOME") or Path.home()/".cache"/"teran_nb")
 
-# %% ../nbs/00_core.ipynb #5acb44e1
+# %% ../nbs/00_core.ipynb #a843dcea
 def one_of(
     value, # What was asked for
     known, # What there is
@@ -95,7 +110,7 @@ def one_of(
     if value not in known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
     return value
 
-# %% ../nbs/00_core.ipynb #75099929
+# %% ../nbs/00_core.ipynb #50145c27
 def to_config(
     cls, # A dataclass
     values:dict, # Field names to values, dataclass fields as dicts; lists become tuples
@@ -121,7 +136,7 @@ def override(
         config = dataclasses.replace(config, **{name: override(old, {rest: v}) if rest else _cast(v, old, key)})
     return config
 
-# %% ../nbs/00_core.ipynb #62ef82f8
+# %% ../nbs/00_core.ipynb #19b41fca
 def _cast(v, old, key):
     "`v` with the type of the value it replaces, where it has a clear one."
     if dataclasses.is_dataclass(old): raise ValueError(f"{key} has fields of its own; change one of them, such as {key}.{dataclasses.fields(old)[0].name}")
@@ -132,7 +147,7 @@ def _cast(v, old, key):
         raise ValueError(f"{key} takes {type(old).__name__}, such as {old!r}, not {v!r}")
     return v
 
-# %% ../nbs/00_core.ipynb #32bb3124
+# %% ../nbs/00_core.ipynb #522d532e
 def seed_everything(
     seed:int, # Any whole number from 0
 ):
@@ -150,7 +165,7 @@ def pick_device(
     if name == "cuda" and not there: raise RuntimeError("CUDA was asked for and this machine has none that torch can use; say device='cpu' or 'auto'")
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
-# %% ../nbs/00_core.ipynb #6b13cf1c
+# %% ../nbs/00_core.ipynb #b75a6862
 def _version(package):
     try: return version(package)
     except PackageNotFoundError: return "not installed"
@@ -174,7 +189,7 @@ def environment(
     return {"python": platform.python_version(), **versions, "commit": commit(), "platform": platform.platform(), "cores": os.cpu_count(),
             "device": str(device), "device_name": name, "seed": seed}
 
-# %% ../nbs/00_core.ipynb #f5d76b1a
+# %% ../nbs/00_core.ipynb #2d21442d
 def new_run(
     name:str, # What the run is called
     config:dict, # Everything that was asked for
@@ -191,7 +206,7 @@ def new_run(
         return path
     raise FileExistsError(f"{root} holds ten thousand runs called {name}; choose another name")
 
-# %% ../nbs/00_core.ipynb #9c6cea83
+# %% ../nbs/00_core.ipynb #686b1c7c
 def _in_kernel():
     if "IPython" not in sys.modules: return False
     shell = sys.modules["IPython"].get_ipython()
@@ -210,7 +225,7 @@ class _KernelBar(tqdm):
         self.disable = True
         self._decr_instances(self)
 
-# %% ../nbs/00_core.ipynb #7dc76fcc
+# %% ../nbs/00_core.ipynb #b50fd1d9
 def progress(
     items=None, # What to go through; nothing for a bar that is moved by `update`
     desc:str="", # What is being done
@@ -222,7 +237,7 @@ def progress(
     bar,seconds = (_KernelBar,1) if kernel else (tqdm,.1 if tty else 10)
     return bar(items, desc=desc, total=total, mininterval=seconds, dynamic_ncols=tty, ncols=None if tty else 100, **kwargs)
 
-# %% ../nbs/00_core.ipynb #4647d79b
+# %% ../nbs/00_core.ipynb #f073be9f
 def escape(
     text, # Anything; its string is shown
 ) -> str: # One line that neither HTML nor markdown takes for markup
@@ -246,7 +261,7 @@ class Shown:
     "Something whose table is also its text: in a notebook, in a terminal and in papermill's log."
     def __repr__(self): return self._repr_markdown_()
 
-# %% ../nbs/00_core.ipynb #6c443d4f
+# %% ../nbs/00_core.ipynb #aaf54b95
 def length_mask(
     lengths, # How many of each set are real, `(n,)`
     size:int=None, # Slots; the longest set by default
@@ -256,7 +271,7 @@ def length_mask(
     if size is None: size = int(lengths.max()) if len(lengths) else 0
     return torch.arange(size, device=lengths.device) < lengths[:,None]
 
-# %% ../nbs/00_core.ipynb #0d53278c
+# %% ../nbs/00_core.ipynb #f1fa436d
 class Packed:
     "Many sets of vectors end to end: `values` `(total, dim)`, `offsets` `(n+1)` int64; set `i` is `values[offsets[i]:offsets[i+1]]`."
     def __init__(self,
@@ -283,7 +298,7 @@ class Packed:
         if not len(wanted): wanted = wanted.astype(int) # an empty list has no type
         return self._pick(torch.as_tensor(np.arange(len(self))[wanted]))
 
-# %% ../nbs/00_core.ipynb #f1fa436d
+# %% ../nbs/00_core.ipynb #bd2f87bf
 def _run(self:Packed, start, stop):
     o = self.offsets[start:max(start,stop)+1]
     return Packed(self.values[o[0]:o[-1]], o - o[0])
@@ -296,7 +311,7 @@ def _pick(self:Packed, i):
 
 Packed._run,Packed._pick = _run,_pick
 
-# %% ../nbs/00_core.ipynb #253d972a
+# %% ../nbs/00_core.ipynb #b423d238
 def _from_sets(cls, sets):
     "Pack a list of `(k, dim)` tensors."
     return cls(torch.cat(list(sets)), np.cumsum([0, *map(len, sets)]))
@@ -311,7 +326,7 @@ def _cat(cls, packs):
 
 Packed.from_sets,Packed.from_padded,Packed.cat = map(classmethod, (_from_sets,_from_padded,_cat))
 
-# %% ../nbs/00_core.ipynb #51156dbc
+# %% ../nbs/00_core.ipynb #8f68d57d
 def _padded(self:Packed):
     "Padded vectors `(n, slots, dim)`, zero where not real, and their mask `(n, slots)`."
     if not len(self): return self.values.new_zeros(0, 0, self.dim), torch.zeros(0, 0, dtype=torch.bool)
@@ -323,7 +338,7 @@ def _to(self:Packed, *args, **kwargs):
 
 Packed.padded,Packed.to = _padded,_to
 
-# %% ../nbs/00_core.ipynb #6bb2b83f
+# %% ../nbs/00_core.ipynb #502e59b4
 def _save(self:Packed, path):
     "Write one safetensors file, atomically."
     with atomic(path) as p: save_file({"values": self.values.contiguous(), "offsets": self.offsets}, p)

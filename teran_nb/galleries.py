@@ -244,6 +244,9 @@ def word_vector(
     if isinstance(word, str) and not same: raise ValueError(f"{word!r} is not a word of {caption!r}; its words are {', '.join(words)}")
     j = same[0] if same else range(len(words))[word]
     if j not in of: raise ValueError(f"the model leaves {words[j]!r} out of its alignment")
+    unknown = model.text.tokenizer.unk_token_id
+    if all(t.ids[0][k] == unknown for k,w in enumerate(t.word_of[0]) if w == j):
+        warnings.warn(f"{words[j]!r} is not in the model's vocabulary: it is read as any other unknown word", stacklevel=2)
     return parts[0][torch.tensor(of) == j].mean(0)
 
 # %% ../nbs/28_galleries.ipynb #21ef5a7a

@@ -198,7 +198,7 @@ def relation_distances(
     images:Encoded=None, # The collection's images, if they are encoded already
     captions:Encoded=None, # Its captions, if they are encoded already
     batch:int=128, # True pairs at a time
-) -> dict: # Means in nats over the captions; `isda` over those with a link to something seen, if there are any
+) -> dict: # Means in nats over the captions that have words; `isda` over those with a link to something seen, if there are any
     "How far words and regions of true pairs are from the same relations: lower is better (IAIS Table 2)."
     c = collection.captions
     images,captions = images or model.encode_images(collection),captions or model.encode_captions(collection)
@@ -208,7 +208,8 @@ def relation_distances(
             of = torch.as_tensor(c.image_of)[rows]
             regions,words = (p.to(model.device).padded() for p in (images.parts[of],captions.parts[rows]))
             r = model.cross["joint"].relations(*regions, *words)
-            for v in MIRRORS: found[f"iais_{v}"] += iais(r, v).tolist()
+            related = r.word_mask.any(1) & r.region_mask.any(1)
+            for v in MIRRORS: found[f"iais_{v}"] += iais(r, v)[related].tolist()
             for k,i in enumerate(rows.tolist()):
                 if c.links and (objects := _objects(model, collection, i)): found["isda"].append(isda(r.words[k], r.regions[k], objects).item())
     return {k: float(np.mean(v)) for k,v in found.items() if v}
@@ -282,7 +283,7 @@ def ensemble(
     i2t_queries:str="all", # As of `evaluate`
     **about, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding is each model's own, so there is none
-    "Average the similarities of several models (TERAN section 7.2)."
+    "Average the similarities of several models (TERAN section 7.2), as they are: models whose scores differ in scale count by their scale."
     members = iter(members)
     first,n = next(members),1
     images,captions,total = first.images,first.captions,first.sim.clone()

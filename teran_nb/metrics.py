@@ -265,7 +265,7 @@ def _foot(self):
     seeds = any(len(f) > 1 for f in self.lines.values())
     return ({"±": "sample standard deviation over seeds"} if seeds else {}) | said
 
-def _results_markdown(self:Results): return markdown_table(*self.grid()) + _said(_foot(self))
+def _results_markdown(self:Results): return markdown_table(*self.grid()) + _said(_foot(self)) if self.lines else "*nothing to compare*"
 
 Results.columns,Results.grid,Results._repr_markdown_ = _columns,_grid,_results_markdown
 

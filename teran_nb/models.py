@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CROSS', 'HEADS', 'MatcherConfig', 'RegionBatch', 'region_batch', 'Matcher', 'make_matcher', 'Encoded', 'every_pair',
-           'check_features', 'check_words', 'Related', 'caveat', 'load_weights', 'begin_with']
+           'check_features', 'check_words', 'caveat', 'Related', 'load_weights', 'begin_with']
 
 # %% ../nbs/15_models.ipynb #2496561b
 import copy, dataclasses, warnings
@@ -262,7 +262,7 @@ def _encode_captions(self:Matcher,
     "Encode the words of sentences."
     captions = getattr(captions, "captions", captions)
     tokens = self.tokens(getattr(captions, "texts", captions))
-    if not self.config.reference.code and self.config.score == "alignment": check_words(tokens)
+    if not self.config.reference.code and self.config.score in ("alignment","crossgraph"): check_words(tokens)
     def forward(rows):
         t = tokens[rows].padded().to(self.device)
         whole,v = self.forward_words(t)
@@ -276,9 +276,17 @@ def check_words(
 ):
     "Warn of captions that have nothing to align."
     empty = [i for i,w in enumerate(tokens.word_of) if max(w, default=-1) < 0]
-    if empty: warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as caption {empty[0]}, {tokens.texts[empty[0]]!r}; their alignment scores 0 with every image", stacklevel=3)
+    if empty: warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as caption {empty[0]}, {tokens.texts[empty[0]]!r}; they score 0 with every image", stacklevel=3)
 
 # %% ../nbs/15_models.ipynb #b01cbb2b
+def caveat(
+    config:MatcherConfig, # Of a model
+) -> str: # Empty where the alignment itself was trained
+    "What a reader of words and boxes should know of a model."
+    if config.score in CROSS: return f"This model scores a pair by {HEADS[config.score]}: words and boxes show what each has become beside the other, and are no claim of it."
+    return "" if "alignment" in config.heads else f"This model was trained by {' and '.join(HEADS[h] for h in config.heads)}, never by its alignment: words and boxes are no claim of it."
+
+# %% ../nbs/15_models.ipynb #09367ca0
 def _align(self:Matcher,
     image, # An image of a collection, or its `Regions`
     caption:str, # A sentence
@@ -296,7 +304,9 @@ def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None
     t = self.tokens([caption])
     kept,of = self.places(t, at)
     pieces = self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
-    return explain(regions, words, t.words(0), t.spans[0], of, caption=caption, boxes=about.boxes, size=about.size, image_id=about.image_id, picture=picture, pooling=self.config.pooling, piece_texts=pieces)
+    shown = {"boxes": about.boxes, "size": about.size, "image_id": about.image_id, "picture": picture}
+    found = explain(regions, words, t.words(0), t.spans[0], of, caption=caption, pooling=self.config.pooling, piece_texts=pieces, **shown)
+    return dataclasses.replace(found, note=caveat(self.config))
 
 def _places(self:Matcher, tokens, at=None):
     "Of each packed vector of the first caption: its token, and its word; -1 where it has none."
@@ -306,7 +316,7 @@ def _places(self:Matcher, tokens, at=None):
 
 Matcher.align,Matcher.explain,Matcher.places = _align,_explain,_places
 
-# %% ../nbs/15_models.ipynb #09367ca0
+# %% ../nbs/15_models.ipynb #4cccdeb8
 @dataclass(frozen=True, eq=False)
 class Related:
     "How the words of a sentence relate, by themselves and through the regions they attend to most (IAIS eq. 10)."
@@ -332,7 +342,7 @@ def _relations(self:Matcher,
 
 Matcher.relations = _relations
 
-# %% ../nbs/15_models.ipynb #4cccdeb8
+# %% ../nbs/15_models.ipynb #429eaf92
 def _alignments(self:Matcher,
     collection:Collection, # Images with their captions
     images:Encoded=None, # The collection's images, if they are encoded already
@@ -345,14 +355,6 @@ def _alignments(self:Matcher,
         yield self.explain(images.parts[int(k)], captions.parts[i], collection.features[collection.image_ids[k]], text, at=at)
 
 Matcher.alignments = _alignments
-
-# %% ../nbs/15_models.ipynb #9e7f02e7
-def caveat(
-    config:MatcherConfig, # Of a model
-) -> str: # Empty where the alignment itself was trained
-    "What a reader of words and boxes should know of a model."
-    if config.score in CROSS: return f"This model scores a pair by {HEADS[config.score]}: words and boxes show what each has become beside the other, and are no claim of it."
-    return "" if "alignment" in config.heads else f"This model was trained by {' and '.join(HEADS[h] for h in config.heads)}, never by its alignment: words and boxes are no claim of it."
 
 # %% ../nbs/15_models.ipynb #26b9f437
 def _save(self:Matcher, folder):
@@ -390,6 +392,9 @@ def _load(cls, folder, device="cpu"):
     "Open a model's folder, or that of its run, offline."
     folder = Path(folder)/"model" if (Path(folder)/"model/config.json").is_file() else Path(folder)
     if not (folder/"config.json").is_file(): raise FileNotFoundError(f"no model in {folder}: config.json is not there")
+    if not (folder/"model.safetensors").is_file():
+        members = sorted(p.name for p in folder.glob("member-*"))
+        raise FileNotFoundError(f"no model in {folder}: " + (f"it is an ensemble, name {folder/members[0]} or another member" if members else "model.safetensors is not there"))
     config = to_config(MatcherConfig, read_json(folder/"config.json").get("model", {}))
     model = cls(config, load_text(config.text, folder/"text"))
     try: weights = load_file(folder/"model.safetensors")
@@ -400,6 +405,11 @@ def _load(cls, folder, device="cpu"):
 Matcher.save,Matcher.load = _save,classmethod(_load)
 
 # %% ../nbs/15_models.ipynb #0f300ed7
+def _built(part):
+    "A configuration without its dropout, which may change from one training to the next."
+    if not dataclasses.is_dataclass(part): return part
+    return {f.name: _built(getattr(part, f.name)) for f in dataclasses.fields(part) if f.name != "dropout"}
+
 def begin_with(
     config:MatcherConfig, # Of the new model
     folder, # A trained model's, or that of its run
@@ -409,8 +419,11 @@ def begin_with(
     model = Matcher(config, other.text)
     own,weights = model.state_dict(),other.state_dict()
     misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
-    misfits += [k for k in ("text","shared","extractor") if getattr(other.config, k) != getattr(config, k)]
-    if misfits: raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; choose the same sizes, text encoder, sharing and region features")
+    both = {h for h in config.heads if h in other.config.heads and h in CROSS}
+    if other.config.text != config.text: misfits.append("text")
+    parts = ("shared","extractor","regions","last","variant",*sorted(both))
+    misfits += [k for k in parts if _built(getattr(other.config, k)) != _built(getattr(config, k))]
+    if misfits: raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; choose the same sizes, layers, text encoder, sharing and region features")
     model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
     return model
 

@@ -6,7 +6,7 @@
 __all__ = ['BETA', 'GAINS', 'QUERIES', 'Relevance', 'rouge_l_scores', 'rouge_l', 'read_relevance', 'ndcg_at_k', 'mean_ndcg']
 
 # %% ../nbs/21_relevance.ipynb #dbeb0525
-import hashlib, json, time, warnings
+import hashlib, json, warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,11 +146,6 @@ def _kept(path, shape):
     if values.shape == shape and values.dtype == np.float32: return values
     warnings.warn(f"{path} is cut off or was changed; it is computed again")
 
-def _sweep(path):
-    "Remove what killed computations left of this file; a living one writes every few seconds."
-    for p in path.parent.glob(f".{path.name}.*.part"):
-        if time.time() - p.stat().st_mtime > 600: p.unlink(missing_ok=True)
-
 # %% ../nbs/21_relevance.ipynb #7b7d84e0
 def rouge_l(
     captions:Captions, # The captions of a split
@@ -163,7 +158,6 @@ def rouge_l(
     if _kept(path, shape) is None:
         references = [[] for _ in captions.image_ids]
         for text,i in zip(captions.texts, captions.image_of): references[i].append(text)
-        _sweep(path)
         require_space(path.parent, 4*shape[0]*shape[1])
         with atomic(path) as tmp, open(tmp, "wb") as f:
             np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})

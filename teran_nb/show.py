@@ -358,9 +358,9 @@ def _tie(line, box, label):
     line.set_data(*zip(a, b))
 
 def _notes(a, note, marks, lost):
-    "What else is said below the picture: why it is empty, and which words found nothing."
+    "What else is said below the picture: why it is empty, which words found nothing, and whether the model claims any of it."
     none = "no region: " + ", ".join(f"{short(a.words[j])}\u00a0{a.cosines[:,j].max():.2f}" for j in lost)
-    return [note]*bool(note) + [none]*bool(lost) + ["no word of this caption is drawn"]*(not marks and not lost)
+    return [note]*bool(note) + [none]*bool(lost) + ["no word of this caption is drawn"]*(not marks and not lost) + [a.note]*bool(a.note)
 
 def _listed(names, note, width):
     "All that stands below the picture, words without room for a label first."
@@ -525,12 +525,12 @@ def _rows(mine, its, texts, most):
     return rows + ([(f"{len(rest)} other words",float(mine[rest].sum()),float(its[rest].sum()))] if len(rest) else [])
 
 # %% ../nbs/27_show.ipynb #34408ecc
-def _sums(ax, rows, names, what):
+def _sums(ax, rows, names, what, total):
     "The numbers to the right of the bars, and their sums below a line."
-    table = rows + [("similarity",sum(r[1] for r in rows),sum(r[2] for r in rows))]
+    table = rows + [(total,sum(r[1] for r in rows),sum(r[2] for r in rows))]
     ends = [min(0, *(v for r in rows for v in r[1:])),max(.01, *(v for r in rows for v in r[1:]))]
     ax.set_yticks(range(len(table)), [r[0] for r in table])
-    ax.set(xlim=(ends[0],ends[0]+(ends[1]-ends[0])/.62), ylim=(len(table)-.4,-1.5), xticks=[], xlabel=f"{what}; their sum is the similarity")
+    ax.set(xlim=(ends[0],ends[0]+(ends[1]-ends[0])/.62), ylim=(len(table)-.4,-1.5), xticks=[], xlabel=what)
     where = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 8}
     for x,title in ((.74,names[0]),(.86,names[1]),(.99,"difference")): ax.text(x, -1, short(title, 12), style="italic", **where)
     for y,(_,u,v) in enumerate(table):
@@ -558,7 +558,9 @@ def show_receipt(
     at,(word,u,v) = np.arange(len(rows)),max(rows, key=lambda r: abs(r[1]-r[2]))
     for side,colour,hatch,name in ((1,COLOURS[0],"",names[0]),(2,COLOURS[4],"////",names[1])):
         ax.barh(at+.38*(side-1.5), [r[side] for r in rows], .36, color=colour, hatch=hatch, edgecolor="white", lw=0, label=plain(name))
-    _sums(ax, rows, names, SHARES[a.pooling][1])
+    what = SHARES[a.pooling][1]
+    if a.note: _sums(ax, rows, names, wrapped(f"{what}. {a.note}", 80, 3), "sum")
+    else: _sums(ax, rows, names, f"{what}; their sum is the similarity", "similarity")
     ax.set_title(f"“{word}” makes the greatest difference: {u-v:+z.2f} of {x.sum()-y.sum():+z.2f}", fontsize=10)
     return ax
 

@@ -17,7 +17,6 @@ from PIL import Image
 
 from .alignment import Alignment
 from .core import atomic
-from .models import caveat
 from .show import show_grounding
 
 # %% ../nbs/29_view.ipynb #4668dd80
@@ -436,14 +435,14 @@ class AlignmentView:
     def __init__(self,
         alignments, # An `Alignment`, or a list of them
         names=None, # What to call each of them in its tab; by default what tells them apart
-        notes=None, # A sentence about each of them, or an empty one
+        notes=None, # A sentence about each of them, or an empty one; by default what the alignment says of its model
     ):
         one = isinstance(alignments, Alignment)
         self.alignments = [alignments] if one else list(alignments)
         n = len(self.alignments)
         if not n: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
         self.names = _names(self.alignments) if names is None else [names] if isinstance(names, str) else list(names)
-        self.notes = [""]*n if notes is None else [notes] if isinstance(notes, str) else list(notes)
+        self.notes = [a.note for a in self.alignments] if notes is None else [notes] if isinstance(notes, str) else list(notes)
         if not len(self.names) == len(self.notes) == n: raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {n} alignments; one each")
         self._html = self._png = None
     def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
@@ -520,10 +519,9 @@ def view(
 ) -> AlignmentView: # Shows itself; `save("a.html")` keeps it
     "Align sentences with images and look at it: hover over a word and see its box."
     models,images,captions = model if isinstance(model, dict) else {"": model}, _each(image), _each(caption)
-    alignments,names,notes = [],[],[]
+    alignments,names = [],[]
     for (name,m),i,c in product(models.items(), images, captions):
         a = m.align(i, c)
         alignments.append(a)
         names.append(" · ".join([name]*(len(models) > 1) + [str(a.image_id)]*(len(images) > 1) + [c]*(len(captions) > 1)))
-        notes.append(caveat(m.config))
-    return AlignmentView(alignments, names, notes)
+    return AlignmentView(alignments, names)
