@@ -339,7 +339,7 @@ def show_phrases(
     "Phrases with their true boxes and the region that they chose."
     parts = [[f for f in found if bool(f.scores[0]) == ok] for ok in (True,False)]
     chosen = [[p[i] for i in np.linspace(0, len(p)-1, min(n, len(p))).round().astype(int)] for p in parts]
-    if not any(chosen): return nothing("no query of this kind", title)
+    if not any(chosen): return nothing("no phrase with boxes is known here", title)
     axes = grid(2*n, n, (2.2,2.5), title=title)
     for ax in axes: ax.axis("off")
     for ax,f in zip(axes[:len(chosen[0])]+axes[n:], chosen[0]+chosen[1]):

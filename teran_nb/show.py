@@ -72,7 +72,7 @@ def nothing(
     title:str="", # Over it
 ): # The axes, just one
     "An empty figure that says why."
-    ax = grid(1, 1, (5,1), title=title)[0]
+    ax = grid(1, 1, (6,1), title=wrapped(title, 60, 2))[0]
     ax.axis("off")
     ax.text(.5, .5, why, ha="center", va="center")
     return [ax]
