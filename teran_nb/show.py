@@ -559,8 +559,8 @@ def show_receipt(
     for side,colour,hatch,name in ((1,COLOURS[0],"",names[0]),(2,COLOURS[4],"////",names[1])):
         ax.barh(at+.38*(side-1.5), [r[side] for r in rows], .36, color=colour, hatch=hatch, edgecolor="white", lw=0, label=plain(name))
     what = SHARES[a.pooling][1]
-    if a.note: _sums(ax, rows, names, wrapped(f"{what}. {a.note}", 80, 3), "sum")
-    else: _sums(ax, rows, names, f"{what}; their sum is the similarity", "similarity")
+    _sums(ax, rows, names, f"{what}; their sum is no similarity" if a.note else f"{what}; their sum is the similarity", "sum" if a.note else "similarity")
+    if a.note: ax.set_xlabel(wrapped(f"{ax.get_xlabel()}. {a.note}", 76, 4), fontsize=8)
     ax.set_title(f"“{word}” makes the greatest difference: {u-v:+z.2f} of {x.sum()-y.sum():+z.2f}", fontsize=10)
     return ax
 
