@@ -523,6 +523,8 @@ def fit(
         while run.epoch < config.epochs and not _patient(run.history, config):
             if not _one(run, train, valid, tokens, stopped, logger):
                 raise KeyboardInterrupt(f"stopped in epoch {run.epoch+1} after step {run.step}; everything is kept in {folder}, resume goes on from there")
+            if run.epoch < config.epochs and _any(run.accelerator, stopped()):
+                raise KeyboardInterrupt(f"stopped after epoch {run.epoch}; everything is kept in {folder}, resume goes on from there")
     run.accelerator.wait_for_everyone()
     best = Matcher.load(folder/"model").state_dict()
     load_weights(model, {k: v.to(model.device) for k,v in best.items()}, folder/"model")

@@ -82,10 +82,11 @@ def searchable(
 
 # %% ../nbs/33_mine.ipynb #358b5a45
 def trained_on(
-    run, # A run's folder
+    run, # A run's folder, or that of its model
 ) -> Features: # The features it was trained on, or None where they are not at hand
     "The region features that a run learned from."
-    config = project_path(run)/"config.json"
+    folder = project_path(run)
+    config = (folder.parent if folder.name == "model" else folder)/"config.json"
     data = read_json(config).get("about", {}).get("data", {}).get("data", "scenes") if config.is_file() else "scenes"
     place = project_path(data)
     store = next((p for p in (place/"features",place) if (p/"manifest.json").is_file()), None)

@@ -127,11 +127,11 @@ def _true(self:Cards, c):
     "The true picture of a sentence, or -1 where it is not known."
     return int(self.captions.image_of[c]) if self.known else -1
 
-def _chosen(self:Cards, c):
+def _winner(self:Cards, c):
     "The picture that a sentence is shown in: its own, or the best."
     return self.own(c) if self.known else int(self.sim[:,c].argmax())
 
-Cards.own,Cards.best = _true,_chosen
+Cards.own,Cards.best = _true,_winner
 
 def _hits(sims, k, true, rank):
     "The first `k` candidates with their ranks; the true one takes the last place where it is known and not among them."
