@@ -233,12 +233,13 @@ def _ideal(relevance, direction, k, gains):
     key = (direction,k,gains)
     if key not in relevance.ideals:
         values,k = _views(relevance, direction),min(k, _views(relevance, direction).shape[1])
-        best = [torch.from_numpy(np.array(values[i:i+512])).topk(k, dim=1)[0].numpy() for i in range(0, len(values), 512)]
-        best = np.concatenate(best) if best else np.zeros((0,k))
-        wrong = np.flatnonzero(~(best.max(1, initial=0) <= 1))
-        what = "caption" if direction == "t2i" else "image"
-        if len(wrong): raise ValueError(f"relevance {relevance.name} holds numbers that are NaN or above 1, such as in {what} {wrong[0]}")
-        relevance.ideals[key] = _dcg(best, gains)
+        best,what = [],"caption" if direction == "t2i" else "image"
+        for i in range(0, len(values), 512):
+            block = np.array(values[i:i+512])
+            wrong = i + np.flatnonzero(~((block >= 0) & (block <= 1)).all(1)) # a NaN is neither
+            if len(wrong): raise ValueError(f"relevance {relevance.name} holds numbers that are NaN, below 0 or above 1, such as in {what} {wrong[0]}")
+            best.append(torch.from_numpy(block).topk(k, dim=1)[0].numpy())
+        relevance.ideals[key] = _dcg(np.concatenate(best) if best else np.zeros((0,k)), gains)
     return relevance.ideals[key]
 
 # %% ../nbs/21_relevance.ipynb #4c214275
@@ -259,7 +260,7 @@ def ndcg_at_k(
                                                         f"{direction} relevance {relevance.name} of {n:,} queries x {m:,} candidates and k {k}")
     if ranking.shape[1] > 1 and not np.diff(np.sort(ranking, 1), axis=1).all(): raise ValueError("a ranking names a candidate twice")
     if ranking.size and not 0 <= ranking.min() <= ranking.max() < m:
-        raise ValueError(f"the ranking names candidate {ranking.max()}, and relevance {relevance.name} has {m:,}")
+        raise ValueError(f"the ranking names candidate {ranking[(ranking < 0) | (ranking >= m)][0]}, and relevance {relevance.name} has {m:,}")
     got,ideal = _dcg(np.take_along_axis(values, ranking, 1), gains),_ideal(relevance, direction, k, gains)
     return np.divide(got, ideal, out=np.zeros(n), where=ideal > 0)
 
