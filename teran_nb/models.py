@@ -276,15 +276,20 @@ def check_words(
 ):
     "Warn of captions that have nothing to align."
     empty = [i for i,w in enumerate(tokens.word_of) if max(w, default=-1) < 0]
-    if empty: warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as caption {empty[0]}, {tokens.texts[empty[0]]!r}; they score 0 with every image", stacklevel=3)
+    if not empty: return
+    first = f"caption {empty[0]}, {tokens.texts[empty[0]]!r}"
+    warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as {first}; they score 0 with every image", stacklevel=3)
 
 # %% ../nbs/15_models.ipynb #b01cbb2b
 def caveat(
     config:MatcherConfig, # Of a model
 ) -> str: # Empty where the alignment itself was trained
     "What a reader of words and boxes should know of a model."
-    if config.score in CROSS: return f"This model scores a pair by {HEADS[config.score]}: words and boxes show what each has become beside the other, and are no claim of it."
-    return "" if "alignment" in config.heads else f"This model was trained by {' and '.join(HEADS[h] for h in config.heads)}, never by its alignment: words and boxes are no claim of it."
+    if config.score in CROSS:
+        return f"This model scores a pair by {HEADS[config.score]}: words and boxes show what each has become beside the other, and are no claim of it."
+    if "alignment" in config.heads: return ""
+    heads = " and ".join(HEADS[h] for h in config.heads)
+    return f"This model was trained by {heads}, never by its alignment: words and boxes are no claim of it."
 
 # %% ../nbs/15_models.ipynb #09367ca0
 def _align(self:Matcher,
@@ -335,7 +340,8 @@ def _relations(self:Matcher,
     sides = self.encode_images([image.regions if isinstance(image, CollectionImage) else image]),self.encode_captions([caption])
     tokens = self.tokens([caption])
     pieces = self.text.tokenizer.convert_ids_to_tokens([tokens.ids[0][k] for k in self.places(tokens)[0]])
-    if not pieces or not len(sides[0].parts.values): raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {len(sides[0].parts.values)} regions in the picture")
+    regions = len(sides[0].parts.values)
+    if not pieces or not regions: raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {regions} regions in the picture")
     with self.eval_mode(): r = self.cross["joint"].relations(*(v.to(self.device) for s in sides for v in s.parts.padded()))
     mirror = singular(r)[0]
     return Related(pieces, r.words[0].cpu(), (mirror/mirror.sum(-1, keepdim=True)).cpu(), r.words_to_regions[0].argmax(-1).cpu(), iais(r, "singular", "L").item())
@@ -382,7 +388,8 @@ def load_weights(
 ):
     "Load weights; missing, unknown and misshapen ones are named."
     own = model.state_dict()
-    wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": {k for k in own.keys()&weights.keys() if own[k].shape != weights[k].shape}}
+    reshaped = {k for k in own.keys() & weights.keys() if own[k].shape != weights[k].shape}
+    wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": reshaped}
     if any(wrong.values()):
         what = "; ".join(f"{len(v)} {k}, such as {min(v)}" for k,v in wrong.items() if v)
         raise ValueError(f"{where} is of another configuration: {what}")
@@ -394,7 +401,8 @@ def _load(cls, folder, device="cpu"):
     if not (folder/"config.json").is_file(): raise FileNotFoundError(f"no model in {folder}: config.json is not there")
     if not (folder/"model.safetensors").is_file():
         members = sorted(p.name for p in folder.glob("member-*"))
-        raise FileNotFoundError(f"no model in {folder}: " + (f"it is an ensemble, name {folder/members[0]} or another member" if members else "model.safetensors is not there"))
+        why = f"it is an ensemble, name {folder/members[0]} or another member" if members else "model.safetensors is not there"
+        raise FileNotFoundError(f"no model in {folder}: {why}")
     config = to_config(MatcherConfig, read_json(folder/"config.json").get("model", {}))
     model = cls(config, load_text(config.text, folder/"text"))
     try: weights = load_file(folder/"model.safetensors")
@@ -423,7 +431,9 @@ def begin_with(
     if other.config.text != config.text: misfits.append("text")
     parts = ("shared","extractor","regions","last","variant",*sorted(both))
     misfits += [k for k in parts if _built(getattr(other.config, k)) != _built(getattr(config, k))]
-    if misfits: raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; choose the same sizes, layers, text encoder, sharing and region features")
+    if misfits:
+        raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "
+                         "choose the same sizes, layers, text encoder, sharing and region features")
     model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
     return model
 

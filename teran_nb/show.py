@@ -155,7 +155,8 @@ def show_rows(
     lines = {k: v for k,v in lines.items() if v}
     ax = _axis(ax, (6, 1.2+.3*len(lines)))
     at = range(len(lines))
-    ax.barh(at, [100*np.mean(v) for v in lines.values()], xerr=[100*np.std(v, ddof=1) if len(v) > 1 else 0 for v in lines.values()], color=COLOURS[5], height=.6, capsize=2, label="ours")
+    spread = [100*np.std(v, ddof=1) if len(v) > 1 else 0 for v in lines.values()]
+    ax.barh(at, [100*np.mean(v) for v in lines.values()], xerr=spread, color=COLOURS[5], height=.6, capsize=2, label="ours")
     known = [(i,p.metrics[metric]) for i,k in enumerate(lines) if k in PUBLISHED and (p := published(k, protocol)) and metric in p.metrics]
     if known: ax.plot([100*v for _,v in known], [i for i,_ in known], "D", color=COLOURS[1], markersize=4, label=f"published, {protocol}")
     name = metric_name(metric)
@@ -279,7 +280,8 @@ def numbered(
     skip=STOP_WORDS, # Words that are not drawn
 ) -> list: # Indices of those that are; a word's number in a picture is its place in this list, from 1
     "The words that are drawn."
-    return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk") for c in w)]
+    def mark(c): return unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk")
+    return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(map(mark, w))]
 
 # %% ../nbs/27_show.ipynb #cbe94d09
 def _marks(a, skip, floor, phrases):
@@ -388,7 +390,8 @@ def _ink(colour):
 def _mark(ax, box, text, k, small):
     "The box of word `k` with its label, its number, and the line that ties both."
     (x1,y1,x2,y2),colour,style,number = box,COLOURS[k%len(COLOURS)],STYLES[k%len(STYLES)],k+1
-    for c,width,line in (("white",2.4 if small else 3.6,"-"),(colour,1.4 if small else 2,style)): frame = ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line, zorder=3))
+    for c,width,line in (("white",2.4 if small else 3.6,"-"),(colour,1.4 if small else 2,style)):
+        frame = ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=c, lw=width, ls=line, zorder=3))
     look = {"color": _ink(colour), "fontsize": 6.5 if small else 8, "va": "bottom", "ha": "left", "zorder": 5, "transform": IdentityTransform(), "in_layout": False}
     label,tag = (ax.text(0, 0, t, bbox={"facecolor": colour, "pad": .8 if small else 1.5, "edgecolor": "white", "lw": .5}, **look) for t in (text,str(number)))
     tie = ax.add_artist(Line2D([0,0], [0,0], color=colour, lw=1.2, zorder=4, transform=IdentityTransform(), in_layout=False))
@@ -459,7 +462,8 @@ def show_regions(
     ax.set(aspect="equal", xlim=(0,size[0]), ylim=(size[1],0), xticks=[], yticks=[])
     ax.set_title(short(r.image_id, _letters(ax, 10)), fontsize=8 if small else 10)
     if r.boxes is not None: _boxed(ax, r, class_names, k, small)
-    ax.set_xlabel("\n".join(filter(None, [note, "" if r.boxes is not None else f"{len(r)} regions without boxes: their places are not known"])), fontsize=7, color="dimgrey")
+    nowhere = "" if r.boxes is not None else f"{len(r)} regions without boxes: their places are not known"
+    ax.set_xlabel("\n".join(filter(None, [note,nowhere])), fontsize=7, color="dimgrey")
     return ax
 
 # %% ../nbs/27_show.ipynb #f539bb1e
@@ -476,7 +480,10 @@ def _apart(boxes):
 def _boxed(ax, r, names, k, small):
     "All boxes of an image, the first of them with labels."
     order = _apart(r.boxes) if r.confidences is None else np.argsort(-np.asarray(r.confidences), kind="stable")
-    said = [" ".join(filter(None, [str(i), names[r.classes[i]] if r.classes is not None and len(names) else "", f"{r.confidences[i]:.2f}" if r.confidences is not None else ""])) for i in order[:k]]
+    def about(i):
+        name = names[r.classes[i]] if r.classes is not None and len(names) else ""
+        return " ".join(filter(None, [str(i), name, f"{r.confidences[i]:.2f}" if r.confidences is not None else ""]))
+    said = [about(i) for i in order[:k]]
     for x1,y1,x2,y2 in r.boxes[order[k:]]: ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.6, alpha=.4, zorder=2))
     drawn = [_mark(ax, b, short(s, 20), j, small) for j,(b,s) in enumerate(zip(_inside(r.boxes[order[:k]], r.size), said))]
     for i,(*_,tag,_) in zip(order, drawn): tag.set(text=str(i), visible=False)
@@ -512,7 +519,9 @@ def shares(
     "The similarity of a pair, word by word."
     x,texts = torch.as_tensor(a.cosines if a.pieces is None else a.pieces),_columns(a, False)[1]
     of = torch.tensor(range(len(texts)) if a.piece_of is None else a.piece_of)
-    if len(of) != x.shape[1] or (of < 0).any(): raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, so words cannot add up to its score")
+    if len(of) != x.shape[1] or (of < 0).any():
+        raise ValueError(f"{x.shape[1]} pieces of {short(a.caption, 60)!r} do not all belong to one of its {len(texts)} words, "
+                         "so words cannot add up to its score")
     return SHARES[one_of(a.pooling, SHARES, "pooling")][0](x.float(), of, len(texts)).numpy()
 
 # %% ../nbs/27_show.ipynb #34408ecc
@@ -550,8 +559,9 @@ def show_receipt(
     most:int=24, # Rows at most; of a longer caption those words that differ most, the others in one row
 ): # The axis
     "How the words' cosines add up to the similarity, for one picture against another: why this one won."
-    if list(a.words) != list(other.words) or a.pooling != other.pooling: raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
-                                                         f"{short(a.caption, 40)!r} ({a.pooling}) and {short(other.caption, 40)!r} ({other.pooling})")
+    if list(a.words) != list(other.words) or a.pooling != other.pooling:
+        raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
+                         f"{short(a.caption, 40)!r} ({a.pooling}) and {short(other.caption, 40)!r} ({other.pooling})")
     x,y = shares(a),shares(other)
     rows = _rows(x, y, a.words, most)
     ax = _axis(ax, (6.4, 1.6+.24*len(rows)))
