@@ -9,7 +9,8 @@ __all__ = ['atomic', 'read_json', 'write_json', 'require_space', 'project_path',
 
 # %% ../nbs/00_core.ipynb #4f023413
 import dataclasses, json, os, platform, random, re, shutil, subprocess, sys, tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -33,14 +34,17 @@ def _alive(pid):
     except OSError: return True
     return True
 
-def _part(path):
-    "A temporary path beside `path`, of this process; what killed ones left on this machine is removed."
-    start = f".{path.name}." + re.sub(r"\W", "-", platform.node()) + "-"
-    for p in path.parent.iterdir():
-        pid = p.name[len(start):-5]
-        if p.name.startswith(start) and p.suffix == ".part" and pid.isdigit() and (int(pid) == os.getpid() or not _alive(int(pid))): _remove(p)
-    return path.with_name(f"{start}{os.getpid()}.part")
+_HOST = re.sub(r"\W", "-", platform.node())
 
+@lru_cache
+def _sweep(folder):
+    "Remove, once in a process, what killed processes of this machine left half written in a folder."
+    for p in folder.glob(f".*.{_HOST}-*.part"):
+        pid = p.stem.rpartition("-")[2]
+        if pid.isdigit() and not _alive(int(pid)):
+            with suppress(FileNotFoundError): _remove(p) # another process may sweep too
+
+# %% ../nbs/00_core.ipynb #33c41d45
 @contextmanager
 def atomic(
     path, # The file or folder to be; a file that is there is replaced, a folder that is there is refused
@@ -49,13 +53,15 @@ def atomic(
     path = Path(path)
     if path.is_dir(): raise FileExistsError(f"{path} is already there; remove it or choose another name")
     path.parent.mkdir(parents=True, exist_ok=True)
-    tmp = _part(path)
+    _sweep(path.parent)
+    tmp = path.with_name(f".{path.name}.{_HOST}-{os.getpid()}.part")
+    _remove(tmp)
     try:
         yield tmp
         os.replace(tmp, path)
     finally: _remove(tmp)
 
-# %% ../nbs/00_core.ipynb #d68fd15b
+# %% ../nbs/00_core.ipynb #81b08daa
 def read_json(
     path, # A JSON file
 ): # What it holds
@@ -72,7 +78,7 @@ def write_json(
     "Write JSON atomically, as UTF-8 that a person can read."
     with atomic(path) as p: p.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf8")
 
-# %% ../nbs/00_core.ipynb #f013a3b8
+# %% ../nbs/00_core.ipynb #70756a11
 def require_space(
     path, # The folder that will be written to; made if it is not there
     size:int=0, # Bytes that will be written
@@ -86,7 +92,7 @@ def require_space(
     free = shutil.disk_usage(path).free
     if free < size: raise OSError(f"{path} has {free/1e6:,.0f} MB free and {size/1e6:,.0f} MB will be written; free some space or choose another folder")
 
-# %% ../nbs/00_core.ipynb #2dad4c29
+# %% ../nbs/00_core.ipynb #5acb44e1
 def project_path(
     path="", # Absolute, or relative to the project's folder
     start=None, # Where to look for the project from; the working directory by default
@@ -100,7 +106,7 @@ def home() -> Path: # `$TERAN_NB_HOME`, else `~/.cache/teran_nb`
     "The folder for what can be made again, such as the drawn world."
     return Path(os.environ.get("TERAN_NB_HOME") or Path.home()/".cache"/"teran_nb")
 
-# %% ../nbs/00_core.ipynb #a843dcea
+# %% ../nbs/00_core.ipynb #75099929
 def one_of(
     value, # What was asked for
     known, # What there is
@@ -110,7 +116,7 @@ def one_of(
     if value not in known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
     return value
 
-# %% ../nbs/00_core.ipynb #50145c27
+# %% ../nbs/00_core.ipynb #19b41fca
 def to_config(
     cls, # A dataclass
     values:dict, # Field names to values, dataclass fields as dicts; lists become tuples
@@ -136,7 +142,7 @@ def override(
         config = dataclasses.replace(config, **{name: override(old, {rest: v}) if rest else _cast(v, old, key)})
     return config
 
-# %% ../nbs/00_core.ipynb #19b41fca
+# %% ../nbs/00_core.ipynb #32bb3124
 def _cast(v, old, key):
     "`v` with the type of the value it replaces, where it has a clear one."
     if dataclasses.is_dataclass(old): raise ValueError(f"{key} has fields of its own; change one of them, such as {key}.{dataclasses.fields(old)[0].name}")
@@ -147,7 +153,7 @@ def _cast(v, old, key):
         raise ValueError(f"{key} takes {type(old).__name__}, such as {old!r}, not {v!r}")
     return v
 
-# %% ../nbs/00_core.ipynb #522d532e
+# %% ../nbs/00_core.ipynb #5abf0812
 def seed_everything(
     seed:int, # Any whole number from 0
 ):
@@ -165,7 +171,7 @@ def pick_device(
     if name == "cuda" and not there: raise RuntimeError("CUDA was asked for and this machine has none that torch can use; say device='cpu' or 'auto'")
     return torch.device("cuda" if there and name != "cpu" else "cpu")
 
-# %% ../nbs/00_core.ipynb #b75a6862
+# %% ../nbs/00_core.ipynb #556a2123
 def _version(package):
     try: return version(package)
     except PackageNotFoundError: return "not installed"
@@ -185,11 +191,12 @@ def environment(
 ) -> dict: # Versions, commit, machine, device, seed
     "What must be known to repeat a number."
     name = torch.cuda.get_device_name() if "cuda" in str(device) else platform.processor() or platform.machine()
-    versions = {p: _version(p) for p in ("teran_nb","transformers","accelerate","numpy","pillow")} | {"torch": str(torch.__version__)} # which says the build too, such as +cu130
+    versions = {p: _version(p) for p in ("teran_nb","transformers","accelerate","numpy","pillow")}
+    versions["torch"] = str(torch.__version__) # says the build too, such as +cu130
     return {"python": platform.python_version(), **versions, "commit": commit(), "platform": platform.platform(), "cores": os.cpu_count(),
             "device": str(device), "device_name": name, "seed": seed}
 
-# %% ../nbs/00_core.ipynb #2d21442d
+# %% ../nbs/00_core.ipynb #9c6cea83
 def new_run(
     name:str, # What the run is called
     config:dict, # Everything that was asked for
@@ -206,7 +213,7 @@ def new_run(
         return path
     raise FileExistsError(f"{root} holds ten thousand runs called {name}; choose another name")
 
-# %% ../nbs/00_core.ipynb #686b1c7c
+# %% ../nbs/00_core.ipynb #b50fd1d9
 def _in_kernel():
     if "IPython" not in sys.modules: return False
     shell = sys.modules["IPython"].get_ipython()
@@ -225,7 +232,7 @@ class _KernelBar(tqdm):
         self.disable = True
         self._decr_instances(self)
 
-# %% ../nbs/00_core.ipynb #b50fd1d9
+# %% ../nbs/00_core.ipynb #9f77396e
 def progress(
     items=None, # What to go through; nothing for a bar that is moved by `update`
     desc:str="", # What is being done
@@ -237,7 +244,7 @@ def progress(
     bar,seconds = (_KernelBar,1) if kernel else (tqdm,.1 if tty else 10)
     return bar(items, desc=desc, total=total, mininterval=seconds, dynamic_ncols=tty, ncols=None if tty else 100, **kwargs)
 
-# %% ../nbs/00_core.ipynb #f073be9f
+# %% ../nbs/00_core.ipynb #6c443d4f
 def escape(
     text, # Anything; its string is shown
 ) -> str: # One line that neither HTML nor markdown takes for markup
@@ -261,7 +268,7 @@ class Shown:
     "Something whose table is also its text: in a notebook, in a terminal and in papermill's log."
     def __repr__(self): return self._repr_markdown_()
 
-# %% ../nbs/00_core.ipynb #aaf54b95
+# %% ../nbs/00_core.ipynb #0d53278c
 def length_mask(
     lengths, # How many of each set are real, `(n,)`
     size:int=None, # Slots; the longest set by default
@@ -271,7 +278,7 @@ def length_mask(
     if size is None: size = int(lengths.max()) if len(lengths) else 0
     return torch.arange(size, device=lengths.device) < lengths[:,None]
 
-# %% ../nbs/00_core.ipynb #f1fa436d
+# %% ../nbs/00_core.ipynb #77172116
 class Packed:
     "Many sets of vectors end to end: `values` `(total, dim)`, `offsets` `(n+1)` int64; set `i` is `values[offsets[i]:offsets[i+1]]`."
     def __init__(self,
@@ -298,7 +305,7 @@ class Packed:
         if not len(wanted): wanted = wanted.astype(int) # an empty list has no type
         return self._pick(torch.as_tensor(np.arange(len(self))[wanted]))
 
-# %% ../nbs/00_core.ipynb #bd2f87bf
+# %% ../nbs/00_core.ipynb #be246c53
 def _run(self:Packed, start, stop):
     o = self.offsets[start:max(start,stop)+1]
     return Packed(self.values[o[0]:o[-1]], o - o[0])
@@ -311,7 +318,7 @@ def _pick(self:Packed, i):
 
 Packed._run,Packed._pick = _run,_pick
 
-# %% ../nbs/00_core.ipynb #b423d238
+# %% ../nbs/00_core.ipynb #8f68d57d
 def _from_sets(cls, sets):
     "Pack a list of `(k, dim)` tensors."
     return cls(torch.cat(list(sets)), np.cumsum([0, *map(len, sets)]))
@@ -326,7 +333,7 @@ def _cat(cls, packs):
 
 Packed.from_sets,Packed.from_padded,Packed.cat = map(classmethod, (_from_sets,_from_padded,_cat))
 
-# %% ../nbs/00_core.ipynb #8f68d57d
+# %% ../nbs/00_core.ipynb #6bb2b83f
 def _padded(self:Packed):
     "Padded vectors `(n, slots, dim)`, zero where not real, and their mask `(n, slots)`."
     if not len(self): return self.values.new_zeros(0, 0, self.dim), torch.zeros(0, 0, dtype=torch.bool)
@@ -338,7 +345,7 @@ def _to(self:Packed, *args, **kwargs):
 
 Packed.padded,Packed.to = _padded,_to
 
-# %% ../nbs/00_core.ipynb #502e59b4
+# %% ../nbs/00_core.ipynb #96e8fddf
 def _save(self:Packed, path):
     "Write one safetensors file, atomically."
     with atomic(path) as p: save_file({"values": self.values.contiguous(), "offsets": self.offsets}, p)

@@ -461,9 +461,8 @@ def _seen(self:Finder, i, region, cosine):
 
 def _spot(self:Finder, name, item):
     "`Seen` of the chosen word in one picture, as `open` shows it; None for a word that takes no part."
-    m,regions,words = self.models[name],self._encoded(name, "images").parts[item],self._vectors(name, None)
-    if self._meets(name):
-        with m.eval_mode(): regions,words = (torch.nn.functional.normalize(x, dim=-1).cpu() for x in m.cross[m.config.score].relate(regions.to(m.device), words.to(m.device)))
+    regions,words = self._encoded(name, "images").parts[item],self._vectors(name, None)
+    if self._meets(name): regions,words = self.models[name].met(regions, words)
     return self._best_region(item, regions, words[self._pieces(name, self.word)])
 
 Finder.who_else,Finder._best_region,Finder._seen,Finder.spot = _who_else,_best_region,_seen,_spot

@@ -95,14 +95,6 @@ class Matcher(nn.Module):
         if config.reference.code: _thaw(text)
     @property
     def device(self): return self.project_words.weight.device
-    @contextmanager
-    def eval_mode(self):
-        "Without gradients and dropout, as everything that is stored is made and scored."
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad(): yield
-        finally: self.train(training)
     def forward(self, images, captions):
         "Both sides of a batch, each as (whole vectors, packed parts)."
         (image,r),(caption,w) = self.forward_regions(images),self.forward_words(captions)
@@ -114,6 +106,18 @@ def _thaw(text):
     text.requires_grad_(True)
 
 # %% ../nbs/15_models.ipynb #5d927e51
+@contextmanager
+def _eval_mode(self:Matcher):
+    "Without gradients and dropout, as everything that is stored is made and scored."
+    training = self.training
+    self.eval()
+    try:
+        with torch.no_grad(): yield
+    finally: self.train(training)
+
+Matcher.eval_mode = _eval_mode
+
+# %% ../nbs/15_models.ipynb #b990d49b
 def _forward_regions(self:Matcher, batch):
     "Of a `RegionBatch`: vectors of the whole `(images, dim)`, and all vectors `(images, 1+regions, dim)`, I-CLS first."
     x,mask = self.regions(*batch)
@@ -134,7 +138,7 @@ def _finish(self:Matcher, side, x, mask):
 
 Matcher.forward_regions,Matcher.forward_words,Matcher._finish = _forward_regions,_forward_words,_finish
 
-# %% ../nbs/15_models.ipynb #b990d49b
+# %% ../nbs/15_models.ipynb #d6097ec9
 def _region_parts(self:Matcher, vectors, batch, stored=False):
     "Packed regions of padded vectors, without I-CLS; published code has rules of its own, and others for what is `stored` for evaluation than for training."
     r = self.config.reference
@@ -147,7 +151,7 @@ def _word_parts(self:Matcher, vectors, batch, stored=False):
 
 Matcher.region_parts,Matcher.word_parts = _region_parts,_word_parts
 
-# %% ../nbs/15_models.ipynb #d6097ec9
+# %% ../nbs/15_models.ipynb #13d54a12
 def make_matcher(
     config:MatcherConfig, # Everything about the network
     texts=(), # Training captions, where the text encoder learns its vocabulary from them
@@ -155,7 +159,7 @@ def make_matcher(
     "Build a model."
     return Matcher(config, text_encoder(config.text, texts))
 
-# %% ../nbs/15_models.ipynb #3e44d5bd
+# %% ../nbs/15_models.ipynb #15a5f8dd
 class Encoded(NamedTuple):
     "Encoded images or captions, to be scored without gradients."
     whole:Tensor # Vector of the whole, `(n, dim)`
@@ -181,7 +185,7 @@ def _similarity(self:Matcher,
 
 Matcher.similarity = _similarity
 
-# %% ../nbs/15_models.ipynb #e506a981
+# %% ../nbs/15_models.ipynb #68c9a870
 def every_pair(
     head:nn.Module, # One of `CROSS`
     regions:Packed, # Regions of every image
@@ -204,7 +208,7 @@ def every_pair(
         found = [torch.cat([sim(i, c).float() for c in cols], 1).to(regions.values.device) for i in (show_progress(rows, "similarity") if progress else rows)]
     return torch.cat(found)[images.argsort()][:,captions.argsort()]
 
-# %% ../nbs/15_models.ipynb #00b6d045
+# %% ../nbs/15_models.ipynb #fc253270
 def _run(self, n, lengths, forward, desc, batch, show):
     "Encode `n` items in batches of like length (in their own order for published code, whose scores may depend on it); back in their own order."
     none = torch.zeros(0, self.config.dim)
@@ -215,7 +219,7 @@ def _run(self, n, lengths, forward, desc, batch, show):
     back = np.argsort(order, kind="stable")
     return torch.cat([w for w,_ in done])[back],type(done[0][1]).cat([p for _,p in done])[back]
 
-# %% ../nbs/15_models.ipynb #fc253270
+# %% ../nbs/15_models.ipynb #c95ee0d2
 def _encode_images(self:Matcher,
     images, # A `Collection`, `Features`, or a list of `Regions`
     batch:int=128, # Images at a time
@@ -234,7 +238,7 @@ def _encode_images(self:Matcher,
     lengths = np.diff(store.offsets)[[index[k] for k in names]] if index else [len(r) for r in images]
     return Encoded(*_run(self, len(names), lengths, forward, "encode images", batch, show), list(names))
 
-# %% ../nbs/15_models.ipynb #c95ee0d2
+# %% ../nbs/15_models.ipynb #b335ae6e
 def check_features(
     config:MatcherConfig, # Of a model
     extractor:str, # What made the features
@@ -245,7 +249,7 @@ def check_features(
     if config.extractor and extractor and extractor != config.extractor:
         raise ValueError(f"the model was trained on features by {config.extractor!r}, these are by {extractor!r}; extract them the same way, or train on these")
 
-# %% ../nbs/15_models.ipynb #b335ae6e
+# %% ../nbs/15_models.ipynb #97c0e88e
 def _tokens(self:Matcher, texts):
     "Tokens of captions, without the words that the model leaves out of its alignment."
     tokens = self.text.tokenize(texts)
@@ -253,7 +257,7 @@ def _tokens(self:Matcher, texts):
 
 Matcher.tokens = _tokens
 
-# %% ../nbs/15_models.ipynb #97c0e88e
+# %% ../nbs/15_models.ipynb #3bc213d6
 def _encode_captions(self:Matcher,
     captions, # `Captions`, a `Collection`, or a list of sentences
     batch:int=512, # Captions at a time
@@ -280,7 +284,7 @@ def check_words(
     first = f"caption {empty[0]}, {tokens.texts[empty[0]]!r}"
     warnings.warn(f"{len(empty)} of {len(tokens)} captions have no words, such as {first}; they score 0 with every image", stacklevel=3)
 
-# %% ../nbs/15_models.ipynb #b01cbb2b
+# %% ../nbs/15_models.ipynb #0ffabf42
 def caveat(
     config:MatcherConfig, # Of a model
 ) -> str: # Empty where the alignment itself was trained
@@ -291,7 +295,7 @@ def caveat(
     heads = " and ".join(HEADS[h] for h in config.heads)
     return f"This model was trained by {heads}, never by its alignment: words and boxes are no claim of it."
 
-# %% ../nbs/15_models.ipynb #09367ca0
+# %% ../nbs/15_models.ipynb #2d9b6e96
 def _align(self:Matcher,
     image, # An image of a collection, or its `Regions`
     caption:str, # A sentence
@@ -302,10 +306,18 @@ def _align(self:Matcher,
     images,captions = self.encode_images([regions]),self.encode_captions([caption])
     return self.explain(images.parts[0], captions.parts[0], regions, caption, picture, captions.parts.at[0] if isinstance(captions.parts, Slots) else None)
 
+def _met(self:Matcher,
+    regions:Tensor, # Encoded regions of one picture, `(regions, dim)`
+    words:Tensor, # Encoded words of one sentence, `(words, dim)`
+) -> tuple[Tensor,Tensor]: # Of unit length, on the CPU; as they came for a model whose sides never meet
+    "The vectors of a pair as the model's own head leaves them."
+    if self.config.score not in CROSS: return regions,words
+    with self.eval_mode(): met = self.cross[self.config.score].relate(regions.to(self.device), words.to(self.device))
+    return tuple(F.normalize(x, dim=-1).cpu() for x in met)
+
 def _explain(self:Matcher, regions, words, about, caption, picture=None, at=None):
     "The `Alignment` of encoded regions and words with what they stand for, after they met if the model scores them so; `at` says which tokens published code kept."
-    if self.config.score in CROSS:
-        with self.eval_mode(): regions,words = self.cross[self.config.score].relate(regions.to(self.device), words.to(self.device))
+    regions,words = self.met(regions, words)
     t = self.tokens([caption])
     kept,of = self.places(t, at)
     pieces = self.text.tokenizer.convert_ids_to_tokens([t.ids[0][k] if k >= 0 else 0 for k in kept])
@@ -319,9 +331,9 @@ def _places(self:Matcher, tokens, at=None):
     kept = [k for k,w in enumerate(of) if w >= 0] if at is None else [int(p) if 0 <= p < n else -1 for p in at]
     return kept,[of[k] if k >= 0 else -1 for k in kept]
 
-Matcher.align,Matcher.explain,Matcher.places = _align,_explain,_places
+Matcher.align,Matcher.met,Matcher.explain,Matcher.places = _align,_met,_explain,_places
 
-# %% ../nbs/15_models.ipynb #4cccdeb8
+# %% ../nbs/15_models.ipynb #fcb11d24
 @dataclass(frozen=True, eq=False)
 class Related:
     "How the words of a sentence relate, by themselves and through the regions they attend to most (IAIS eq. 10)."
@@ -348,7 +360,7 @@ def _relations(self:Matcher,
 
 Matcher.relations = _relations
 
-# %% ../nbs/15_models.ipynb #429eaf92
+# %% ../nbs/15_models.ipynb #9e7f02e7
 def _alignments(self:Matcher,
     collection:Collection, # Images with their captions
     images:Encoded=None, # The collection's images, if they are encoded already
@@ -362,7 +374,7 @@ def _alignments(self:Matcher,
 
 Matcher.alignments = _alignments
 
-# %% ../nbs/15_models.ipynb #26b9f437
+# %% ../nbs/15_models.ipynb #ed5580d7
 def _save(self:Matcher, folder):
     "Write the model's folder; in a folder with a model of the same configuration only the weights are replaced, atomically."
     folder,about = Path(folder),{"format": 1, "model": dataclasses.asdict(self.config)}
@@ -380,7 +392,7 @@ def _save(self:Matcher, folder):
         save_text(self.text, tmp/"text")
         save_file(weights, tmp/"model.safetensors")
 
-# %% ../nbs/15_models.ipynb #ed5580d7
+# %% ../nbs/15_models.ipynb #e0e9556f
 def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor
@@ -412,7 +424,7 @@ def _load(cls, folder, device="cpu"):
 
 Matcher.save,Matcher.load = _save,classmethod(_load)
 
-# %% ../nbs/15_models.ipynb #0f300ed7
+# %% ../nbs/15_models.ipynb #d4987014
 def _built(part):
     "A configuration without its dropout, which may change from one training to the next."
     if not dataclasses.is_dataclass(part): return part
@@ -437,7 +449,7 @@ def begin_with(
     model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
     return model
 
-# %% ../nbs/15_models.ipynb #76999ddd
+# %% ../nbs/15_models.ipynb #44c5840e
 def _corrected(self:Matcher,
     pooling:str="", # The model's own by default; needed where that exists only in the published code
 ) -> Matcher: # A copy
