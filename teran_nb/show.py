@@ -144,10 +144,15 @@ def show_curves(
     return ax
 
 # %% ../nbs/27_show.ipynb #0d8324ce
+def _printed(names, metric, protocol):
+    "Place and published value of those of our rows that a paper prints under a protocol."
+    found = [(i,published(k, protocol)) for i,k in enumerate(names) if k in PUBLISHED]
+    return [(i,p.metrics[metric]) for i,p in found if p and metric in p.metrics]
+
 def show_rows(
     results, # `Results` of models, by their names
     metric:str="t2i_r1", # Which number in [0,1]
-    protocol:str="COCO 1K", # Of the published numbers
+    protocol:str="", # Of the published numbers; by default `COCO 1K` or `Flickr30k 1K`, whichever prints more of the rows
     ax=None, # Where to draw
 ): # The axis
     "One metric of every row, in %, with its published value (TERAN Tables 1 and 4)."
@@ -157,7 +162,7 @@ def show_rows(
     at = range(len(lines))
     spread = [100*np.std(v, ddof=1) if len(v) > 1 else 0 for v in lines.values()]
     ax.barh(at, [100*np.mean(v) for v in lines.values()], xerr=spread, color=COLOURS[5], height=.6, capsize=2, label="ours")
-    known = [(i,p.metrics[metric]) for i,k in enumerate(lines) if k in PUBLISHED and (p := published(k, protocol)) and metric in p.metrics]
+    protocol,known = max(((p,_printed(lines, metric, p)) for p in ([protocol] if protocol else ["COCO 1K","Flickr30k 1K"])), key=lambda o: len(o[1]))
     if known: ax.plot([100*v for _,v in known], [i for i,_ in known], "D", color=COLOURS[1], markersize=4, label=f"published, {protocol}")
     name = metric_name(metric)
     ax.set(yticks=list(at), yticklabels=[short(k, 32) for k in lines], xlim=(0,100), xlabel="%")
