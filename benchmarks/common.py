@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from teran_nb.core import Packed
+from teran_nb.core.packed import Packed
 
 
 def machine():

@@ -15,12 +15,12 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, timed, unit_sets
-from teran_nb.alignment import similarity
-from teran_nb.captions import Captions, read_captions
-from teran_nb.core import markdown_table
-from teran_nb.metrics import PROTOCOLS, Protocol, ranking, ranks, retrieval
-from teran_nb.relevance import Relevance, ndcg_at_k, rouge_l
-from teran_nb.scenes import scenes
+from teran_nb.model.similarity import similarity
+from teran_nb.data.captions import Captions, read_captions
+from teran_nb.core.display import markdown_table
+from teran_nb.experiment.metrics import PROTOCOLS, Protocol, ranking, ranks, retrieval
+from teran_nb.experiment.relevance import Relevance, ndcg_at_k, rouge_l
+from teran_nb.data.scenes import scenes
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 

@@ -17,13 +17,15 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, unit_sets
-from teran_nb.captions import Captions
-from teran_nb.core import markdown_table, seed_everything
-from teran_nb.explore import Thumbnails, still
-from teran_nb.features import Collection, FeatureWriter, Features
-from teran_nb.finder import Finder
-from teran_nb.models import Encoded, make_matcher
-from teran_nb.presets import PRESETS
+from teran_nb.data.captions import Captions
+from teran_nb.core.config import seed_everything
+from teran_nb.core.display import markdown_table
+from teran_nb.look.explore import Thumbnails, still
+from teran_nb.data.features import FeatureWriter, Features
+from teran_nb.data.collection import Collection
+from teran_nb.look.finder import Finder
+from teran_nb.model.matcher import Encoded, make_matcher
+from teran_nb.experiment.presets import PRESETS
 
 WORDS = "a the red blue green small large kite house boat tree dog cat car bird above below beside near two three on in with field lake road sky snow night".split()
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from PIL import Image
-from teran_nb.core import markdown_table
-from teran_nb.descriptors import describe, windows
-from teran_nb.extractors import extract_folder, extractor, find_pictures
+from teran_nb.core.display import markdown_table
+from teran_nb.data.descriptors import describe, windows
+from teran_nb.data.pictures import find_pictures
+from teran_nb.photos.extractors import extract_folder, extractor
 
 def pictures(folder, count, side):
     "Noisy pictures of our own, as JPEG."

@@ -15,10 +15,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, rss, timed
-from teran_nb.captions import read_captions
-from teran_nb.core import markdown_table
-from teran_nb.relevance import rouge_l
-from teran_nb.scenes import scenes
+from teran_nb.data.captions import read_captions
+from teran_nb.core.display import markdown_table
+from teran_nb.experiment.relevance import rouge_l
+from teran_nb.data.scenes import scenes
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 

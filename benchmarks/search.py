@@ -1,4 +1,4 @@
-"""Speed, agreement and size of `teran_nb.search`: two stages against the exact similarity of every pair, in one process, interleaved.
+"""Speed, agreement and size of `teran_nb.search.index`: two stages against the exact similarity of every pair, in one process, interleaved.
 
 `python benchmarks/search.py` prints two tables in markdown (some minutes on two cores, most of them building the index); `--quick` takes seconds and shows only that it runs.
 
@@ -17,12 +17,13 @@ import torch.nn.functional as F
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, rss, timed
-from teran_nb.alignment import similarity
-from teran_nb.core import Packed, markdown_table
-from teran_nb.metrics import ranking
-from teran_nb.models import Encoded, Matcher
-from teran_nb.presets import load_data
-from teran_nb.search import build_index
+from teran_nb.model.similarity import similarity
+from teran_nb.core.packed import Packed
+from teran_nb.core.display import markdown_table
+from teran_nb.experiment.metrics import ranking
+from teran_nb.model.matcher import Encoded, Matcher
+from teran_nb.experiment.datasets import load_data
+from teran_nb.search.index import build_index
 
 
 # data

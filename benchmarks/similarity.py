@@ -15,9 +15,9 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from common import machine, rss, unit_sets
-from teran_nb.alignment import similarity
-from teran_nb.core import Packed
-from teran_nb.losses import triplet
+from teran_nb.model.similarity import similarity
+from teran_nb.core.packed import Packed
+from teran_nb.model.losses import triplet
 
 REGIONS, WORDS, GROUP = 37, 88, 5
 FLOAT, HALF = torch.float32, torch.bfloat16

@@ -93,7 +93,8 @@ def device():
 
 def trained(row, text, output):
     "A tiny run's folder and the loss of its first epoch."
-    from teran_nb.presets import load_data, plan, start, train
+    from teran_nb.experiment.datasets import load_data
+    from teran_nb.experiment.runs import plan, start, train
     world = load_data("scenes", preset="tiny")
     todo = plan(world, row, "tiny", text=text)
     folder = start(todo, output)
@@ -101,8 +102,9 @@ def trained(row, text, output):
 
 def asked(folder):
     "What a trained model says: the similarity of every pair, an alignment, relations, what a sentence finds; and its device."
-    from teran_nb.finder import Finder
-    from teran_nb.presets import evaluate_run, load_data
+    from teran_nb.look.finder import Finder
+    from teran_nb.experiment.datasets import load_data
+    from teran_nb.experiment.runs import evaluate_run
     world = load_data("scenes", preset="tiny").test
     model,result = evaluate_run(folder, world)
     image = world[0]

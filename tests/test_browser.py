@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from teran_nb.alignment import Alignment
-from teran_nb.drawing import compose
-from teran_nb.view import AlignmentView
+from teran_nb.model.alignment import Alignment
+from teran_nb.data.drawing import compose
+from teran_nb.look.view import AlignmentView
 
 HOSTILE = "</script><img src=x onerror=document.title='broken'> a <b>kite</b> & \u2028 ${1}"
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from teran_nb.core import seed_everything
-from teran_nb.learner import Batches, Objective, TrainConfig, deal
-from teran_nb.models import make_matcher
-from teran_nb.presets import load_data, plan
+from teran_nb.core.config import seed_everything
+from teran_nb.experiment.learner import Batches, Objective, TrainConfig, deal
+from teran_nb.model.matcher import make_matcher
+from teran_nb.experiment.datasets import load_data
+from teran_nb.experiment.runs import plan
 
 
 def step(model, rank=0, world=1):

@@ -11,17 +11,18 @@ from conftest import ROOT, command, papermill
 from nbconvert.preprocessors import ExecutePreprocessor
 from PIL import Image
 
-from teran_nb.convert import convert
-from teran_nb.drawing import compose
-from teran_nb.features import Collection, Features, FeatureWriter
-from teran_nb.metrics import retrieval
-from teran_nb.models import MatcherConfig, make_matcher
-from teran_nb.originals import load_original, save_original
-from teran_nb.presets import WORLDS
-from teran_nb.reference import Reference
-from teran_nb.regions import RegionConfig, StackConfig
-from teran_nb.scenes import scenes
-from teran_nb.text import TextConfig
+from teran_nb.data.convert import convert
+from teran_nb.data.drawing import compose
+from teran_nb.data.features import FeatureWriter, Features
+from teran_nb.data.collection import Collection
+from teran_nb.experiment.metrics import retrieval
+from teran_nb.model.matcher import MatcherConfig, make_matcher
+from teran_nb.published.originals import load_original, save_original
+from teran_nb.experiment.presets import WORLDS
+from teran_nb.published.reference import Reference
+from teran_nb.model.regions import RegionConfig, StackConfig
+from teran_nb.data.scenes import scenes
+from teran_nb.model.text import TextConfig
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
 
