@@ -12,8 +12,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
-from ..core.packed import Packed
-from ..core.files import atomic, home, project_path, read_json, require_space
+from ..core.files import atomic, home, open_packed, project_path, read_json, require_space, save_packed
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
 from ..data.features import Features
@@ -45,14 +44,14 @@ def encoded_images(
     "A collection's images as a model encodes them, from the disk where they are; published code's are encoded each time."
     path = Path(folder)/fingerprint(model, collection)
     if path.is_dir():
-        try: return Encoded(load_file(path/"whole.safetensors")["whole"], Packed.open(path/"regions.safetensors"), list(collection.image_ids))
+        try: return Encoded(load_file(path/"whole.safetensors")["whole"], open_packed(path/"regions.safetensors"), list(collection.image_ids))
         except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
     made = model.encode_images(collection, show=show)
     if isinstance(made.parts, Slots): return made
     try:
         with atomic(path) as tmp:
             tmp.mkdir()
-            made.parts.save(tmp/"regions.safetensors")
+            save_packed(made.parts, tmp/"regions.safetensors")
             save_file({"whole": made.whole.contiguous()}, tmp/"whole.safetensors")
     except OSError:
         if not path.is_dir(): raise # else another process was quicker
