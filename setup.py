@@ -10,6 +10,7 @@ cfg = parser["DEFAULT"]
 setup(
     name=cfg["lib_name"], version=cfg["version"], description=cfg["description"], keywords=cfg["keywords"], author=cfg["author"], author_email=cfg["author_email"],
     license="Apache-2.0", python_requires=">=" + cfg["min_python"], packages=find_packages(include=["teran_nb", "teran_nb.*"]),
+    package_data={"teran_nb.published": ["tables/*"], "teran_nb.look": ["templates/*"]},
     install_requires=cfg["requirements"].split(), extras_require={k: cfg[f"{k}_requirements"].split() for k in ("dev", "formats")},
     long_description=Path("README.md").read_text(encoding="utf8"), long_description_content_type="text/markdown", zip_safe=False,
 )
