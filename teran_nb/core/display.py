@@ -62,7 +62,7 @@ def markdown_table(
     header = [escape(cell) for cell in header]
     columns = list(zip(header, *rows, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]
-    is_number = re.compile(r"[-+]?[\d.,]+( ±.*)?|-").fullmatch
+    is_number = re.compile(r"([-+]?[\d.,]+( ±.*)?|-)?").fullmatch # an empty cell is fine in a column of numbers
     right = [bool(rows) and all(map(is_number, column[1:])) for column in columns]
     rule = ["-"*(width-1) + ":" if r else "-"*width for width,r in zip(widths, right)]
     def line(cells):
