@@ -18,7 +18,7 @@ from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from .captions import Captions
 from .features import FeatureWriter, Regions
-from .formats import FORMATS, Found, Options, recognise
+from .formats import FORMATS, ForeignRegions, Options, recognise
 
 # %% ../../nbs/data/05_convert.ipynb #2042f5a9
 def _rows_of_sizes(path):
@@ -103,7 +103,7 @@ def _why(e):
     return str(e) if said else f"is broken or cut off ({type(e).__name__}: {e})"
 
 # %% ../../nbs/data/05_convert.ipynb #a4ee5fd7
-def _regions(self:Source, name, found:Found):
+def _regions(self:Source, name, found:ForeignRegions):
     "Boxes in pixels, inside the picture."
     more = {"classes": _classes(found, self.class_names, self.options.classes), "confidences": found.confidences}
     if found.boxes is None: return Regions(name, found.features, None, None, **more), 0
