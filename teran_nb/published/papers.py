@@ -22,11 +22,11 @@ from ..core.display import Shown, escape, markdown_table
 # %% ../../nbs/published/00_papers.ipynb #9e27d84f
 PAPERS = {
     "tern": "Messina et al., Transformer Reasoning Network for Image-Text Matching and Retrieval, ICPR 2020",
-    "teran": "Messina et al., Fine-grained Visual Textual Alignment for Cross-Modal Retrieval using Transformer Encoders, "
-             "ACM TOMM 2021",
+    "teran": "Messina et al., Fine-grained Visual Textual Alignment for Cross-Modal Retrieval "
+             "using Transformer Encoders, ACM TOMM 2021",
     "iais": "Ren et al., Learning Relation Alignment for Calibrated Cross-modal Retrieval, ACL 2021",
-    "cgam": "He et al., Cross-Graph Attention Enhanced Multi-Modal Correlation Learning for Fine-Grained Image-Text Retrieval, "
-            "SIGIR 2021"}
+    "cgam": "He et al., Cross-Graph Attention Enhanced Multi-Modal Correlation Learning "
+            "for Fine-Grained Image-Text Retrieval, SIGIR 2021"}
 
 # %% ../../nbs/published/00_papers.ipynb #b64201dc
 @dataclass(frozen=True, repr=False)
@@ -50,12 +50,12 @@ class Table(Shown):
         by_unit = {}
         for c in self.numeric: by_unit.setdefault(self.columns[c], []).append(c)
         units = "; ".join(f"{unit}: {', '.join(names)}" for unit,names in by_unit.items())
-        below = [f"{self.name}. {self.caption}", self.note, units]
-        return "\n\n".join([markdown_table(cells.columns, cells.values), *(textwrap.fill(escape(o), 150) for o in below if o)])
+        below = [textwrap.fill(escape(text), 150) for text in (f"{self.name}. {self.caption}", self.note, units) if text]
+        return "\n\n".join([markdown_table(cells.columns, cells.values), *below])
 
 # %% ../../nbs/published/00_papers.ipynb #e924ed77
 @patch
-def to_pandas(self:Table) -> pd.DataFrame: # One row per row of the table; numbers in the printed unit, NaN where the cell is empty
+def to_pandas(self:Table) -> pd.DataFrame: # Numbers in the printed unit, NaN where a cell is empty
     "The table as a data frame."
     frame = pd.DataFrame(self.rows, columns=list(self.columns))
     frame[self.numeric] = frame[self.numeric].apply(pd.to_numeric).astype(float)
