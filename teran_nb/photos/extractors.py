@@ -24,7 +24,7 @@ from ..core.files import atomic, project_path
 from ..core.config import one_of, override, pick_device
 from ..core.display import Shown, markdown_table, progress
 from ..core.boxes import box_iou
-from ..data.pictures import MAX_PIXELS, _upright, find_pictures, read_picture
+from ..data.pictures import MAX_PIXELS, find_pictures, read_picture, upright
 from ..data.features import FeatureWriter, Features, Regions, WORDS
 from ..data.descriptors import DIM, describe, windows
 from ..data.scenes import EXTRACTOR as SCENES
@@ -212,7 +212,7 @@ def extract_picture(
     image_id:str="picture", # What to call it
 ) -> Regions: # Which a model aligns with sentences
     "The regions of one picture of one's own."
-    im,size = _upright(picture.copy(), extractor.side, MAX_PIXELS) if isinstance(picture, Image.Image) else read_picture(picture, extractor.side)
+    im,size = upright(picture.copy(), extractor.side, MAX_PIXELS) if isinstance(picture, Image.Image) else read_picture(picture, extractor.side)
     f = _full(extractor.extract([im])[0], im.size, size)
     return Regions(image_id, f.features, f.boxes, size, f.classes, f.scores, extractor.name)
 
