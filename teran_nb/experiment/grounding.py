@@ -20,7 +20,7 @@ from ..core.display import Shown, markdown_table
 from ..core.boxes import box_iou
 from ..data.captions import Link, words_of
 from ..model.text import stop_words
-from .metrics import _said
+from .metrics import footnote
 
 # %% ../../nbs/experiment/02_grounding.ipynb #d2d3a511
 CHOICES = {"mean": lambda cosines: cosines.mean(1), "max": lambda cosines: cosines.amax(1)} # of a region by the words of a phrase
@@ -107,7 +107,7 @@ class Grounding(Shown):
     def metrics(self):
         right = {"words" if k == "all" else k: v["right"] for k,v in self.kinds.items()}
         return right | {"words_random": self.kinds["all"]["random"]}
-    def _repr_markdown_(self): return markdown_table(["words",*_HEADS], [[k,*_cells(v)] for k,v in self.kinds.items()]) + _said(self.rule.about())
+    def _repr_markdown_(self): return markdown_table(["words",*_HEADS], [[k,*_cells(v)] for k,v in self.kinds.items()]) + footnote(self.rule.about())
 
 def _mean(found, each):
     "Means of the scores of some phrases."
@@ -155,7 +155,7 @@ class PhraseGrounding(Shown):
         if not self.parts: return "no phrases were named, so none is grounded"
         rows = [[split if k == "all" else f"{split}, {k}", *_cells(v)] for split,g in self.parts.items()
                 for k,v in g.kinds.items() if k == "all" or len(g.kinds) > 2]
-        return markdown_table(["phrases of",*_HEADS], rows) + _said(self._said)
+        return markdown_table(["phrases of",*_HEADS], rows) + footnote(self._said)
     def save(self, path):
         "Write it as JSON; metrics that are in the file already stay beside it."
         path = Path(path)
