@@ -94,7 +94,8 @@ def device():
 def trained(row, text, output):
     "A tiny run's folder and the loss of its first epoch."
     from teran_nb.experiment.datasets import load_data
-    from teran_nb.experiment.runs import plan, start, train
+    from teran_nb.experiment.plans import plan, start
+    from teran_nb.experiment.runs import train
     world = load_data("scenes", preset="tiny")
     todo = plan(world, row, "tiny", text=text)
     folder = start(todo, output)

@@ -11,7 +11,7 @@ from teran_nb.core.config import seed_everything
 from teran_nb.experiment.learner import Batches, Objective, TrainConfig, deal
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.runs import plan
+from teran_nb.experiment.plans import plan
 
 
 def step(model, rank=0, world=1):

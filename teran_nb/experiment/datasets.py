@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['Data', 'load_data']
 
-# %% ../../nbs/experiment/07_datasets.ipynb #4e0d4016
+# %% ../../nbs/experiment/07_datasets.ipynb #38488e4c
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from fastcore.basics import patch
 
 from ..core.files import project_path
 from ..core.config import one_of
@@ -18,68 +20,79 @@ from ..data.captions import read_captions
 from ..data.features import Features
 from ..data.collection import Collection
 from ..data.scenes import scenes
-from .relevance import read_relevance, rouge_l
+from .relevance import Relevance, read_relevance, rouge_l
 from .presets import PRESETS, WORLDS
 
-# %% ../../nbs/experiment/07_datasets.ipynb #9cf3cd78
+# %% ../../nbs/experiment/07_datasets.ipynb #b573ba73
 @dataclass(frozen=True, repr=False)
 class Data(Shown):
-    "A collection and where it came from."
-    whole:Collection # All of its images
-    source:dict # How to open it again: arguments of `load_data`
-    def part(self, split):
-        "The images of a split, or `all`."
+    "A collection with its splits, and how to open it again."
+    whole:Collection # All images
+    source:dict # Arguments of `load_data`
+    def part(self,
+        split:str, # `train`, `val`, `test`, or `all`
+    ) -> Collection: # The images of that split
+        "The images of one split."
         if split == "all": return self.whole
         known = sorted(set(self.whole.captions.splits or ()))
         if split not in known:
             raise ValueError(f"{self.whole!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; "
-                             "say which image is in which: 'split' in Karpathy's JSON, a column split in a .csv")
+                             "name the split of each image: 'split' in Karpathy's JSON, a column split in a .csv")
         return self.whole.split(split)
     @cached_property
-    def train(self): return self.part("train")
+    def train(self) -> Collection: return self.part("train")
     @cached_property
-    def val(self): return self.part("val")
+    def val(self) -> Collection: return self.part("val")
     @cached_property
-    def test(self): return self.part("test")
+    def test(self) -> Collection: return self.part("test")
     def _repr_markdown_(self):
-        c,features = self.whole.captions,self.whole.features
-        silent = sorted(set(features.image_ids) - set(self.whole.given.image_ids))
-        more = f"; {len(silent):,} of its images have no captions and are not used, such as {escape(', '.join(silent[:3]))}" if silent else ""
-        links = "with" if c.links else "without"
-        table = markdown_table(["split","images"], Counter(c.splits or ["all"]*len(self.whole)).items())
-        return f"{table}\n\n{len(c):,} captions, {links} known links; {escape(features)}{more}"
+        captions,features = self.whole.captions,self.whole.features
+        table = markdown_table(["split","images"], Counter(captions.splits or ["all"]*len(self.whole)).items())
+        links = "with" if captions.links else "without"
+        text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape(features)}"
+        unused = sorted(set(features.image_ids) - set(self.whole.given.image_ids))
+        if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape(', '.join(unused[:3]))}"
+        return text
 
-# %% ../../nbs/experiment/07_datasets.ipynb #487e473b
-def _precomputed(self:Data, split):
-    "The relevance of a split that is read from files; rows and columns of images that were left out go with them."
-    captions,files,whole = self.part(split).captions,self.source["relevance"].get(split, {}),self.whole.given
-    if split != "all": whole = whole.split(split)
-    if not isinstance(files, dict): raise ValueError(f"relevance of the {split} split is {files!r}; say it as {{'{split}': {{'spice': 'file.npy'}}}}")
+# %% ../../nbs/experiment/07_datasets.ipynb #d73a3d33
+@patch
+def precomputed(self:Data,
+    split:str, # One of the splits, or `all`
+) -> list[Relevance]: # One for each file that `source` names for the split
+    "The relevance of a split that is read from files."
+    captions,all_captions = self.part(split).captions,self.whole.given
+    files = self.source["relevance"].get(split, {})
+    if not isinstance(files, dict):
+        raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': 'file.npy'}}}}")
     for name,path in files.items():
         one_of(name, ("rouge","spice"), f"relevance of the {split} split")
-        if not (path := project_path(path)).is_file():
-            raise FileNotFoundError(f"no {name} relevance of the {split} split in {path}; name the file, or leave it out")
-    kept = captions if len(whole) > len(captions) else None
-    return [read_relevance(project_path(path), whole, name, kept) for name,path in files.items()]
+        if not project_path(path).is_file():
+            raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
+    if split != "all": all_captions = all_captions.split(split)
+    kept = captions if len(all_captions) > len(captions) else None
+    return [read_relevance(project_path(path), all_captions, name, kept) for name,path in files.items()]
 
-_MOST = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
+# %% ../../nbs/experiment/07_datasets.ipynb #414b9bfc
+_MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
 
-def _relevance(self:Data, split):
-    "ROUGE-L of a split's captions, where that is not too large, and what was given precomputed."
+@patch
+def relevance(self:Data,
+    split:str, # One of the splits, or `all`
+) -> list[Relevance]: # ROUGE-L first, where it is computed
+    "Every relevance of a split: ROUGE-L, unless it is given or the split is too large, and the precomputed ones."
     captions,given = self.part(split).captions,self.precomputed(split)
-    if "rouge" in [r.name for r in given] or len(captions)*len(captions.image_ids) > _MOST: return given
+    too_large = len(captions)*len(captions.image_ids) > _MOST_PAIRS
+    if too_large or "rouge" in [r.name for r in given]: return given
     return [rouge_l(captions),*given]
 
-Data.precomputed,Data.relevance = _precomputed,_relevance
-
-# %% ../../nbs/experiment/07_datasets.ipynb #608f438e
+# %% ../../nbs/experiment/07_datasets.ipynb #57b5c58c
 def load_data(
     data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
     captions:str="", # A captions file, for a feature store
-    preset:str="scenes", # `tiny` draws fewer scenes
-    missing:str="refuse", # Images with captions and no features: `refuse` or `drop`
-    relevance:dict=None, # Precomputed relevance of splits, such as `{"test": {"spice": "spice_test.npy"}}`
-) -> Data: # Its parts are `train`, `val`, `test`, or `part(...)`
+    preset:str="scenes", # One of `PRESETS`; `tiny` and `quick` draw fewer scenes
+    missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
+    relevance:dict|None=None, # Precomputed relevance by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
+) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
     one_of(missing, ("refuse","drop"), "way with missing features")
     one_of(preset, PRESETS, "preset")
@@ -89,6 +102,7 @@ def load_data(
     elif (path/"captions.json").is_file(): whole = Collection.open(path, missing)
     else: raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say data='scenes'")
     whole.features.verify()
-    found = Data(whole, {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}})
-    for split in found.source["relevance"]: found.precomputed(split)
-    return found
+    source = {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}}
+    opened = Data(whole, source)
+    for split in source["relevance"]: opened.precomputed(split) # a wrong file is refused now, not after training
+    return opened
