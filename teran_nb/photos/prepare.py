@@ -25,8 +25,9 @@ from ..data.collection import Collection, Pictures
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert, match_captions
 from ..data.drawing import compose
-from ..data.scenes import EXTRACTOR as SCENES, captions_of
-from ..data.curate import Part, Same, _place_pictures, merge, same_pictures
+from ..data.grammar import captions_of
+from ..data.scenes import EXTRACTOR as SCENES
+from ..data.curate import Part, SplitOverlap, link_pictures, merge, same_pictures
 from .visual_words import learn_words
 from .extractors import Windows, WindowsConfig, extract_folder, extractor, extractor_of
 
@@ -177,7 +178,7 @@ def _extracted(recipe, pictures, files, by, work, resume, device, show, **how):
         name = _with_words(recipe, files, captions, work, show) if recipe.extractor == "words" else recipe.extractor
         by = extractor(name, recipe.settings, device)
     known = list(files) if captions is None else captions.image_ids
-    only = known if recipe.merge else [known[i] for i in recipe.part.of(known, captions and captions.splits)]
+    only = known if recipe.merge else [known[i] for i in recipe.part.indices(known, captions and captions.splits)]
     bad = "collect" if recipe.bad == "skip" else "stop"
     report = extract_folder(pictures, by, work/"features", bad=bad, thumbnails=work/"thumbnails", resume=resume, show=show, only=only, **how)
     return list(report.bad.items())
@@ -199,7 +200,7 @@ def _described(recipe, by, work, resume, device, show, **how):
     captions,heard = _captions_for(recipe, store.image_ids, missing)
     if captions is None: captions = Captions([], [], store.image_ids)
     small = Pictures(small=work/"thumbnails")
-    _place_pictures(work, {k: (files.get(names.get(k)),small._small(k)) for k in captions.image_ids}, show and bool(features))
+    link_pictures(work, {k: (files.get(names.get(k)),small._small(k)) for k in captions.image_ids}, show and bool(features))
     captions.save(work/"captions.json")
     return Collection.open(work), left, heard
 
@@ -212,7 +213,7 @@ class Prepared(Shown):
     @property
     def same(self):
         s = self.manifest["same"]
-        return Same(tuple(map(tuple, s["pairs"])), s["images"], tuple(s["splits"]), s["by"])
+        return SplitOverlap(tuple(map(tuple, s["pairs"])), s["images"], tuple(s["splits"]), s["by"])
     @property
     def left_out(self): return self.manifest["left_out"]
     def open(self): return Collection.open(self.folder)
