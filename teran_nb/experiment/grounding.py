@@ -21,7 +21,8 @@ from ..core.files import read_json, write_json
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
 from ..core.boxes import box_iou
-from ..data.captions import Link, words_of
+from ..data.captions import Link
+from ..data.phrase_table import words_of
 from ..model.text import stop_words
 from .metrics import footnote
 

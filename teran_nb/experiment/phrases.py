@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from ..core.files import project_path
-from ..data.captions import Captions, read_captions, read_phrases
+from ..data.captions import Captions, read_captions
 from ..data.collection import Collection
+from ..data.phrase_table import read_phrases
 from ..model.matcher import Matcher
 from .grounding import GroundingRule, PhraseGrounding, grounding
 
