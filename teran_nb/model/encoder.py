@@ -69,7 +69,7 @@ def sentences(
         if not isinstance(t, str): raise TypeError(f"a sentence is a str, not {type(t).__name__}: {t!r}")
     return texts
 
-# %% ../../nbs/model/04_encoder.ipynb #cf422aba
+# %% ../../nbs/model/04_encoder.ipynb #3d90810e
 class Encoder:
     "Encodes images and captions separately; the regions and words of a pair can be aligned."
     name:str = "" # For titles and tables
@@ -79,6 +79,8 @@ class Encoder:
     crosses:bool = False # Whether a score needs both sides of a pair together
     no_index:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
     note:str = "" # What a reader of its words and boxes should know
+    device:torch.device = torch.device("cpu") # Where `similarity` computes
+    def eval_mode(self): return torch.no_grad() # Without gradients; a network overrides it to leave out dropout too
     @property
     def ranks_by(self) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
     def encode_images(self, images, batch:int=128, show:bool=False) -> Encoded:
@@ -104,10 +106,11 @@ def explain(self:Encoder,
     j:int, # Which of them
     about:Regions=None, # The regions of that image; for boxes, size and image id
     picture=None, # The picture, its path, or a function that gives it
-    pooling:str="", # How the alignment is pooled; the encoder's own by default
+    pooling:str="", # Ranked by the alignment pooled so, whatever the encoder's own score is
 ) -> Alignment:
     "Align one encoded image with one encoded caption."
-    regions,words = self.meet(images.parts[i], captions.parts[j])
+    regions,words = images.parts[i],captions.parts[j]
+    if not pooling: regions,words = self.meet(regions, words)
     image_id = images.names[i] if about is None else about.image_id
     boxes,size = (None,None) if about is None else (about.boxes,about.size)
     return explain(regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image_id,

@@ -72,12 +72,15 @@ def reranked(
     if first < 1: raise ValueError(f"rerank scores the first k results of a query, so k is at least 1, not {first}")
     if not sim.numel(): return sim
     chosen = torch.zeros_like(sim, dtype=torch.bool)
-    chosen.scatter_(0, sim.topk(min(first, len(sim)), 0).indices, True)
-    chosen.scatter_(1, sim.topk(min(first, sim.shape[1]), 1).indices, True)
+    if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(first, len(sim)), 0).indices, True)
+    if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(first, sim.shape[1]), 1).indices, True)
     scores = torch.zeros_like(sim)
-    for i in show_progress(range(len(sim)), "re-rank") if progress else range(len(sim)):
-        columns = chosen[i].nonzero()[:,0]
-        one,some = (None,images[1][i:i+1]),(None,captions[1][columns.cpu()])
-        scores[i,columns] = head.similarity(one, some, **how)[0].to(scores)
+    by_caption = sim.shape[1] < len(sim) # a call for each item of the shorter side
+    queries = range(min(sim.shape))
+    for k in show_progress(queries, "re-rank") if progress else queries:
+        rows = (chosen[:,k] if by_caption else chosen[k]).nonzero()[:,0]
+        if by_caption:
+            scores[rows,k] = head.similarity((None,images[1][rows.cpu()]), (None,captions[1][k:k+1]), **how)[:,0].to(scores)
+        else: scores[k,rows] = head.similarity((None,images[1][k:k+1]), (None,captions[1][rows.cpu()]), **how)[0].to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
