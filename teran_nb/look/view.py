@@ -23,7 +23,7 @@ from ..core.pages import Templates, data_uri, jpeg_uri
 from ..model.pair import Alignment
 from .show import show_grounding
 
-# %% ../../nbs/look/02_view.ipynb #b2237cd3
+# %% ../../nbs/look/02_view.ipynb #16f52bf8
 def _gaps(alignment):
     "The text before each word of the caption, and the text after the last."
     starts = [start for start,_ in alignment.spans]+[len(alignment.caption)]
@@ -40,7 +40,8 @@ def _pair_data(alignment, name):
     "What the script needs of one pair, ready for JSON; the picture is open or None."
     cosines = np.asarray(alignment.cosines, dtype="<f4")
     if not np.isfinite(cosines).all():
-        raise ValueError(f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
+        raise ValueError(
+            f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
     return {
         "name": name, "image": str(alignment.image_id),
@@ -48,7 +49,7 @@ def _pair_data(alignment, name):
         "regions": len(cosines), "cosines": base64.b64encode(cosines.tobytes()).decode(),
         "boxes": None if boxes is None else boxes.tolist(), "size": [float(v) for v in _canvas_size(alignment, boxes)]}
 
-# %% ../../nbs/look/02_view.ipynb #9c33ccd1
+# %% ../../nbs/look/02_view.ipynb #b366f056
 def _opened(alignment):
     "The alignment with its picture opened, or without one, and notes on that."
     try: picture = alignment.image()
@@ -63,22 +64,27 @@ def _missing(alignment):
     "Notes on what a pair lacks: words, regions, boxes."
     notes = []
     unused = any(character.isalnum() for character in "".join(_gaps(alignment)))
-    if not alignment.words: notes.append("This caption has no word to align: the tokenizer found none in it.")
-    elif unused: notes.append("Words in grey take no part: the tokenizer cut them off, or a filter left them out.")
-    if not len(alignment.cosines): notes.append("This image has no regions, so no word can find one.")
-    elif alignment.boxes is None: notes.append("The features came without boxes, so regions are known only by their numbers.")
+    if not alignment.words:
+        notes.append("This caption has no word to align: the tokenizer found none in it.")
+    elif unused:
+        notes.append("Words in grey take no part: the tokenizer cut them off, or a filter left them out.")
+    if not len(alignment.cosines):
+        notes.append("This image has no regions, so no word can find one.")
+    elif alignment.boxes is None:
+        notes.append("The features came without boxes, so regions are known only by their numbers.")
     return notes
 
 # %% ../../nbs/look/02_view.ipynb #1041650e
 TEMPLATES = Templates(files("teran_nb.look")/"templates")
 
-# %% ../../nbs/look/02_view.ipynb #46da5060
+# %% ../../nbs/look/02_view.ipynb #a282afc8
 def _listed(value): return list(value) if isinstance(value, (list,tuple)) else [value]
 
 def _distinct_names(alignments):
     "Captions and image names as far as they differ, numbered where that is not enough."
-    columns = [[a.caption for a in alignments],[str(a.image_id) for a in alignments]]
-    columns = [c for c in columns if len(set(c)) > 1]
+    captions = [a.caption for a in alignments]
+    images = [str(a.image_id) for a in alignments]
+    columns = [column for column in (captions,images) if len(set(column)) > 1]
     names = [" · ".join(filter(None, parts)) for parts in zip(*columns)] or [""]*len(alignments)
     if len(set(names)) == len(names): return names
     return [f"{i+1} {name}".strip() for i,name in enumerate(names)]
@@ -93,12 +99,12 @@ class AlignmentView:
         back:str="", # Address of the page that the reader came from, relative to this one; no link by default
     ):
         self.alignments = _listed(alignments)
-        count = len(self.alignments)
-        if not count: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
+        if not self.alignments: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
         self.names = _distinct_names(self.alignments) if names is None else _listed(names)
         self.notes = [a.note for a in self.alignments] if notes is None else _listed(notes)
-        if not len(self.names) == len(self.notes) == count:
-            raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {count} alignments; give one of each for every alignment")
+        if not len(self.names) == len(self.notes) == len(self.alignments):
+            raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {len(self.alignments)} "
+                             "alignments; give one of each for every alignment")
         self.title,self.back = title,back
         self._html = self._png = None
     def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
@@ -130,7 +136,7 @@ def save(self:AlignmentView,
     text = self.html()
     with atomic(path) as p: p.write_text(text, encoding="utf8")
 
-# %% ../../nbs/look/02_view.ipynb #776e7c0a
+# %% ../../nbs/look/02_view.ipynb #9ce1124a
 def _png(picture):
     file = io.BytesIO()
     picture.convert("RGB").quantize(128).save(file, "PNG", optimize=True)
@@ -146,7 +152,7 @@ def _figure(alignment):
     figure = Figure((4.8, picture_height+title_height), layout="constrained", dpi=90)
     canvas = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page uses the reader's fonts
+        warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's
         show_grounding(alignment, ax=figure.subplots())
         canvas.draw()
     return _png(Image.fromarray(np.asarray(canvas.buffer_rgba())))
@@ -161,7 +167,7 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
     if self._png: bundle["image/png"] = base64.b64encode(self._png).decode()
     return bundle
 
-# %% ../../nbs/look/02_view.ipynb #9e916d97
+# %% ../../nbs/look/02_view.ipynb #f695a447
 def view(
     model, # An `Encoder`, or a mapping of names to encoders
     image, # An image of a collection, its `Regions`, or a list of them
@@ -175,7 +181,10 @@ def view(
         for one_image in images:
             for text in captions:
                 alignment = encoder.align(one_image, text)
-                name = [model_name]*(len(models) > 1)+[str(alignment.image_id)]*(len(images) > 1)+[text]*(len(captions) > 1)
+                parts = []
+                if len(models) > 1: parts.append(model_name)
+                if len(images) > 1: parts.append(str(alignment.image_id))
+                if len(captions) > 1: parts.append(text)
                 alignments.append(alignment)
-                names.append(" · ".join(name))
+                names.append(" · ".join(parts))
     return AlignmentView(alignments, names)
