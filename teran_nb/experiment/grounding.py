@@ -42,7 +42,7 @@ class GroundingRule:
     stop_words:str="nltk" # Words that do not vote: `nltk`, or a text file with one word per line; empty for none
     threshold:float=.5 # IoU from which a region lies on a box
     several:str="any" # Of several true boxes `any` counts, or their `union`, as is usual with Flickr30k Entities
-    each:str="place" # What counts once: a phrase in every `place` where it stands, or a `phrase`, by its mean over places
+    each:str="place" # What counts once: a phrase in every `place` where it stands, or a `phrase`, averaged over places
     def __post_init__(self):
         one_of(self.words, CHOICES, "choice by words")
         one_of(self.several, SEVERAL, "way with several boxes")
@@ -86,7 +86,7 @@ class Grounded(NamedTuple):
     def phrase(self) -> tuple: # Equal for the same phrase in several captions of an image
         return self.image_id,tuple(word for word,*_ in words_of(self.text)),self.link.boxes
 
-# %% ../../nbs/experiment/02_grounding.ipynb #13bd2766
+# %% ../../nbs/experiment/02_grounding.ipynb #eccdfb5c
 def _choose_region(alignment, link, rule):
     "The region that the words of a link choose; None where the encoder read none of them."
     inside = [j for j,(start,end) in enumerate(alignment.spans) if start < link.end and end > link.start]
@@ -94,7 +94,7 @@ def _choose_region(alignment, link, rule):
     voting = [j for j in inside if votes(alignment.words[j])] or inside
     return int(CHOICES[rule.words](alignment.cosines[:,voting]).argmax()) if voting else None
 
-def _hits(boxes, link, rule):
+def _on_true_box(boxes, link, rule):
     "Which regions lie on a true box, and which have their centre inside one; float, `(2, regions)`."
     if not len(link.boxes): return np.zeros((2,len(boxes)))
     true = SEVERAL[rule.several](np.asarray(link.boxes, dtype=np.float64))
@@ -107,7 +107,7 @@ def _ground(alignment, link, rule):
     "One phrase with its scores."
     boxes = np.asarray(alignment.boxes, dtype=np.float64)
     region = _choose_region(alignment, link, rule)
-    on_box,inside = _hits(boxes, link, rule)
+    on_box,inside = _on_true_box(boxes, link, rule)
     area = np.prod(boxes[:,2:] - boxes[:,:2], axis=1)
     largest = area >= area.max()*(1-1e-6)
     right,centre = (0.,0.) if region is None else (on_box[region],inside[region])
@@ -115,7 +115,7 @@ def _ground(alignment, link, rule):
     box = None if region is None else tuple(map(float, boxes[region]))
     return Grounded(alignment.image_id, alignment.caption, link, region, box, PhraseScores(*map(float, scores)))
 
-# %% ../../nbs/experiment/02_grounding.ipynb #be12092f
+# %% ../../nbs/experiment/02_grounding.ipynb #13bd2766
 def _means(phrases, rule):
     "Mean scores of some phrases, and how many they are."
     by_phrase = {}
@@ -156,7 +156,7 @@ class Grounding(Shown):
         frame = self.to_pandas()
         return _markdown(frame.kind, frame, "words") + footnote(self.rule.about())
 
-# %% ../../nbs/experiment/02_grounding.ipynb #c07441fc
+# %% ../../nbs/experiment/02_grounding.ipynb #63f87c05
 def grounding(
     alignments:Iterable, # An `Alignment` for each caption
     links:Sequence, # The links of each caption, from `Captions.links`
@@ -172,7 +172,7 @@ def grounding(
     if not phrases: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(phrases, rule)
 
-# %% ../../nbs/experiment/02_grounding.ipynb #a87791cf
+# %% ../../nbs/experiment/02_grounding.ipynb #ff0351b2
 @dataclass(frozen=True, repr=False)
 class PhraseGrounding(Shown):
     "The grounding of phrases in each split of a collection; shows itself as a table."

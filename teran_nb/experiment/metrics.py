@@ -47,7 +47,7 @@ class Ranks(NamedTuple):
     i2t:np.ndarray # Best rank of each image's captions, `(images,)`
     t2i:np.ndarray # Rank of each caption's image, `(captions,)`
 
-def _rank_of(sim, true):
+def _true_rank(sim, true):
     "Rank of candidate `true[q]` for each row `q` of `sim`, without sorting."
     true_sim = sim.gather(1, true[:,None])
     lower_index = torch.arange(sim.shape[1])[None] < true[:,None]
@@ -68,8 +68,8 @@ def ranks(
     own_sim = torch.full(sim.shape, -torch.inf, dtype=sim.dtype)
     own_sim[image_of,captions] = sim[image_of,captions]
     best_caption = own_sim.argmax(1)
-    t2i = [_rank_of(sim[:,rows].T, image_of[rows]) for rows in captions.split(4096)]
-    i2t = [_rank_of(sim[rows], best_caption[rows]) for rows in torch.arange(len(sim)).split(1024)]
+    t2i = [_true_rank(sim[:,rows].T, image_of[rows]) for rows in captions.split(4096)]
+    i2t = [_true_rank(sim[rows], best_caption[rows]) for rows in torch.arange(len(sim)).split(1024)]
     return Ranks(torch.cat(i2t).numpy(), torch.cat(t2i).numpy())
 
 # %% ../../nbs/experiment/01_metrics.ipynb #3f8fd7c8

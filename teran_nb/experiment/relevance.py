@@ -25,7 +25,7 @@ from ..core.display import Shown, markdown_table, progress
 from ..data.captions import Captions
 
 # %% ../../nbs/experiment/00_relevance.ipynb #be5aa145
-def _fingerprint(captions): return digest([captions.texts, captions.image_of.tolist(), len(captions.image_ids)])
+def _captions_digest(captions): return digest([captions.texts, captions.image_of.tolist(), len(captions.image_ids)])
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Relevance(Shown):
@@ -68,7 +68,7 @@ def check(
 ) -> Relevance: # Itself
     "Refuse captions that the relevance was not computed from."
     self.require(len(captions), len(captions.image_ids))
-    if self.fingerprint and self.fingerprint != _fingerprint(captions):
+    if self.fingerprint and self.fingerprint != _captions_digest(captions):
         raise ValueError(f"relevance {self.name} belongs to other captions than these, although their number is equal; "
                          "it is for another split")
     return self
@@ -181,7 +181,7 @@ def rouge_l(
     workers:int=-1, # Threads; -1 for one per core
 ) -> Relevance: # ROUGE-L of every caption with every image, float32, memory-mapped
     "ROUGE-L relevance of a split, computed once."
-    fingerprint = _fingerprint(captions)
+    fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
     path = Path(cache or home()/"relevance")/f"rouge-l-v1-{fingerprint[:32]}.npy"
     if _cached(path, shape) is None:
@@ -239,11 +239,11 @@ def read_relevance(
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"{path} is not there")
     values = _memory_map(path, (len(captions),len(captions.image_ids)))
-    relevance = Relevance(name, values, path.name, _fingerprint(captions))
+    relevance = Relevance(name, values, path.name, _captions_digest(captions))
     _check_values(path, values, captions)
-    return relevance if kept is None else _select(relevance, captions, kept)
+    return relevance if kept is None else _rows_in_use(relevance, captions, kept)
 
-def _select(relevance, captions, kept):
+def _rows_in_use(relevance, captions, kept):
     "The rows and columns of the captions and images in use."
     column_of = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     columns = [column_of.get(image_id) for image_id in kept.image_ids]
@@ -258,7 +258,7 @@ def _select(relevance, captions, kept):
     if [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; "
                          "it is for another split")
-    return Relevance(relevance.name, relevance.part(rows, columns).values, relevance.source, _fingerprint(kept))
+    return Relevance(relevance.name, relevance.part(rows, columns).values, relevance.source, _captions_digest(kept))
 
 # %% ../../nbs/experiment/00_relevance.ipynb #4c214275
 GAINS = {"exponential": lambda rel: np.exp2(rel) - 1, "linear": lambda rel: rel} # the published tables use the first

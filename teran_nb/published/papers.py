@@ -50,7 +50,8 @@ class Table(Shown):
         by_unit = {}
         for c in self.numeric: by_unit.setdefault(self.columns[c], []).append(c)
         units = "; ".join(f"{unit}: {', '.join(names)}" for unit,names in by_unit.items())
-        below = [textwrap.fill(escape(text), 150) for text in (f"{self.name}. {self.caption}", self.note, units) if text]
+        below = f"{self.name}. {self.caption}",self.note,units
+        below = [textwrap.fill(escape(text), 150) for text in below if text]
         return "\n\n".join([markdown_table(cells.columns, cells.values), *below])
 
 # %% ../../nbs/published/00_papers.ipynb #e924ed77
@@ -121,7 +122,7 @@ def contents() -> Contents: # In the order of the papers
     return Contents(tuple(table(t["paper"], t["number"], t["preprint"]) for t in _index(TABLES)[0]))
 
 # %% ../../nbs/published/00_papers.ipynb #968c81bc
-def _key(label, paper): return " ".join(label.casefold().split()).removeprefix(f"{paper} ")
+def _label_key(label, paper): return " ".join(label.casefold().split()).removeprefix(f"{paper} ")
 
 def _by_protocol(tables, model):
     "The numbers of one model by protocol; where a later table repeats a row, the first table counts."
@@ -129,7 +130,7 @@ def _by_protocol(tables, model):
     for t in tables:
         for cells in t.rows:
             row = dict(zip(t.columns, cells))
-            if _key(row["model"], t.paper) == _key(model, t.paper):
+            if _label_key(row["model"], t.paper) == _label_key(model, t.paper):
                 numbers.setdefault(row.get("protocol", ""), {c: float(row[c]) for c in t.numeric if row[c]})
     return numbers
 
@@ -236,7 +237,7 @@ def model_of(
     t = table(paper, number)
     if not 1 <= row <= len(t): raise ValueError(f"{t.name} has rows 1 to {len(t)}, none numbered {row}")
     label = dict(zip(t.columns, t.rows[row-1]))["model"]
-    def key(label): return _key(label, "teran").removesuffix(" (from table 1)").removesuffix(" (ours)")
+    def key(label): return _label_key(label, "teran").removesuffix(" (from table 1)").removesuffix(" (ours)")
     models = [m for m,(_,published_label) in PUBLISHED.items() if key(published_label) == key(label)]
     if not models: raise ValueError(f"row {row} of {t.name} is {label!r}, which is not a model of ours")
     return models[0]
