@@ -268,7 +268,6 @@ class Related:
     best:Tensor # Best region of each piece, `(pieces,)`
     distance:float # IAIS with words as the anchor, in nats; 0 where both maps are equal
 
-@torch.no_grad()
 def word_relations(
     encoder:Encoder, # With the joint head
     image:CollectionImage|Regions, # An image of a collection, or its regions
@@ -281,10 +280,9 @@ def word_relations(
     pieces,regions = captions.words[0].pieces,len(images.parts.values)
     if not pieces or not regions:
         raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {regions} regions in the picture")
-    joint = heads["joint"].eval()
-    device = joint.score.weight.device
-    sides = [side.to(device) for encoded in (images,captions) for side in encoded.parts.padded()]
-    r = joint.relations(*sides)
-    mirror = singular(r)[0]
-    return Related(pieces, r.words[0].cpu(), (mirror/mirror.sum(-1, keepdim=True)).cpu(),
-                   r.words_to_regions[0].argmax(-1).cpu(), iais(r, "singular", "L").item())
+    sides = [side.to(encoder.device) for encoded in (images,captions) for side in encoded.parts.padded()]
+    with encoder.eval_mode():
+        r = heads["joint"].relations(*sides)
+        mirror = singular(r)[0]
+        return Related(pieces, r.words[0].cpu(), (mirror/mirror.sum(-1, keepdim=True)).cpu(),
+                       r.words_to_regions[0].argmax(-1).cpu(), iais(r, "singular", "L").item())
