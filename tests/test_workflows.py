@@ -7,8 +7,9 @@ import html5lib
 import nbformat
 import numpy as np
 import pytest
-from conftest import ROOT, command, papermill
+from conftest import ROOT, command, papermill, play
 from nbconvert.preprocessors import ExecutePreprocessor
+from papermill import inspect_notebook
 from PIL import Image
 
 from teran_nb.data.convert import convert
@@ -47,7 +48,7 @@ def test_relative_paths_are_meant_from_the_project(tmp_path):
     assert numbers(tmp_path / "runs" / "a")["about"]["seed"] == 5
     (tmp_path / "settings.ini").touch()
     (tmp_path / "nbs").mkdir()
-    papermill("train", tmp_path / "out.ipynb", cwd=tmp_path / "nbs", name="b", epochs=1)
+    play("train", cwd=tmp_path / "nbs", name="b", epochs=1)
     assert (tmp_path / "runs" / "b" / "metrics.json").is_file()
 
 
@@ -59,7 +60,7 @@ def test_same_command_same_metrics(trained, tmp_path):
 def test_evaluate_repeats_the_numbers(trained, tmp_path):
     papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"))
     assert numbers(tmp_path / "ev")["metrics"] == pytest.approx(numbers(trained)["metrics"])
-    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word", "phrases"}
+    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word"}  # no phrase table, so no figure of phrases
     assert {p.stem for p in (tmp_path / "ev").glob("*.png")} == names
 
 
@@ -71,14 +72,15 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
         rows += [f"{world.image_ids[i]}.png,{text[link.start:link.end]},{x1/w},{y1/h},{x2/w},{y2/h}" for x1, y1, x2, y2 in link.boxes]
         rows += [f"{world.image_ids[i]},nothing that was said,0,0,1,1"]
     (tmp_path / "phrases.csv").write_text("\n".join(rows))
-    papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max")
+    play("evaluate", run=str(trained), output=str(tmp_path / "ev"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max")
     found = numbers(tmp_path / "ev")
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0
     with Image.open(tmp_path / "ev" / "phrases.png") as im:
         assert min(im.size) > 300
-    done = subprocess.run(command("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "no"), phrases="gone.csv"), cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert "gone.csv; name a .csv, the folder of Flickr30k Entities" in done.stderr and not (tmp_path / "no" / "metrics.json").exists()
+    with pytest.raises(FileNotFoundError, match="gone.csv; name a .csv, the folder of Flickr30k Entities"):
+        play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases="gone.csv")
+    assert not (tmp_path / "no" / "metrics.json").exists()
 
 
 def test_gallery_opens_from_disk(trained, tmp_path):
@@ -86,7 +88,8 @@ def test_gallery_opens_from_disk(trained, tmp_path):
     site = tmp_path / "figures"
     site.mkdir()
     (site / "metrics.json").write_text("{}")
-    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), queries=12, views=4)
+    assert inspect_notebook(ROOT / "nbs" / "gallery.ipynb")["output"]["default"] == '"gallery"'  # never the repository's figures
+    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), queries=12, views=4, word="red kite")
     pages = list(site.rglob("*.html"))
     assert {"index.html", "sentences-1.html", "pictures-1.html", "words.html"} <= {p.name for p in pages} and (site / "metrics.json").read_text() == "{}"
     for page in pages:
@@ -107,12 +110,12 @@ def test_compare_fills_its_table(tmp_path):
 
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-stopwords", "teran-mrsw-bigru", "teran-mrsw-ens"], "epochs": 1, "output": str(tmp_path), "figures": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "output": str(tmp_path), "figures": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("model.safetensors")}
-    papermill("ablations", tmp_path / "out.ipynb", **about, seeds=[0, 1])
+    play("ablations", **about, seeds=[0, 1])
     second = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert {k: v[0] for k, v in second.items()} == {k: v[0] for k, v in first.items()} and all(len(v) == 2 for v in second.values())
     assert before == {p: p.stat().st_mtime_ns for p in before}
@@ -138,13 +141,13 @@ def test_prepare_makes_a_collection_that_trains(tmp_path):
     with Image.open(tmp_path / "example" / "samples.png") as im:
         assert min(im.size) > 300
     about = {"merge": [str(tmp_path / "example")], "pictures": "", "split": "train", "images": 5, "output": str(tmp_path / "part")}
-    papermill("prepare", tmp_path / "out.ipynb", **about)
+    play("prepare", **about)
     assert len(Collection.open(tmp_path / "part")) == 5
-    papermill("prepare", tmp_path / "out.ipynb", pictures="", features=str(ROOT / "data" / "formats" / "lxmert.tsv"), made_by="somebody's", output=str(tmp_path / "foreign"))
+    play("prepare", pictures="", features=str(ROOT / "data" / "formats" / "lxmert.tsv"), made_by="somebody's", output=str(tmp_path / "foreign"))
     foreign = Collection.open(tmp_path / "foreign")
     assert (len(foreign), len(foreign.captions), foreign.features.extractor) == (3, 0, "somebody's")
-    done = subprocess.run(command("train", tmp_path / "out.ipynb", data=str(tmp_path / "foreign"), output=str(tmp_path)), cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and "has no split" in done.stderr
+    with pytest.raises(ValueError, match="has no split"):
+        play("train", data=str(tmp_path / "foreign"), output=str(tmp_path))
 
 
 def test_prepare_names_what_it_cannot_use(tmp_path):
@@ -158,8 +161,8 @@ def test_prepare_names_what_it_cannot_use(tmp_path):
     (folder / "broken.jpeg").write_bytes(b"\xff\xd8 cut")
     (folder / "c.csv").write_text("\n".join(rows))
     about = {"pictures": str(folder), "captions": str(folder / "c.csv"), "output": str(tmp_path / "made")}
-    for _ in range(2):
-        papermill("prepare", tmp_path / "out.ipynb", **about)
+    play("prepare", **about)
+    papermill("prepare", tmp_path / "out.ipynb", **about)
     found = json.loads((tmp_path / "made" / "collection.json").read_text(encoding="utf8"))
     assert found["counts"]["images"] == 6 and len(found["same"]["pairs"]) == 1
     text = (tmp_path / "out.ipynb").read_text(encoding="utf8")
@@ -174,6 +177,7 @@ def own(trained, tmp_path_factory):
     return folder
 
 
+@pytest.mark.xdist_group("mine")
 def test_mine_answers_without_captions(own, trained):
     "A gallery, pages and the explorer of pictures that nobody has described."
     assert {p.name for p in (own / "mine").glob("*.png")} == {"samples.png", "answers.png"}
@@ -184,10 +188,11 @@ def test_mine_answers_without_captions(own, trained):
     outputs = [o for c in nbformat.read(own / "out.ipynb", 4).cells for o in c.get("outputs", ())]
     shown = next(o.data["text/html"] for o in outputs if "teran-still" in str(o.get("data", {}).get("text/html", "")))
     assert shown.count("<figure") == 12 and "data:image/jpeg" in shown and "true match" not in shown
-    done = subprocess.run(command("mine", own / "again.ipynb", run=str(trained), pictures="nowhere", output=str(own / "no")), cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and "nowhere is not there" in done.stderr
+    with pytest.raises(FileNotFoundError, match="nowhere is not there"):
+        play("mine", run=str(trained), pictures="nowhere", output=str(own / "no"))
 
 
+@pytest.mark.xdist_group("mine")
 def test_mine_answers_by_an_index(own, trained):
     "The same gallery, pages and explorer, with the vectors on the disk."
     papermill("mine", own / "indexed.ipynb", run=str(trained), output=str(own / "indexed"), index="always")
@@ -197,7 +202,7 @@ def test_mine_answers_by_an_index(own, trained):
 
 @pytest.mark.parametrize("row", ["tern-mwsr-test", "tern-align", "teran-mrsw-ens", "iais-singular", "cgam-one-head"])
 def test_a_row_is_a_value_of_train(tmp_path, row):
-    papermill("train", tmp_path / "out.ipynb", model=row, epochs=1, output=str(tmp_path), name="run")
+    play("train", model=row, epochs=1, output=str(tmp_path), name="run")
     found = numbers(tmp_path / "run")
     assert found["about"]["model"] == row and found["about"]["models"] == ("ensemble of 2" if row.endswith("ens") else "single")
     assert found["about"]["NDCG@25"].startswith("exponential gains") and 0 < found["metrics"]["t2i_ndcg_rouge"] < 1
@@ -213,15 +218,16 @@ def test_a_store_without_pictures(tmp_path):
             rows += [f"im{i},a {'red' if i % 2 else 'blue'} number {i},{('train', 'train', 'val', 'test')[i % 4]}"] * (1 + i % 3)
     (tmp_path / "c.csv").write_text("\n".join(rows))
     about = {"data": str(tmp_path / "store"), "captions": str(tmp_path / "c.csv"), "output": str(tmp_path / "runs")}
-    papermill("train", tmp_path / "out.ipynb", name="own", **about)
+    play("train", name="own", **about)
     assert numbers(tmp_path / "runs" / "own")["about"]["candidates"].startswith("10 images x")
     for name in FIGURES:
         assert (tmp_path / "runs" / "own" / "figures" / f"{name}.png").is_file()
     (tmp_path / "ids.csv").write_text("image,caption\n" + "".join(f"im{i},number {i}\n" for i in range(40)))
-    papermill("evaluate", tmp_path / "out.ipynb", **(about | {"captions": str(tmp_path / "ids.csv"), "run": str(tmp_path / "runs" / "own"), "split": "all", "output": str(tmp_path / "ev")}))
+    play("evaluate", **(about | {"captions": str(tmp_path / "ids.csv"), "run": str(tmp_path / "runs" / "own"), "split": "all", "output": str(tmp_path / "ev")}))
     assert numbers(tmp_path / "ev")["about"]["candidates"] == "40 images x 40 captions"
 
 
+@pytest.mark.slow
 def test_a_store_without_boxes(tmp_path):
     "SCAN's array: training and evaluation end with all their files, and what cannot be drawn is said once, in words."
     rng, rows = np.random.default_rng(0), ["image,caption,split"]
@@ -246,11 +252,17 @@ def test_a_store_without_boxes(tmp_path):
     ({"device": "tpu"}, "known are auto, cpu, cuda"), ({"protocol": "1k"}, "known are Flickr30k 1K"),
     ({"relevance": {"test": {"spice": "nowhere.npy"}}}, "no spice relevance of the test split")])
 def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters, says):
-    done = subprocess.run(command("train", tmp_path / "out.ipynb", **({"output": str(tmp_path)} | parameters)), cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and says in done.stderr
+    with pytest.raises((ValueError, FileNotFoundError), match=says):
+        play("train", **({"output": str(tmp_path)} | parameters))
     assert not list(tmp_path.rglob("last.pt"))
 
 
+def test_an_error_ends_papermill(tmp_path):
+    done = subprocess.run(command("train", tmp_path / "out.ipynb", output=str(tmp_path), model="clip"), cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "unknown model 'clip'; known are tern" in done.stderr
+
+
+@pytest.mark.slow
 def test_by_hand(tmp_path):
     "Run all cells in the notebook's own folder, as JupyterLab does."
     nb = nbformat.read(ROOT / "nbs" / "train.ipynb", as_version=4)
@@ -271,7 +283,7 @@ def test_an_original_checkpoint_is_evaluated(tmp_path):
     (tmp_path / "c.csv").write_text("\n".join(rows))
     config = MatcherConfig(text=TextConfig(layers=1, dim=16, heads=4, feed_forward=32), regions=RegionConfig(8, stack=StackConfig(1)), dim=16, last=StackConfig(1), reference=Reference("teran"))
     save_original(make_matcher(config, texts), tmp_path / "TERAN.pth.tar")
-    papermill("evaluate", tmp_path / "out.ipynb", run=str(tmp_path / "TERAN.pth.tar"), data=str(tmp_path / "store"), captions=str(tmp_path / "c.csv"), output=str(tmp_path / "ev"))
+    play("evaluate", run=str(tmp_path / "TERAN.pth.tar"), data=str(tmp_path / "store"), captions=str(tmp_path / "c.csv"), output=str(tmp_path / "ev"))
     model = load_original(tmp_path / "TERAN.pth.tar")
     store = Features(tmp_path / "store")
     sim = model.similarity(model.encode_images(store), model.encode_captions(texts))
