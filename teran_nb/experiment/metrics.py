@@ -68,8 +68,8 @@ def ranks(
     own_sim = torch.full(sim.shape, -torch.inf, dtype=sim.dtype)
     own_sim[image_of,captions] = sim[image_of,captions]
     best_caption = own_sim.argmax(1)
-    t2i = [_true_rank(sim[:,rows].T, image_of[rows]) for rows in captions.split(4096)]
-    i2t = [_true_rank(sim[rows], best_caption[rows]) for rows in torch.arange(len(sim)).split(1024)]
+    t2i = [_true_rank(rows, true) for rows,true in zip(sim.T.split(4096), image_of.split(4096))]
+    i2t = [_true_rank(rows, true) for rows,true in zip(sim.split(1024), best_caption.split(1024))]
     return Ranks(torch.cat(i2t).numpy(), torch.cat(t2i).numpy())
 
 # %% ../../nbs/experiment/01_metrics.ipynb #3f8fd7c8
