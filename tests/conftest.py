@@ -1,13 +1,24 @@
-"""What the tests share: a way to run workflows as a user does."""
+"""What the tests share: two ways to run a workflow, what takes long to make, and what is said at the end of what was not tested.
+
+Two tests run at a time (pyproject.toml). Slow proofs carry the mark `slow` and run by `pytest tests -m slow`, which .ci/run does too.
+"""
 import json
+import os
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two tests run at a time
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import nbformat
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
 ARGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 PAPERMILL = [sys.executable, "-m", "papermill", "--no-progress-bar"]
 
@@ -27,19 +38,46 @@ def papermill(notebook, out, cwd=ROOT, **parameters):
     return json.loads(Path(out).read_text(encoding="utf8"))
 
 
+def play(notebook, cwd=ROOT, **parameters):
+    "Run the cells of a workflow in this process: the same code without a kernel, some ten seconds faster. Returns its variables."
+    import matplotlib.pyplot as plt
+
+    variables = {"__name__": "__main__"}
+    with chdir(cwd):
+        for cell in nbformat.read(ROOT / "nbs" / f"{notebook}.ipynb", as_version=4).cells:
+            if cell.cell_type == "code":
+                exec(compile(cell.source, f"{notebook}.ipynb", "exec"), variables)
+            if "parameters" in cell.metadata.get("tags", []):
+                variables |= {"preset": "tiny"} | parameters
+    plt.close("all")
+    return variables
+
+
+def made_once(tmp_path_factory, name, make):
+    "A folder that one of the parallel test processes fills, and all of them read."
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+    folder = base / name
+    with FileLock(base / f"{name}.lock"):
+        if not (folder / "made").is_file():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            (folder / "made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     "A tiny trained run."
-    folder = tmp_path_factory.mktemp("trained")
-    papermill("train", folder / "out.ipynb", output=str(folder / "runs"), name="tiny")
+    folder = made_once(tmp_path_factory, "trained", lambda f: papermill("train", f / "out.ipynb", output=str(f / "runs"), name="tiny"))
     return folder / "runs" / "tiny"
 
 
 @pytest.fixture(scope="session")
 def toured(tmp_path_factory):
     "The executed tour of the smallest preset."
-    folder = tmp_path_factory.mktemp("toured")
-    papermill("tour", folder / "tour.ipynb", output=str(folder / "runs"), epochs=1)
+    folder = made_once(tmp_path_factory, "toured", lambda f: papermill("tour", f / "tour.ipynb", output=str(f / "runs"), epochs=1))
     return folder / "tour.ipynb"
 
 
@@ -60,9 +98,23 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def screens(request):
-    "The folder of the screenshots, named in the log."
+def screens():
+    "The folder of the screenshots, which stays."
     folder = ROOT / "runs" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
-    yield folder
-    request.config.pluginmanager.get_plugin("terminalreporter").write_line(f"\nscreenshots: {folder}")
+    return folder
+
+
+def pytest_unconfigure(config):
+    "The last lines of the log: what was not tested here, and how to have it."
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not hasattr(reporter, "stats") or config.option.collectonly:
+        return
+    reasons = {}
+    for report in reporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    for reason, tests in reasons.items():
+        reporter.write_line(f"not tested here ({len(tests)} skipped): {reason}")
+    if not SHARED.is_dir():
+        reporter.write_line(f"not tested here: the numbers of the authors' own code; they are compared where {SHARED} holds the originals' outputs")

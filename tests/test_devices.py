@@ -31,6 +31,7 @@ def test_what_a_gpu_refuses_is_refused():
     assert run("-c", MIXED) == ["RuntimeError", "TypeError", "RuntimeError"]
 
 
+@pytest.mark.slow
 def test_every_head_runs_on_another_device():
     rows = ["tern-align", "teran-mrsw", "iais-singular", "cgam:bert"]
     assert [line.partition(": ")[0] for line in run(PRETEND, *rows)] == rows

@@ -4,6 +4,7 @@ import subprocess
 import time
 
 import psutil
+import pytest
 from conftest import ROOT, command, papermill
 
 LONG = {"overrides": {"train.epochs": 6, "train.captions": 1, "train.images": 4}}
@@ -13,6 +14,7 @@ def rows(run):
     return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in (run / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_kill_minus_nine(tmp_path):
     papermill("train", tmp_path / "out.ipynb", output=str(tmp_path), name="whole", **LONG)
     run = tmp_path / "killed"

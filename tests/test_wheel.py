@@ -9,6 +9,7 @@ import zipfile
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.xdist_group("wheel")
 CODE = """
 import json, teran_nb
 from teran_nb.published.papers import TABLES, contents, published
