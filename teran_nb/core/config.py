@@ -7,9 +7,11 @@ __all__ = ['one_of', 'to_config', 'override', 'seed_everything', 'pick_device', 
 
 # %% ../../nbs/core/02_config.ipynb #d70cd94e
 import dataclasses, os, platform, random, re, subprocess
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +20,10 @@ from .files import write_json
 
 # %% ../../nbs/core/02_config.ipynb #cb622a55
 def one_of(
-    value, # Chosen value
-    known, # Values to choose from; anything that supports `in` and iteration
+    value:Any, # Chosen value
+    known:Iterable, # Values to choose from; anything that supports `in` and iteration
     name:str, # What is chosen, for the error: `pooling`
-): # `value`
+) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones."
     if value not in known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
     return value
@@ -30,7 +32,7 @@ def one_of(
 def to_config(
     cls:type, # A dataclass
     values:dict, # Field names and values; a dataclass field as a dict, a tuple as a list
-): # An instance of `cls`
+) -> Any: # An instance of `cls`
     "Make a dataclass from plain values; unknown field names are refused."
     types = {f.name: f.type for f in dataclasses.fields(cls)}
     fields = {}
@@ -55,9 +57,9 @@ def _cast(value, old, name):
     return value
 
 def override(
-    config, # Frozen dataclass
+    config:Any, # Frozen dataclass
     changes:dict, # Dotted field names and new values: `{"text.layers": 4}`
-): # Changed copy
+) -> Any: # Changed copy
     "Change fields of a nested configuration by their dotted names."
     for name,value in changes.items():
         field,_,rest = name.partition(".")
@@ -72,7 +74,7 @@ def override(
 # %% ../../nbs/core/02_config.ipynb #39118984
 def seed_everything(
     seed:int, # Whole number from 0
-):
+) -> None:
     "Seed Python, numpy and torch on all devices."
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -86,7 +88,8 @@ def pick_device(
     one_of(name, ("auto","cpu","cuda"), "device")
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise RuntimeError("CUDA was asked for and this machine has none that torch can use; say device='cpu' or 'auto'")
+        raise RuntimeError("CUDA was asked for and this machine has none that torch can use; "
+                           "say device='cpu' or 'auto'")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
 
 # %% ../../nbs/core/02_config.ipynb #a068d9b5
@@ -100,7 +103,8 @@ def commit(
     "The commit of the code that runs."
     folder = start or Path(find_spec("teran_nb").origin).parent
     def git(*args):
-        return subprocess.run(["git", "-C", str(folder), *args], capture_output=True, text=True, check=True).stdout.strip()
+        command = ["git", "-C", str(folder), *args]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     try:
         changed = git("status", "--porcelain", "--untracked-files=no")
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")

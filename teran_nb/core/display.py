@@ -7,6 +7,8 @@ __all__ = ['progress', 'escape', 'markdown_table', 'Shown']
 
 # %% ../../nbs/core/03_display.ipynb #fd196aa3
 import re, sys
+from collections.abc import Iterable
+from typing import Any
 
 from tqdm.std import tqdm
 
@@ -32,7 +34,7 @@ class _KernelBar(tqdm):
 
 # %% ../../nbs/core/03_display.ipynb #bdc306d4
 def progress(
-    items=None, # Iterable; none for a bar that is moved by `update`
+    items:Iterable|None=None, # None for a bar that is moved by `update`
     desc:str="", # Text before the bar
     total:int|None=None, # Number of items, where `items` has no length
     **kwargs, # For tqdm, such as `unit` and `disable`
@@ -46,7 +48,7 @@ def progress(
 
 # %% ../../nbs/core/03_display.ipynb #44b28665
 def escape(
-    text, # Any object; its string is shown
+    text:Any, # Any object; its string is shown
 ) -> str: # One line without markup
     "Make text safe inside markdown and HTML."
     line = " ".join(str(text).split())

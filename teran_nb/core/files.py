@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from safetensors.torch import load_file, save_file
@@ -94,7 +95,7 @@ def locked(
 # %% ../../nbs/core/01_files.ipynb #120da241
 def read_json(
     path:str|Path, # JSON file in UTF-8
-): # Its value
+) -> Any: # Its value
     "Read JSON; a missing or damaged file is named in the error."
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f"{path} is not there")
@@ -104,14 +105,14 @@ def read_json(
 
 def write_json(
     path:str|Path, # File to write or replace
-    value, # Anything that JSON can hold
-):
+    value:Any, # Anything that JSON can hold
+) -> None:
     "Write JSON atomically, as indented UTF-8."
     with atomic(path) as tmp: tmp.write_text(json.dumps(value, indent=1, ensure_ascii=False), encoding="utf8")
 
 # %% ../../nbs/core/01_files.ipynb #fb18243e
 def digest(
-    value:Path|bytes|object, # The content of a file (a `Path`), bytes, or anything that JSON can hold
+    value:Any, # The content of a file (a `Path`), bytes, or anything that JSON can hold
 ) -> str: # SHA-256, 64 hexadecimal digits
     "Checksum of a file, of bytes or of a value; the order of dictionary keys does not matter."
     if isinstance(value, Path):
@@ -134,7 +135,7 @@ class StoreWriter:
     def put(self,
         part:str, # Name of the part
         array:np.ndarray, # Next values, in the type that is stored
-    ):
+    ) -> None:
         "Append an array to a part."
         if part not in self.files:
             self.files[part] = open(self.folder/f"{part}.bin", "wb")
@@ -146,19 +147,19 @@ class StoreWriter:
     def resume(self,
         part:str, # Name of a part that an earlier writer began
         size:int, # Bytes of it that are valid
-    ):
+    ) -> None:
         "Continue a part after its first `size` bytes; the rest is cut off."
         self.files[part] = f = open(self.folder/f"{part}.bin", "r+b")
         f.truncate(size)
         self.checksums[part] = hashlib.file_digest(f, "sha256") # this leaves the position at the end of the file
 
-    def sync(self):
+    def sync(self) -> None:
         "Bring everything that was put to the disk."
         for f in self.files.values():
             f.flush()
             os.fsync(f.fileno())
 
-    def close(self):
+    def close(self) -> None:
         "Bring everything to the disk and close the files."
         self.sync()
         for f in self.files.values(): f.close()
@@ -166,7 +167,7 @@ class StoreWriter:
 
     def finish(self,
         about:dict, # What the reader must know, with the key `format`, the version of the store's layout
-    ):
+    ) -> None:
         "Close the files and write the manifest."
         self.close()
         manifest = about | {"sha256": {part: checksum.hexdigest() for part,checksum in self.checksums.items()}}
@@ -202,10 +203,11 @@ class Store:
         if not file.is_file(): raise FileNotFoundError(f"{file} is not there; copy the {self.kind} again")
         expected,actual = dtype.itemsize*int(np.prod(shape)),file.stat().st_size
         if actual != expected:
-            raise ValueError(f"{file} has {actual:,} bytes instead of {expected:,}: the {self.kind} was cut short; copy it again")
+            raise ValueError(f"{file} has {actual:,} bytes instead of {expected:,}: "
+                             f"the {self.kind} was cut short; copy it again")
         return np.memmap(file, dtype=dtype, mode=mode, shape=shape) if expected else np.zeros(shape, dtype)
 
-    def verify(self): # The store itself
+    def verify(self) -> Self: # The store itself
         "Compare every part with its checksum and name the damaged ones. Reads the whole store."
         checksums = self.manifest["sha256"]
         broken = [f"{part}.bin" for part in checksums if digest(self.path/f"{part}.bin") != checksums[part]]
@@ -218,7 +220,7 @@ class Store:
 def save_packed(
     packed:Packed, # Sets to save
     path:str|Path, # File to write or replace
-):
+) -> None:
     "Write packed sets to one safetensors file, atomically."
     with atomic(path) as tmp: save_file({"values": packed.values.contiguous(), "offsets": packed.offsets}, tmp)
 
@@ -237,7 +239,7 @@ def open_packed(
 def require_space(
     path:str|Path, # Folder that will be written to; made if it is not there
     size:int=0, # Bytes that will be written
-):
+) -> None:
     "Refuse a folder that cannot be written, or a disk with too little free space."
     path = Path(path)
     try:

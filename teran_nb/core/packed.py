@@ -34,7 +34,8 @@ class Packed:
         self.offsets = o = torch.as_tensor(offsets, dtype=torch.int64)
         if o.ndim != 1 or not len(o) or o[0] != 0 or o[-1] != len(values) or (o.diff() < 0).any():
             ends = f"from {o[:1].tolist()} to {o[-1:].tolist()}"
-            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; got {len(o)} of them {ends}")
+            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; "
+                             f"got {len(o)} of them {ends}")
 
     def __len__(self): return len(self.offsets) - 1
     def __repr__(self):
@@ -108,7 +109,7 @@ def cat(cls:Packed,
 
 # %% ../../nbs/core/00_packed.ipynb #e6693b74
 @patch
-def padded(self:Packed) -> tuple[Tensor,Tensor]: # Vectors `(n, slots, dim)`, zero at padding, and their mask `(n, slots)`
+def padded(self:Packed) -> tuple[Tensor,Tensor]: # Vectors `(n, slots, dim)`, zero at padding; mask `(n, slots)`
     "Padded vectors and their mask, with as many slots as the longest set has."
     if not len(self): return self.values.new_zeros(0, 0, self.dim), torch.zeros(0, 0, dtype=torch.bool)
     padded = pad_sequence(list(self.values.split(self.lengths.tolist())), batch_first=True)

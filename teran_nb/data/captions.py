@@ -27,7 +27,7 @@ class Link:
     "Characters `[start, end)` of a caption mean the things in these boxes."
     start:int # First character
     end:int # One past the last character
-    kind:str # `noun`, `colour`, `size`, `number`, `phrase`, or the type of a phrase in Flickr30k Entities, such as `people`
+    kind:str # `noun`, `colour`, `size`, `number`, `phrase`, or a type of Flickr30k Entities, such as `people`
     boxes:tuple # `((x1,y1,x2,y2), ...)` in pixels
 
 # %% ../../nbs/data/00_captions.ipynb #561016de
@@ -57,7 +57,8 @@ def _some(names, n=3):
 
 def _require_unique(image_ids, where=""):
     repeated = [k for k,count in Counter(image_ids).items() if count > 1]
-    if repeated: raise ValueError(f"{where}{len(repeated)} image ids stand there twice: {_some(repeated)}; ids must be unique")
+    if repeated:
+        raise ValueError(f"{where}{len(repeated)} image ids stand there twice: {_some(repeated)}; ids must be unique")
 
 @patch
 def _check(self:Captions):
@@ -77,8 +78,9 @@ def _check(self:Captions):
     if len(silent):
         names = _some(self.image_ids[i] for i in silent)
         raise ValueError(f"{len(silent)} images have no caption: {names}; leave them out with skip=True")
-    for name,n,what in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",len(self.texts),"captions")):
+    for name in ("sizes","splits","links"):
         values = getattr(self, name)
+        n,what = (len(self.texts),"captions") if name == "links" else (n_images,"images")
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
 
 # %% ../../nbs/data/00_captions.ipynb #507daf9e
@@ -114,7 +116,8 @@ def _repr_markdown_(self:Captions):
     if not self.texts: return f"{images} without captions"
     n = np.bincount(self.image_of, minlength=len(self.image_ids))
     rows = [[self.image_ids[i], text] for i,text in zip(self.image_of[:3], self.texts)]
-    return f"{len(self):,} captions of {images}, {n.min()} to {n.max()} an image\n\n" + markdown_table(["image","caption"], rows)
+    counts = f"{len(self):,} captions of {images}, {n.min()} to {n.max()} an image"
+    return f"{counts}\n\n{markdown_table(['image','caption'], rows)}"
 
 # %% ../../nbs/data/00_captions.ipynb #344842ea
 @patch
@@ -124,9 +127,12 @@ def resized(self:Captions,
     "The captions for pictures of other sizes."
     sizes = np.asarray(sizes, dtype=np.float64)
     if self.links is None: return replace(self, sizes=sizes)
-    if self.sizes is None: raise ValueError("these captions do not know the sizes of their pictures, so their boxes cannot be scaled")
+    if self.sizes is None:
+        raise ValueError("these captions do not know the sizes of their pictures, so their boxes cannot be scaled")
     factors = np.tile(sizes/self.sizes, 2) # of x1, y1, x2, y2
-    def scaled(link, i): return replace(link, boxes=tuple(tuple(box) for box in (np.asarray(link.boxes)*factors[i]).tolist()))
+    def scaled(link, i):
+        boxes = np.asarray(link.boxes)*factors[i]
+        return replace(link, boxes=tuple(map(tuple, boxes.tolist())))
     links = [tuple(scaled(link, i) for link in links) for i,links in zip(self.image_of, self.links)]
     return replace(self, sizes=sizes, links=links)
 
@@ -141,7 +147,8 @@ def _build(path, images, rows, skip):
         image_id,text,_ = rows[i]
         if image_id in images: problem = f"is empty (image {image_id})"
         else: problem = f"({text!r}) belongs to image {image_id}, which is unknown"
-        raise ValueError(f"{path}: caption {i+1} of {len(rows)} {problem}; {n_bad} such in all; skip=True leaves them out")
+        raise ValueError(f"{path}: caption {i+1} of {len(rows)} {problem}; {n_bad} such in all; "
+                         "skip=True leaves them out")
     rows = list(compress(rows, good))
     captioned = {image_id for image_id,_,_ in rows}
     silent = [image_id for image_id in images if image_id not in captioned]
@@ -190,7 +197,7 @@ def _size(entry): return (entry["width"],entry["height"]) if "width" in entry el
 # %% ../../nbs/data/00_captions.ipynb #1149091d
 def read_karpathy(
     path:str|Path, # JSON file, plain or .gz
-    key:str="", # Field that names an image: `id`, `cocoid`, `filename` (without its ending) or `imgid`; the first of these that is there, by default
+    key:str="", # Field that names an image; by default the first of id, cocoid, filename (without ending), imgid
     skip:bool=False, # Leave out empty captions and images without captions, with a warning
 ) -> Captions: # All splits; `restval` counts as `train`
     "Read Karpathy's split files."
@@ -198,7 +205,8 @@ def read_karpathy(
     if not images: raise ValueError(f"{path} has no list of images; is it another layout?")
     key = key or next((k for k in ("id","cocoid","filename","imgid") if k in images[0]), "")
     try: image_ids = [Path(i[key]).stem if key == "filename" else str(i[key]) for i in images]
-    except KeyError: raise ValueError(f"{path}: an image without {key or 'any of id, cocoid, filename, imgid'}") from None
+    except KeyError:
+        raise ValueError(f"{path}: an image without {key or 'any of id, cocoid, filename, imgid'}") from None
     _require_unique(image_ids, f"{path}: ")
     about,rows = {},[]
     for image_id,image in zip(image_ids, images):
@@ -219,7 +227,8 @@ def read_coco(
 ) -> Captions: # Images named by their COCO id, in the order of the file
     "Read COCO's caption annotations."
     coco = _read_object(path)
-    if not {"images","annotations"} <= set(coco): raise ValueError(f"{path} has no images and annotations; is it another layout?")
+    if not {"images","annotations"} <= set(coco):
+        raise ValueError(f"{path} has no images and annotations; is it another layout?")
     image_ids = [str(_field(image, "id", f"{path}: image {n}")) for n,image in enumerate(coco["images"])]
     _require_unique(image_ids, f"{path}: ")
     about = {image_id: (split or None, _size(image)) for image_id,image in zip(image_ids, coco["images"])}
@@ -241,12 +250,14 @@ def read_lines(
     if per_image < 1: raise ValueError(f"per_image must be at least 1, not {per_image}")
     lines = read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if len(lines) % per_image:
-        raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; say per_image")
+        raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; "
+                         "say per_image")
     n = len(lines)//per_image
     if image_ids is None: image_ids = range(n)
     elif isinstance(image_ids, (str,Path)): image_ids = read_text(image_ids).splitlines()
     image_ids = [str(image_id) for image_id in image_ids]
-    if len(image_ids) != n: raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
+    if len(image_ids) != n:
+        raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
     _require_unique(image_ids, f"{path}: ")
     rows = [(image_ids[i//per_image], line, ()) for i,line in enumerate(lines)]
     return _build(path, {image_id: (split or None, None) for image_id in image_ids}, rows, skip)
@@ -267,7 +278,8 @@ def read_csv(
         image_id,text,width,height = (row.get(c) for c in ("image","caption","width","height"))
         if image_id is None or text is None: raise ValueError(f"{path} is cut off in line {reader.line_num}")
         try: size = (float(width),float(height)) if width and height else None
-        except ValueError: raise ValueError(f"{where}: width {width!r} and height {height!r} are not both numbers") from None
+        except ValueError:
+            raise ValueError(f"{where}: width {width!r} and height {height!r} are not both numbers") from None
         about = (row.get("split") or None, size)
         if images.setdefault(image_id, about) != about:
             raise ValueError(f"{where}: image {image_id} has another split or size than above")
@@ -328,13 +340,14 @@ def _without_marks(line, boxes):
 
 # %% ../../nbs/data/00_captions.ipynb #ab257966
 def read_entities(
-    path:str|Path, # Folder with `Sentences/` and `Annotations/`, and `train.txt`, `val.txt`, `test.txt` where the splits are known
+    path:str|Path, # Folder with `Sentences/`, `Annotations/` and, for splits, `train.txt`, `val.txt`, `test.txt`
     skip:bool=False, # Leave out empty captions and images without captions, with a warning
 ) -> Captions: # With image sizes, and links whose kind is the (first) type of their phrase
     "Read Flickr30k Entities."
     path = Path(path)
     if not (path/"Sentences").is_dir():
-        raise FileNotFoundError(f"{path/'Sentences'} is not there; give the folder that holds Sentences and Annotations")
+        raise FileNotFoundError(f"{path/'Sentences'} is not there; "
+                                "give the folder that holds Sentences and Annotations")
     split_of = {}
     for split in ("train","val","test"):
         names = path/f"{split}.txt"
@@ -351,7 +364,7 @@ def read_entities(
 
 # %% ../../nbs/data/00_captions.ipynb #d59dbe18
 def read_captions(
-    path:str|Path, # `.json` (Karpathy's or COCO's layout), `.csv`, `.token` or `.txt`, each plain or .gz; or the folder of Flickr30k Entities
+    path:str|Path, # `.json`, `.csv`, `.token` or `.txt`, each plain or .gz; or the folder of Flickr30k Entities
     skip:bool=False, # Leave out errors of the file, with a warning
     **kwargs, # For the reader of the layout, such as `per_image`
 ) -> Captions: # Content of the file
@@ -377,13 +390,15 @@ def _to_karpathy(captions):
     sentences = [[] for _ in captions.image_ids]
     for j,text in enumerate(captions.texts):
         sentence = {"raw": text}
-        if captions.links is not None: sentence["links"] = [[l.start, l.end, l.kind, l.boxes] for l in captions.links[j]]
+        if captions.links is not None:
+            sentence["links"] = [[l.start, l.end, l.kind, l.boxes] for l in captions.links[j]]
         sentences[captions.image_of[j]].append(sentence)
     images = [{"id": k} | _about(captions, i) | {"sentences": sentences[i]} for i,k in enumerate(captions.image_ids)]
     return json.dumps({"images": images}, ensure_ascii=False)
 
 def _to_csv(captions, path):
-    if captions.links is not None: raise ValueError(f"{path}: a CSV has no room for links; save as .json, or without links")
+    if captions.links is not None:
+        raise ValueError(f"{path}: a CSV has no room for links; save as .json, or without links")
     if not captions.texts: raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, ["image","caption",*_about(captions, 0)])
@@ -395,7 +410,7 @@ def _to_csv(captions, path):
 @patch
 def save(self:Captions,
     path:str|Path, # File ending in `.json`, `.json.gz` (Karpathy's layout) or `.csv`
-):
+) -> None:
     "Write the captions, atomically."
     path = Path(path)
     ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix

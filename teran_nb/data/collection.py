@@ -23,7 +23,7 @@ from .features import Features, Regions
 # %% ../../nbs/data/03_collection.ipynb #303ffc09
 @lru_cache(64)
 def _files_by_stem(folder, changed):
-    "Name without ending to picture file, for a folder as it was when it was last changed; `SUFFIXES` decides between two files."
+    "Picture files of a folder, as it was when it was last changed, by their names without ending."
     pictures = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES]
     pictures.sort(key=lambda p: (-SUFFIXES.index(p.suffix.lower()), p.name))
     return {p.name[:-len(p.suffix)]: p for p in pictures} # later ones win
@@ -73,17 +73,19 @@ def open_picture(
 ) -> Image.Image: # Upright, RGB
     "The picture of an image; a missing or damaged one is named."
     if path is None:
-        raise FileNotFoundError(f"the picture of image {image_id} is not here: the collection has no pictures folder with it")
+        raise FileNotFoundError(f"the picture of image {image_id} is not here: "
+                                "the collection has no pictures folder with it")
     try: return read_picture(path)[0]
-    except (OSError, ValueError) as e: raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
+    except (OSError, ValueError) as e:
+        raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
 # %% ../../nbs/data/03_collection.ipynb #8dec07e5
 class Collection:
     "Images with their regions, captions and pictures: `collection[i]` is one image."
     def __init__(self,
         features:Features, # Region features of at least these images
-        captions:Captions|None=None, # Captions of these images; all images of the features, without captions, by default
-        pictures:Pictures|str|Path|None=None, # `Pictures`, or a folder with `<image id>.jpg` and the like, where there are any
+        captions:Captions|None=None, # Captions of these images; by default all images of the features, without captions
+        pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like
         missing:str="refuse", # Images with captions and no features: `refuse` or `drop`
         name:str="", # Name in results
     ):
@@ -91,11 +93,13 @@ class Collection:
         known = np.array([k in features.index for k in captions.image_ids])
         if not known.any():
             ours,theirs = features.image_ids[0],captions.image_ids[0]
-            raise ValueError(f"features and captions share no image: {features.path} has ids like {ours!r}, the captions {theirs!r}")
+            raise ValueError(f"features and captions share no image: {features.path} has ids like {ours!r}, "
+                             f"the captions {theirs!r}")
         unknown = [k for k,has_features in zip(captions.image_ids, known) if not has_features]
-        what = f"have captions and no features, such as {', '.join(unknown[:3])}"
-        if unknown and missing != "drop": raise ValueError(f"{len(unknown)} images {what}; missing='drop' leaves them out")
-        if unknown: warnings.warn(f"left out {len(unknown)} images that {what}", stacklevel=2)
+        if unknown:
+            problem = f"have captions and no features, such as {', '.join(unknown[:3])}"
+            if missing != "drop": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
+            warnings.warn(f"left out {len(unknown)} images that {problem}", stacklevel=2)
         if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(Path(pictures))
         self.features,self.pictures,self.name = features,pictures,name
         self.given = captions # before images were left out
@@ -163,9 +167,10 @@ def _find_pictures(folder):
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
     if not elsewhere.is_file(): return small and Pictures(small=small)
     about = read_json(elsewhere)
-    if not isinstance(about, dict) or not isinstance(about.get("folder"), str) or not isinstance(about.get("files"), dict):
+    files = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(files, dict) or not isinstance(about.get("folder"), str):
         raise ValueError(f"{elsewhere} does not say the folder and the files of pictures; copy the collection again")
-    return Pictures(Path(about["folder"]), about["files"], small)
+    return Pictures(Path(about["folder"]), files, small)
 
 @patch(cls_method=True)
 def open(cls:Collection,

@@ -35,18 +35,20 @@ class Regions:
 def check_regions(
     r:Regions, # Regions to check
     dim:int, # Required length of a vector
-):
+) -> None:
     "Refuse vectors that are not finite or of another length, and boxes that are inverted or leave their picture."
     def fail(problem): raise ValueError(f"image {r.image_id}: {problem}")
     features = np.asarray(r.features)
-    if features.ndim != 2 or features.shape[1] != dim: fail(f"features have the shape {features.shape}, not (regions, {dim})")
+    if features.ndim != 2 or features.shape[1] != dim:
+        fail(f"features have the shape {features.shape}, not (regions, {dim})")
     if not len(features): fail("no regions")
     finite = np.isfinite(features).all(1)
     if not finite.all(): fail(f"region {finite.argmin()} has NaN or infinite features")
     if r.boxes is not None: _check_boxes(np.asarray(r.boxes), len(features), r.size, fail)
     for name in ("classes","confidences"):
         values = getattr(r, name)
-        if values is not None and len(values) != len(features): fail(f"{len(values)} {name} for {len(features)} regions")
+        if values is not None and len(values) != len(features):
+            fail(f"{len(values)} {name} for {len(features)} regions")
     if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer):
         fail("classes are not whole numbers; give indices into class_names")
     if r.confidences is not None and not np.isfinite(np.asarray(r.confidences, dtype=float)).all():
@@ -81,10 +83,10 @@ class FeatureWriter:
         extractor:str, # Name of the extractor; a model refuses features of another one
         dim:int, # Length of a vector
         dtype:str="float16", # Stored precision of vectors: `float16` or `float32`
-        class_names=(), # Names of the regions' classes, where known; `add` appends new ones
+        class_names:list=(), # Names of the regions' classes, where known; `add` appends new ones
         expect:int=0, # Expected number of regions, to check the free space of the disk
         boxes:bool=True, # False for features without boxes; nothing can be drawn in their pictures
-        resume:str="", # What is written, such as a hash of the source; if given, a stopped writer's work is kept and continued
+        resume:str="", # Hash of the source; if given, the work of a stopped writer is kept and continued
     ):
         if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
         self.path,self.dim,self.boxes,self.resume = Path(path),dim,boxes,resume
@@ -104,11 +106,11 @@ class FeatureWriter:
 def add(self:FeatureWriter,
     image_id:str, # Name of the image, unique in the store
     features:np.ndarray, # `(regions, dim)`
-    boxes:np.ndarray=None, # Pixels, `(regions, 4)`; required unless the writer has `boxes=False`
-    size:tuple=None, # Width and height of the picture in pixels; required with boxes
-    classes=None, # Class of each region: indices into `class_names`, or names
-    confidences=None, # Confidence of each region
-):
+    boxes:np.ndarray|None=None, # Pixels, `(regions, 4)`; required unless the writer has `boxes=False`
+    size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
+    classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
+    confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
+) -> None:
     "Add the regions of one image."
     if self.resume and len(self.ids) - self.kept_images >= 256: self._keep()
     names = None
@@ -200,7 +202,8 @@ class Features(Store):
     ) -> Regions: # Its vectors are a view of the file
         if isinstance(i, str):
             if i not in self.index:
-                raise KeyError(f"image {i} is not in {self.path}, which has {len(self):,} images such as {self.image_ids[0]}")
+                raise KeyError(f"image {i} is not in {self.path}, "
+                               f"which has {len(self):,} images such as {self.image_ids[0]}")
             i = self.index[i]
         i = range(len(self))[i]
         start,stop = self.offsets[i:i+2]
@@ -233,7 +236,8 @@ def _continue(self:FeatureWriter):
     "Take over the work of a stopped writer; False where there is none."
     head,*entries = _read_journal(self.tmp/"journal") or [None]
     if head not in (None, {"source": self.resume} | self.about):
-        raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; remove it to begin again")
+        raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; "
+                         "remove it to begin again")
     for entry in entries: self.ids.update(entry["images"])
     if not self.ids:
         for file in self.tmp.iterdir(): file.unlink()

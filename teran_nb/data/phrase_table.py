@@ -35,17 +35,20 @@ def _read_row(row, number, sizes, pixels):
     name = row.get("filename") or row.get("image") or ""
     corners = [row.get(c) for c in ("x1","y1","x2","y2")]
     i = number.get(name, number.get(Path(name).stem))
-    if i is None: raise ValueError(f"image {name!r} has no captions; name it as the captions do, with or without its ending")
+    if i is None:
+        raise ValueError(f"image {name!r} has no captions; name it as the captions do, with or without its ending")
     words = tuple(word for word,_,_ in words_of(row["phrase"]))
     if not words: raise ValueError(f"the phrase {row['phrase']!r} of image {name} has no word")
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]
     except (TypeError,ValueError):
         raise ValueError(f"the box {corners} of image {name} is not four numbers; is the row cut off?") from None
     if not (x1 < x2 and y1 < y2):
-        raise ValueError(f"the box {box} of image {name} is inverted; x1,y1 is its left upper corner, x2,y2 its right lower one")
+        raise ValueError(f"the box {box} of image {name} is inverted; "
+                         "x1,y1 is its left upper corner, x2,y2 its right lower one")
     w,h = sizes[i].tolist() if pixels else (1.,1.)
     if min(x1, y1) < 0 or x2 > w or y2 > h:
-        where = f"its {w:g} x {h:g} picture" if pixels else "0..1; boxes are fractions of width and height, pixels=True reads pixels"
+        where = "0..1; boxes are fractions of width and height, pixels=True reads pixels"
+        if pixels: where = f"its {w:g} x {h:g} picture"
         raise ValueError(f"the box {box} of image {name} lies outside {where}")
     width,height = sizes[i]
     return i, words, (float(x1*width/w), float(y1*height/h), float(x2*width/w), float(y2*height/h))
@@ -69,12 +72,12 @@ def _link(captions, phrases, sizes):
 
 # %% ../../nbs/data/12_phrase_table.ipynb #e0a11842
 def read_phrases(
-    path:str|Path, # CSV file, plain or .gz, with the columns filename (or image), phrase, x1, y1, x2, y2; one row for each box of a phrase
+    path:str|Path, # CSV file with the columns filename or image, phrase, x1, y1, x2, y2; a row for each box of a phrase
     captions:Captions, # Captions of at least these images
-    sizes:np.ndarray|None=None, # Sizes of their pictures for the boxes of the links, `(images, 2)`; those of the captions by default
+    sizes:np.ndarray|None=None, # Sizes of their pictures, `(images, 2)`; by default those that the captions know
     pixels:bool=False, # Whether boxes are pixels of these sizes instead of fractions of width and height
     skip:bool=False, # Leave out wrong rows, with a warning, instead of refusing them
-) -> Captions: # The images that have phrases, with links of kind `phrase`; a phrase that stands in no caption is added as one
+) -> Captions: # The images that have phrases, with links; a phrase that stands in no caption is added as a caption
     "Join a table of phrases and boxes with captions: each phrase is linked wherever its words stand."
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     columns = reader.fieldnames or ["none"]
@@ -83,7 +86,8 @@ def read_phrases(
     if missing: raise ValueError(f"{path} needs the columns {', '.join(missing)}; it has {', '.join(columns)}")
     sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes is None:
-        raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, such as those of the feature store")
+        raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "
+                         "such as those of the feature store")
     number = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     phrases,errors = {},[] # image -> words -> (phrase as it was first written, boxes)
     for row in reader:

@@ -24,8 +24,8 @@ def within(
     return Path(folder)/path
 
 # %% ../../nbs/data/01_pictures.ipynb #e571a4cd
-SUFFIXES = (".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",
-            ".tif",".tiff",".ppm",".pgm",".heic",".avif") # endings of picture files, in any case; of two files the earlier counts
+SUFFIXES = ( # endings of picture files, in any case; of two files with the same name the earlier ending counts
+    ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif")
 
 def find_pictures(
     folder:str|Path, # Searched with all folders below it; hidden files are left out
@@ -39,7 +39,8 @@ def find_pictures(
         if hidden or path.suffix.lower() not in SUFFIXES or not path.is_file(): continue
         image_id = name.with_suffix("").as_posix()
         if image_id in pictures:
-            raise ValueError(f"{pictures[image_id]} and {path} would both be image {image_id!r}; rename or remove one of them")
+            raise ValueError(f"{pictures[image_id]} and {path} would both be image {image_id!r}; "
+                             "rename or remove one of them")
         pictures[image_id] = path
     if not pictures: raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(SUFFIXES)}")
     return pictures
@@ -68,14 +69,16 @@ def upright(
     reduce = side and max(size) > side
     if reduce: # decoding at 1/2, 1/4 or 1/8 of the size, for JPEG only
         picture.draft(None, [max(1, math.ceil(2*v*side/max(size))) for v in size])
-    decoded = math.prod(size if picture.info.get("progressive") else picture.size) # a progressive JPEG is decoded in full
+    progressive = picture.info.get("progressive") # such a JPEG is decoded in full size
+    decoded = math.prod(size if progressive else picture.size)
     if decoded > max_pixels:
-        raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {decoded/1e6:,.0f} million would be held at once "
-                         f"and {max_pixels/1e6:,.0f} are allowed; make it smaller, or raise max_pixels")
-    if picture.mode == "F": raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
+        raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {decoded/1e6:,.0f} million would be held "
+                         f"at once and {max_pixels/1e6:,.0f} are allowed; make it smaller, or raise max_pixels")
+    if picture.mode == "F":
+        raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
     if picture.mode == "I": picture = picture.convert("I;16") # older versions of Pillow open 16 bits as 32
     sideways = picture.getexif().get(0x0112, 1) in (5,6,7,8)
-    if reduce and picture.mode in ("L","RGB","CMYK"): picture.thumbnail((side,side)) # before the conversion: less memory
+    if reduce and picture.mode in ("L","RGB","CMYK"): picture.thumbnail((side,side)) # less memory for what follows
     picture = opaque(ImageOps.exif_transpose(picture))
     if reduce: picture.thumbnail((side,side))
     return picture, size[::-1] if sideways else size
