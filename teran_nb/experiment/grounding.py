@@ -197,8 +197,10 @@ class PhraseGrounding(Shown):
         return (rules[0] if rules else {}) | self.about
     def to_pandas(self) -> pd.DataFrame: # Columns `split`, `kind`, `SCORES` in [0,1], `phrases` and `places`
         "One row per split and kind."
-        frames = [part.to_pandas().assign(split=split) for split,part in self.parts.items()]
-        return pd.concat(frames, ignore_index=True)[["split","kind",*SCORES,"phrases","places"]]
+        rows = []
+        for split,part in self.parts.items():
+            for kind,scores in part.kinds.items(): rows.append({"split": split, "kind": kind} | scores)
+        return pd.DataFrame(rows, columns=["split","kind",*SCORES,"phrases","places"])
     def _repr_markdown_(self):
         if not self.parts: return "no phrases were named, so none is grounded"
         frame = self.to_pandas()
