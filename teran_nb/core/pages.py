@@ -52,7 +52,7 @@ def jpeg_uri(
     small.save(file, "JPEG", quality=quality, optimize=True)
     return data_uri(file.getvalue())
 
-# %% ../../nbs/core/06_pages.ipynb #4909e1fa
+# %% ../../nbs/core/06_pages.ipynb #13878071
 def _hashes(texts):
     digests = [hashlib.sha256(t.encode()).digest() for t in texts]
     return " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests) or "'none'"
@@ -61,10 +61,13 @@ def content_policy(
     styles:Sequence[str]=(), # Text of every `<style>` element
     scripts:Sequence[str]=(), # Text of every `<script>` element that runs
     images:str="data:", # Sources of pictures
+    style_attributes:bool=False, # Whether elements may have `style=`
 ) -> str: # For `<meta http-equiv="Content-Security-Policy">`
     "What a page may load and run: its own style and script, known by their hashes, and pictures."
-    return (f"default-src 'none'; img-src {images}; style-src {_hashes(styles)}; script-src {_hashes(scripts)}; "
-            "base-uri 'none'; form-action 'none'")
+    directives = ["default-src 'none'", f"img-src {images}", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}",
+                  "base-uri 'none'", "form-action 'none'"]
+    if style_attributes: directives.append("style-src-attr 'unsafe-inline'")
+    return "; ".join(directives)
 
 # %% ../../nbs/core/06_pages.ipynb #272b9cd0
 class Templates:
@@ -108,7 +111,7 @@ def source(self:Templates,
         raise ValueError(f"{self.folder/name}: `</style`, `</script` or `<!--` would end its element; split the string")
     return Markup(text)
 
-# %% ../../nbs/core/06_pages.ipynb #b2626513
+# %% ../../nbs/core/06_pages.ipynb #1d1cc6ab
 @patch
 def page(self:Templates,
     template:str, # File; it places `title`, `styles`, `scripts` and `policy`
@@ -117,6 +120,7 @@ def page(self:Templates,
     scripts:Sequence[str]=(), # Scripts
     framed:Sequence[str]=(), # Style sheets and scripts of pages in a frame of this one
     images:str="data:", # Sources of pictures
+    style_attributes:bool=False, # Whether elements may have `style=`
     **values, # What else the template asks for
 ) -> str: # A whole HTML page
     "A page with its style, its script and the policy that allows just these."
@@ -124,5 +128,5 @@ def page(self:Templates,
     js = [self.source(s) for s in scripts]
     framed_css = [self.source(s) for s in framed if s.endswith(".css")]
     framed_js = [self.source(s) for s in framed if s.endswith(".js")]
-    policy = content_policy(css+framed_css, js+framed_js, images)
+    policy = content_policy(css+framed_css, js+framed_js, images, style_attributes)
     return self.render(template, title=title, styles=css, scripts=js, policy=policy, **values)
