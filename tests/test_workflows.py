@@ -166,7 +166,7 @@ def test_prepare_names_what_it_cannot_use(tmp_path):
     found = json.loads((tmp_path / "made" / "collection.json").read_text(encoding="utf8"))
     assert found["counts"]["images"] == 6 and len(found["same"]["pairs"]) == 1
     text = (tmp_path / "out.ipynb").read_text(encoding="utf8")
-    assert "the same file" in text and "1 images are there and have no captions" not in text
+    assert "the same file" in text and "1 images are available and have no captions" not in text
 
 
 @pytest.fixture(scope="module")

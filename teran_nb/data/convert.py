@@ -95,9 +95,9 @@ def _named_classes(classes, names, path):
 @dataclass(frozen=True)
 class Source:
     "Region features in a foreign format; iterating over it gives `Regions` and stops at the first broken row."
-    path:object # File or folder, or a tuple of them
+    path:str|Path|tuple # File or folder, or a tuple of them
     format:str="" # A key of `FORMATS`; recognised when empty
-    sizes:object=None # Sizes of the pictures: a file for `read_sizes`, a dict, or `unit` to keep boxes as fractions
+    sizes:str|Path|Mapping|None=None # Sizes of the pictures: a file for `read_sizes`, a dict, or `unit` to keep boxes as fractions
     pattern:str="" # Regular expression for the image id in the file's own: `0*(\d+)$` finds 42 in `COCO_000000000042`
     options:Options=Options() # What some formats do not say themselves
     class_names:tuple=field(init=False, default=()) # Names from the file `options.classes`
@@ -287,15 +287,15 @@ def match_captions(
     captioned = captions.image_ids
     unavailable = [k for k in captioned if k not in available]
     if len(unavailable) == len(set(captioned)):
-        raise ValueError(f"no image of the captions is there: they name images such as {captioned[0]!r}, "
-                         f"and there are such as {min(available, default='none')!r}")
+        raise ValueError(f"no captioned image is available: captions name images such as {captioned[0]!r}, "
+                         f"available are images such as {min(available, default='none')!r}")
     if unavailable:
-        message = f"{len(unavailable):,} images have captions and are not there, such as {', '.join(unavailable[:3])}"
+        message = f"{len(unavailable):,} images have captions and are not available, such as {', '.join(unavailable[:3])}"
         if missing == "refuse": raise ValueError(f"{message}; missing='drop' leaves them out")
         warnings.warn(f"left out: {message}", stacklevel=2)
     uncaptioned = sorted(available - set(captioned))
     if uncaptioned:
         examples = ", ".join(uncaptioned[:3])
-        warnings.warn(f"{len(uncaptioned):,} images are there and have no captions, such as {examples}", stacklevel=2)
+        warnings.warn(f"{len(uncaptioned):,} images are available and have no captions, such as {examples}", stacklevel=2)
     if not unavailable: return captions
     return captions.select([i for i,image_id in enumerate(captioned) if image_id in available])

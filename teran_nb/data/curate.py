@@ -48,12 +48,12 @@ class Part:
             wanted = set(map(str, self.ids))
             missing = sorted(wanted - {image_ids[i] for i in chosen})
             if missing:
-                raise ValueError(f"{len(missing)} image ids that are asked for are not there, such as {missing[0]!r}; "
-                                 f"there are such as {image_ids[0]!r}")
+                raise ValueError(f"{len(missing)} of the image ids do not exist here, such as {missing[0]!r}; "
+                                 f"existing ids look like {image_ids[0]!r}")
             chosen = np.array([i for i in chosen if image_ids[i] in wanted])
         if self.images < 0: raise ValueError(f"images must be at least 0, which is all of them; not {self.images}")
         if self.images > len(chosen):
-            raise ValueError(f"{self.images:,} images are asked for, and there are {len(chosen):,}")
+            raise ValueError(f"{self.images:,} random images are wanted, but there are only {len(chosen):,}")
         if not self.images: return chosen
         return np.sort(np.random.default_rng(self.seed).choice(chosen, self.images, replace=False))
 
@@ -85,9 +85,9 @@ class SplitOverlap(Shown):
     splits:tuple # Names of the splits
     by:str # What was compared: `pictures` or `features`
     def _repr_markdown_(self):
-        if len(self.splits) < 2: return "one split only, so no picture can stand in two"
+        if len(self.splits) < 2: return "there is only one split, so no picture can occur in two"
         summary = f"{self.images:,} images in {', '.join(self.splits)}, compared by their {self.by}: "
-        if not self.pairs: return summary + "no picture stands in two splits"
+        if not self.pairs: return summary + "no picture occurs in two splits"
         summary += f"{len(self.pairs):,} pairs across splits"
         table = markdown_table(["image","split","image","split","how alike"], self.pairs[:20])
         rest = f"\n\n... and {len(self.pairs)-20:,} more" if len(self.pairs) > 20 else ""
@@ -233,7 +233,7 @@ def _all_images(collections, prefix):
     occurrences = Counter(new_id for new_id,*_ in images)
     repeated = [new_id for new_id,n in occurrences.items() if n > 1]
     if repeated:
-        where = f"{len(repeated)} image ids stand in more than one of {', '.join(names)}, such as {repeated[0]!r}"
+        where = f"{len(repeated)} image ids occur in more than one of {', '.join(names)}, such as {repeated[0]!r}"
         raise ValueError(f"{where}; are they the same pictures? "
                          "prefix=True puts the collection's name in front of each id")
     return images

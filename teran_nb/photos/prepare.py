@@ -58,7 +58,7 @@ def example_pictures(
 class Recipe:
     "What a collection is made from."
     pictures:str="" # Folder of pictures; `example` draws some, with captions. With `features`, only for display
-    features:object="" # Published region features: a file, a folder or a list; empty: the extractor describes the pictures
+    features:str|list|tuple="" # Published region features: a file, a folder or a list; empty: the extractor describes the pictures
     made_by:str="" # What made those features; a model refuses features of another extractor
     format:str="" # Format of those features; recognised when empty
     sizes:str="" # Picture sizes that those features lack: a file, `unit`, or `pictures` to read them from the pictures
@@ -175,7 +175,7 @@ def _read_captions(recipe, image_ids, missing):
     if not recipe.captions: return None,[]
     path = example_pictures()/"captions.csv" if recipe.captions == "example" else project_path(recipe.captions)
     captions = read_captions(path, **recipe.reading)
-    if not len(captions): raise ValueError(f"{path} holds no captions; say captions='' where there are none")
+    if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
     matched = match_names(captions.image_ids, image_ids, recipe.pattern)
     captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
     with warnings.catch_warnings(record=True) as messages:
@@ -292,7 +292,7 @@ def _write_manifest(folder, recipe, about, left_out, near, start, show):
         "format": 1, "commit": commit(), "extractor": made.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), **about,
         "versions": made.features.manifest.get("extraction", {}).get("versions", {}),
-        "checks": {"checksums": "as written", "captions": "each belongs to an image that is there"},
+        "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
         "counts": counts, "left_out": left_out, "same": dataclasses.asdict(same)})
 
 def _open_prepared(output, request, near):
