@@ -5,6 +5,7 @@ Screenshots are kept in runs/screenshots, which is named at the end of the log.
 import html
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.presets import PRESETS
 from teran_nb.look.site import write_site
-from teran_nb.look.view import AlignmentView
+from teran_nb.look.view import AlignmentView, TEMPLATES
 from teran_nb.model.matcher import make_matcher
 from teran_nb.model.pair import Alignment
 
@@ -221,6 +222,14 @@ def site(tmp_path_factory):
     model = make_matcher(config, data.train.captions.texts).eval()
     write_site(folder, model, data.test, evaluate(model, data.test), each=10)
     return folder
+
+
+@pytest.mark.parametrize("script", sorted(p.name for p in TEMPLATES.folder.glob("*.js")))
+def test_scripts_parse(script):
+    if not shutil.which("node"):
+        pytest.skip("Node.js is missing: apt-get update && apt-get install -y nodejs")
+    done = subprocess.run(["node", "--check", TEMPLATES.folder / script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("width", [1280, 390])
