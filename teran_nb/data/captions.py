@@ -46,7 +46,8 @@ class Captions(Shown):
     def __len__(self): return len(self.texts)
     def of(self,
         image:int, # Number of an image
-    ) -> np.ndarray: # Numbers of its captions
+    ) -> np.ndarray: # Their numbers
+        "The captions of an image."
         return np.flatnonzero(self.image_of == image)
 
 # %% ../../nbs/data/00_captions.ipynb #a328ce98
