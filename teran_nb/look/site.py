@@ -96,7 +96,7 @@ def caption_buttons(
         end_before = end
     return {"words": words, "rest": caption[end_before:]}
 
-# %% ../../nbs/look/06_site.ipynb #952c0948
+# %% ../../nbs/look/06_site.ipynb #5a944165
 def collection_title(
     name:str, # As of a `Collection`, such as `scenes-v1-s1-60-20-20 test`
 ) -> str: # In words
@@ -109,6 +109,7 @@ def collection_title(
     if split: title += f", {split} split" if split in ("train","val","test","restval") else f" {split}"
     return title[0].upper()+title[1:]
 
+# %% ../../nbs/look/06_site.ipynb #d2e7f3d2
 class Cards:
     "What a model answers to the queries of a collection, card by card."
     def __init__(self,

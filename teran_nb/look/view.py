@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TEMPLATES', 'AlignmentView', 'view']
 
-# %% ../../nbs/look/02_view.ipynb #ad805ca1
+# %% ../../nbs/look/02_view.ipynb #212e9173
 import base64, io, warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,10 @@ from PIL import Image
 
 from ..core.files import atomic
 from ..core.pages import Templates, data_uri, jpeg_uri
+from ..data.features import Regions
+from ..data.collection import CollectionImage
 from ..model.pair import Alignment
+from ..model.encoder import Encoder
 from .show import show_grounding
 
 # %% ../../nbs/look/02_view.ipynb #16f52bf8
@@ -167,10 +170,10 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
     if self._png: bundle["image/png"] = base64.b64encode(self._png).decode()
     return bundle
 
-# %% ../../nbs/look/02_view.ipynb #f695a447
+# %% ../../nbs/look/02_view.ipynb #c943e0b7
 def view(
-    model, # An `Encoder`, or a mapping of names to encoders
-    image, # An image of a collection, its `Regions`, or a list of them
+    model:Encoder|dict[str,Encoder], # A model, or several by their names
+    image:CollectionImage|Regions|Sequence, # An image of a collection, its regions, or a list of them
     caption:str|Sequence[str], # A sentence, or a list of them
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
     "Align sentences with images and look at it: hover over a word and see its box."
