@@ -86,7 +86,7 @@ def grey_stop_words(
     for j,label in enumerate(labels):
         if j not in drawn: label.set_color("grey")
 
-# %% ../../nbs/look/00_show.ipynb #9e6692f7
+# %% ../../nbs/look/00_show.ipynb #6474db64
 COLOURS = ("#0072B2","#D55E00","#009E73","#CC79A7","#E69F00","#56B4E9","#000000") # Okabe and Ito 2008 without yellow, which white hides
 
 def grid(
@@ -100,7 +100,7 @@ def grid(
     "Axes for `n` panels; places that are left over in the last row stay empty."
     columns = min(n, columns)
     rows = math.ceil(n/columns)
-    figure = plt.figure(figsize=(size[0]*columns, size[1]*rows), layout="constrained")
+    figure = plt.figure(figsize=(size[0]*columns, size[1]*rows), layout="compressed")
     if title: figure.suptitle(title, fontsize=11)
     parts = figure.subfigures(rows, 1, squeeze=False)[:,0]
     axes = []
@@ -109,14 +109,14 @@ def grid(
     for ax in axes[n:]: ax.axis("off")
     return axes[:n]
 
-# %% ../../nbs/look/00_show.ipynb #aff1edbe
+# %% ../../nbs/look/00_show.ipynb #50c93973
 def new_axis(
     ax:Axes|None, # An axis, or nothing
     size:tuple, # Width and height of the figure that a new axis gets, inches
 ) -> Axes: # `ax` itself where it is given
     "The axis of a panel, or the single axis of a new figure."
     if ax is not None: return ax
-    return plt.subplots(figsize=size, layout="constrained")[1]
+    return plt.subplots(figsize=size, layout="compressed")[1]
 
 # %% ../../nbs/look/00_show.ipynb #083545c9
 def nothing(
@@ -322,7 +322,7 @@ def _badge_spots(boxes, widths, height, size):
         badges = np.concatenate([badges, [[*spot,*(spot+badge)]]])
     return badges[:,:2]
 
-# %% ../../nbs/look/00_show.ipynb #188b8ebe
+# %% ../../nbs/look/00_show.ipynb #2e407727
 def _badge(x, y, text, colour, fontsize, **more):
     "A number on a coloured ground."
     ink = "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .55 else "black"
@@ -335,31 +335,34 @@ def _points_wide(ax):
     if ax.get_subplotspec() is None: return points*ax.get_position().width
     return points*1.2*ax.get_subplotspec().get_position(ax.figure).width # a constrained layout has narrower margins
 
-def _draw_boxes(ax, boxes, badges, size, small=False):
-    "Boxes with a badge each; the colour of each box."
-    colours = [COLOURS[k%len(COLOURS)] for k in range(len(boxes))]
-    boxes,fontsize = _nested(boxes, size),6.5 if small else 8
+def _fontsize(ax): return float(np.clip(_points_wide(ax)/30, 6.5, 8.5))
+
+def _draw_boxes(ax, boxes, badges, size, numbers=None):
+    "Boxes with a badge each; the colour of each box, which depends on its number."
+    numbers = range(len(boxes)) if numbers is None else numbers
+    colours = [COLOURS[n%len(COLOURS)] for n in numbers]
+    boxes,fontsize = _nested(boxes, size),_fontsize(ax)
     unit = size[0]/_points_wide(ax)*fontsize # pixels of the picture in one letter's height
     widths = [unit*(.68*len(badge)+.65) for badge in badges]
     spots = _badge_spots(boxes, widths, 1.45*unit, size)
-    for k,((x1,y1,x2,y2),colour) in enumerate(zip(boxes, colours)):
-        style = "-" if k < len(COLOURS) else "--"
-        for ink,width,line in (("white",2.6 if small else 3.8,"-"),(colour,1.3 if small else 2,style)):
+    for n,(x1,y1,x2,y2),colour in zip(numbers, boxes, colours):
+        style = "-" if n < len(COLOURS) else "--"
+        for ink,width,line in (("white",.45*fontsize,"-"),(colour,.23*fontsize,style)):
             ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=ink, lw=width, ls=line, zorder=3))
     for (x,y),w,badge,colour in zip(spots, widths, badges, colours):
         ax.add_artist(_badge(x+w/2, y+.73*unit, badge, colour, fontsize, zorder=5))
     return colours
 
-# %% ../../nbs/look/00_show.ipynb #0a20fe33
+# %% ../../nbs/look/00_show.ipynb #a06e8a80
 class _BadgeHandler(HandlerBase):
     "Draws the legend's entry of a box as its badge."
     def create_artists(self, legend, handle, x, y, width, height, fontsize, transform):
         first_line = height/2 + .35*fontsize*handle.get_label().count("\n")
         return [_badge(width/2, first_line, handle.get_gid(), handle.get_facecolor(), .9*fontsize, transform=transform)]
 
-def _legend(ax, entries, notes, small=False):
+def _legend(ax, entries, notes):
     "A legend below the axis of `(badge, colour, text)` entries, with notes above them; how many lines it takes."
-    fontsize = 6.5 if small else 8.5
+    fontsize = _fontsize(ax)
     letters = max(16, int(_points_wide(ax)/.55/fontsize))
     notes = "\n".join(wrapped(note, letters, 6) for note in notes if note)
     if not entries and not notes: return 0
@@ -400,7 +403,7 @@ def _ranges(numbers):
         else: runs.append([n])
     return " ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
-# %% ../../nbs/look/00_show.ipynb #a3dc440b
+# %% ../../nbs/look/00_show.ipynb #3bd65413
 def show_grounding(
     a:Alignment, # With boxes; without a picture they are drawn on an empty one
     skip:frozenset=STOP_WORDS, # Words that are not drawn
@@ -415,11 +418,14 @@ def show_grounding(
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture, size)
     groups,below = _words_of_regions(a, skip, floor)
-    badges = [_ranges(number for number,_ in group) if brief else str(k) for k,group in enumerate(groups.values(), 1)]
-    colours = _draw_boxes(ax, a.boxes[list(groups)], badges, size, brief)
+    chosen = a.boxes[list(groups)]
     if brief:
+        badges = [_ranges(number for number,_ in group) for group in groups.values()]
+        _draw_boxes(ax, chosen, badges, size, [group[0][0]-1 for group in groups.values()]) # a word has one colour in all pictures of a gallery
         centre_note(ax, note)
         return ax
+    badges = [str(k+1) for k in range(len(groups))]
+    colours = _draw_boxes(ax, chosen, badges, size)
     entries = [(badge,colour,_said(a, [j for _,j in group])) for badge,colour,group in zip(badges, colours, groups.values())]
     if below: entries.append(("–","grey",f"no region: {_said(a, below)}"))
     lines = _legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.note])
@@ -433,7 +439,9 @@ def _said(a, columns):
     "Words with their highest cosine."
     return ", ".join(f"{short(a.words[j])}\u00a0{float(a.cosines[:,j].max()):z.2f}" for j in columns)
 
-def _caption_title(ax, caption): ax.set_title(wrapped(caption, max(16, int(_points_wide(ax)/6)), 4), fontsize=10)
+def _caption_title(ax, caption):
+    fontsize = 1.2*_fontsize(ax)
+    ax.set_title(wrapped(caption, max(16, int(_points_wide(ax)/.6/fontsize)), 4), fontsize=fontsize)
 
 # %% ../../nbs/look/00_show.ipynb #6a4d757c
 def _without_boxes(a, ax):
@@ -465,33 +473,33 @@ def _class_and_confidence(regions, i, class_names):
     sure = "" if regions.confidences is None else f"{regions.confidences[i]:.2f}"
     return f"{name}\u00a0{sure}".strip()
 
-# %% ../../nbs/look/00_show.ipynb #05714665
+# %% ../../nbs/look/00_show.ipynb #d739b0b1
 def show_regions(
     image, # A `CollectionImage`
     class_names:Sequence[str]=(), # Of the detector, such as `collection.features.class_names`
     k:int=6, # Boxes with a number, at most
     ax:Axes=None, # Where to draw
-    small:bool=False, # Thinner lines and smaller letters, for a page of pictures
 ) -> Axes:
     "A picture with the boxes of its regions."
     regions = image.regions
     picture,note = image_picture(image)
     size = regions.size or picture.size
     ax = _picture_axis(ax, picture, size)
-    ax.set_title(short(regions.image_id, max(16, int(_points_wide(ax)/6))), fontsize=8 if small else 10)
+    fontsize = 1.2*_fontsize(ax)
+    ax.set_title(short(regions.image_id, max(16, int(_points_wide(ax)/.6/fontsize))), fontsize=fontsize)
     if regions.boxes is None:
-        _legend(ax, [], [note, f"{len(regions)} regions without boxes: their places are not known"], small)
+        _legend(ax, [], [note, f"{len(regions)} regions without boxes: their places are not known"])
         return ax
     order = _by_importance(regions)
     for x1,y1,x2,y2 in regions.boxes[order[k:]]:
         ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec="white", lw=.6, alpha=.4, zorder=2))
     first = order[:k]
-    colours = _draw_boxes(ax, regions.boxes[first], [str(i) for i in first], size, small)
+    colours = _draw_boxes(ax, regions.boxes[first], [str(i) for i in first], size)
     entries = [(str(i),colour,_class_and_confidence(regions, i, class_names)) for i,colour in zip(first, colours)]
-    _legend(ax, [entry for entry in entries if entry[2]], [note], small)
+    _legend(ax, [entry for entry in entries if entry[2]], [note])
     return ax
 
-# %% ../../nbs/look/00_show.ipynb #ef1b2338
+# %% ../../nbs/look/00_show.ipynb #121e713f
 def show_samples(
     collection, # A `Collection` with regions and pictures
     n:int=8, # Number of images, evenly spread over the collection
@@ -504,5 +512,5 @@ def show_samples(
     what = "boxes" if collection.features.boxes is not None else "no boxes"
     title = f"{n} of {len(collection):,} images, {what} by {short(collection.features.extractor, 60)}"
     axes = grid(n, columns, (3.1,2.8), title=plain(title))
-    for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, k, ax, small=True)
+    for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, k, ax)
     return axes
