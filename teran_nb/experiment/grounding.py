@@ -23,7 +23,7 @@ from ..core.display import Shown, markdown_table
 from ..core.boxes import box_iou
 from ..data.captions import Link
 from ..data.phrase_table import words_of
-from ..model.text import stop_words
+from ..data.stopwords import stop_words
 from .metrics import footnote
 
 # %% ../../nbs/experiment/02_grounding.ipynb #d2d3a511

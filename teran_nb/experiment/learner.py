@@ -26,8 +26,9 @@ from ..core.files import atomic, require_space
 from ..core.config import one_of, pick_device, seed_everything, to_config
 from ..core.display import Shown, markdown_table, progress
 from ..data.collection import Collection
+from ..data.stopwords import stop_words
 from ..model.losses import Uncertainty, info_nce, triplet
-from ..model.text import TokenBatch, Tokens, stop_words, without
+from ..model.text import TokenBatch, Tokens, without
 from ..model.regions import RegionBatch, region_batch
 from ..model.relations import MIRRORS, SCHEDULES, iais
 from ..model.matcher import Matcher, load_weights

@@ -13,8 +13,8 @@ from pathlib import Path
 from ..core.files import project_path, read_json, require_space, write_json
 from ..core.config import environment, new_run, one_of, override, pick_device, to_config
 from ..core.display import Shown
+from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
-from ..model.text import stop_words
 from ..model.matcher import MatcherConfig
 from ..published.papers import Published, published
 from .metrics import PROTOCOLS, folds

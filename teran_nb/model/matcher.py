@@ -24,11 +24,12 @@ from ..core.files import atomic, read_json, write_json
 from ..core.config import one_of, to_config
 from ..core.display import progress
 from ..data.features import Regions
+from ..data.stopwords import stop_words
 from .alignment import POOLINGS
 from .encoder import Encoded, Encoder, region_sets, sentences
 from .heads import AlignmentHead, GlobalHead, reranked
 from .text import (
-    TextConfig, TextEncoder, TokenBatch, TokenWords, Tokens, load_text, save_text, stop_words, text_encoder, without)
+    TextConfig, TextEncoder, TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without)
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig, region_batch
 from .relations import Joint, JointConfig
 from .crossgraph import CrossGraph, CrossGraphConfig
