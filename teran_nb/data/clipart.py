@@ -13,6 +13,7 @@ from math import cos, pi, sin
 
 import numpy as np
 from PIL import Image, ImageDraw
+from numpy.typing import ArrayLike
 from fastcore.basics import patch
 
 from ..core.config import one_of
@@ -35,7 +36,7 @@ def shade(
 
 # %% ../../nbs/data/07_clipart.ipynb #0e42a17b
 def spline(
-    points, # Points x, y to pass through
+    points:ArrayLike, # Points x, y to pass through, `(k, 2)`
     closed:bool=True, # Whether the last point joins the first
     n:int=6, # Points drawn for each one given
 ) -> np.ndarray: # Points on the curve
@@ -68,23 +69,28 @@ class Brush:
         fill = fill or self.body
         return (fill, shade(fill, .55), self.edge) if edge else (fill, fill, 1)
 
-    def shape(self, points, fill=None, smooth=False, edge=True):
+    def shape(self, points:ArrayLike, fill:tuple|None=None, smooth:bool=False, edge:bool=True) -> None:
+        "A polygon, or with `smooth` the spline through its points."
         points = spline(points) if smooth else points
         self.ink.polygon(self._pixels(points), *self._style(fill, edge))
 
-    def oval(self, x1, y1, x2, y2, fill=None, edge=True):
+    def oval(self, x1:float, y1:float, x2:float, y2:float, fill:tuple|None=None, edge:bool=True) -> None:
+        "An ellipse in a box."
         self.ink.ellipse(self._pixels([(x1,y1),(x2,y2)]), *self._style(fill, edge))
 
-    def rect(self, x1, y1, x2, y2, fill=None, edge=True, corner=0):
+    def rect(self, x1:float, y1:float, x2:float, y2:float, fill:tuple|None=None, edge:bool=True,
+             corner:float=0) -> None:
+        "A rectangle; `corner` is the radius of its corners."
         self.ink.rounded_rectangle(self._pixels([(x1,y1),(x2,y2)]), corner*self.h, *self._style(fill, edge))
 
-    def line(self, points, fill=None, width=.02, smooth=True):
+    def line(self, points:ArrayLike, fill:tuple|None=None, width:float=.02, smooth:bool=True) -> None:
+        "A stroke without an outline; `width` is a share of the height."
         points = spline(points, closed=False) if smooth else points
         self.ink.line(self._pixels(points), fill or self.dark, max(2, round(width*self.h)), joint="curve")
 
 # %% ../../nbs/data/07_clipart.ipynb #ed37defa
 @patch
-def limb(self:Brush, points, width, fill=None):
+def limb(self:Brush, points:ArrayLike, width:float, fill:tuple|None=None) -> None:
     "An outlined stroke with round ends."
     fill = fill or self.body
     points = self._pixels(spline(points, closed=False))
@@ -94,7 +100,7 @@ def limb(self:Brush, points, width, fill=None):
         for x,y in (points[0], points[-1]): self.ink.ellipse((x-r,y-r,x+r,y+r), tint)
 
 @patch
-def heap(self:Brush, ovals, fill=None):
+def heap(self:Brush, ovals:ArrayLike, fill:tuple|None=None) -> None:
     "Ovals with one common outline."
     e, f = self.edge/self.w, self.edge/self.h
     for o in ovals: self.oval(*o, fill)
@@ -102,18 +108,19 @@ def heap(self:Brush, ovals, fill=None):
 
 # %% ../../nbs/data/07_clipart.ipynb #39ef9f69
 @patch
-def dot(self:Brush, x, y, r, fill=COAL):
+def dot(self:Brush, x:float, y:float, r:float, fill:tuple=COAL) -> None:
     "A disc; the radius is a share of the height, whatever the width."
     u = r*self.h/self.w
     self.oval(x-u, y-r, x+u, y+r, fill, edge=False)
 
 @patch
-def eye(self:Brush, x, y, r):
+def eye(self:Brush, x:float, y:float, r:float) -> None:
+    "A dark disc with a light in it."
     self.dot(x, y, r)
     self.dot(x+r*.3*self.h/self.w, y-r*.35, r*.38, WHITE)
 
 @patch
-def pane(self:Brush, x1, y1, x2, y2, edge=True):
+def pane(self:Brush, x1:float, y1:float, x2:float, y2:float, edge:bool=True) -> None:
     "A window with a cross in it."
     x, y = (x1+x2)/2, (y1+y2)/2
     self.rect(x1, y1, x2, y2, GLASS, edge)
@@ -121,7 +128,9 @@ def pane(self:Brush, x1, y1, x2, y2, edge=True):
     self.line([(x1,y),(x2,y)], WHITE, .018, smooth=False)
 
 @patch
-def shadow(self:Brush, x1=.05, x2=.95, fill=(20,30,40,80)): self.oval(x1, .925, x2, 1, fill, edge=False)
+def shadow(self:Brush, x1:float=.05, x2:float=.95, fill:tuple=(20,30,40,80)) -> None:
+    "A flat oval at the foot of a thing."
+    self.oval(x1, .925, x2, 1, fill, edge=False)
 
 # %% ../../nbs/data/07_clipart.ipynb #417d5f40
 @dataclass(frozen=True)

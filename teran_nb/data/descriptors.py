@@ -9,6 +9,7 @@ __all__ = ['SIDE', 'HUES', 'LIGHTS', 'GREYS', 'BLOCKS', 'DIM', 'patches', 'orien
 # %% ../../nbs/data/06_descriptors.ipynb #581cf6bc
 import numpy as np
 from PIL import Image
+from numpy.typing import ArrayLike
 
 from .pictures import opaque
 
@@ -34,7 +35,7 @@ def _pixel_boxes(boxes, size):
 # %% ../../nbs/data/06_descriptors.ipynb #e22e49db
 def patches(
     picture:Image.Image, # Any mode; transparent parts count as white
-    boxes, # Pixels x1,y1,x2,y2, fractions allowed, `(k, 4)`
+    boxes:ArrayLike, # Pixels x1,y1,x2,y2, fractions allowed, `(k, 4)`
 ) -> np.ndarray: # Y, Cb, Cr of every box, 0 to 255, float32, `(k, 3, 32, 32)`
     "The pixels of every box, cut out before they are resized, so that nothing outside blends in."
     picture = opaque(picture).convert("YCbCr")
@@ -152,7 +153,7 @@ def _level(x):
 # %% ../../nbs/data/06_descriptors.ipynb #3ef32602
 def describe(
     picture:Image.Image, # Any mode and size
-    boxes, # Pixels x1,y1,x2,y2, `(k, 4)`; clipped to the picture
+    boxes:ArrayLike, # Pixels x1,y1,x2,y2, `(k, 4)`; clipped to the picture
 ) -> np.ndarray: # float32, `(k, 383)`
     "What each box of a picture looks like, from its own pixels only."
     p = patches(picture, boxes)

@@ -6,7 +6,7 @@
 __all__ = ['BACKDROPS', 'Backdrop', 'Thing', 'Scene', 'box_area', 'shared_area', 'compose']
 
 # %% ../../nbs/data/08_drawing.ipynb #889a75f1
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -16,7 +16,7 @@ from random import Random
 from PIL import Image
 
 from ..core.config import one_of
-from .clipart import COLOURS, KINDS, SIZES, WHITE, Brush, paint_thing, shade, spline
+from .clipart import Brush, COLOURS, KINDS, SIZES, WHITE, paint_thing, shade, spline
 
 # %% ../../nbs/data/08_drawing.ipynb #5afd7513
 @dataclass(frozen=True)
@@ -216,14 +216,14 @@ class Scene:
 
 # %% ../../nbs/data/08_drawing.ipynb #679ea8db
 def box_area(
-    box, # x1,y1,x2,y2
+    box:Sequence[float], # x1,y1,x2,y2
 ) -> float: # Square pixels
     "Area of a box."
     return (box[2]-box[0])*(box[3]-box[1])
 
 def shared_area(
-    a, # x1,y1,x2,y2
-    b, # x1,y1,x2,y2
+    a:Sequence[float], # x1,y1,x2,y2
+    b:Sequence[float], # x1,y1,x2,y2
 ) -> float: # Square pixels
     "Area that two boxes share; 0 where they only touch."
     return max(0, min(a[2],b[2])-max(a[0],b[0]))*max(0, min(a[3],b[3])-max(a[1],b[1]))

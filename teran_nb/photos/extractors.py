@@ -34,7 +34,7 @@ from ..data.features import FeatureWriter, Features, Regions, WORDS
 from ..data.descriptors import DIM, describe, windows
 from ..data.scenes import EXTRACTOR as SCENES
 from .vision import Backbone, Detector, PROMPTS, roi_align
-from .visual_words import VisualWords
+from .visual_words import VisualWords, left_out_table
 
 # %% ../../nbs/photos/02_extractors.ipynb #7a6bdc51
 class ExtractedRegions(NamedTuple):
@@ -53,7 +53,8 @@ class Extractor(Protocol):
     class_names:tuple # Names of the regions' classes; empty without a detector
     light:bool # Whether it runs in the processes that read the pictures; a network does not
     recipe:tuple # Kind and settings, by which `extractor_of` builds it again
-    def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]: ...
+    def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+        "The regions of each picture; the pictures are in RGB."
 
 # %% ../../nbs/photos/02_extractors.ipynb #ec44030a
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Windows:
         self.name = name or f"windows-v1 count={self.count}"
         self.recipe = "windows", asdict(config)
     def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+        "Describe the windows of each picture."
         boxes = [windows(im.size, self.count) for im in images]
         return [ExtractedRegions(describe(im, b), b) for im,b in zip(images, boxes)]
 
@@ -93,6 +95,7 @@ class Words(Windows):
         self.dim, self.name = DIM+len(self.words), f"words-v1 count={self.count} {self.words.hash}"
         self.recipe = "words", asdict(self.config)
     def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+        "Descriptors and counts of words, side by side."
         result = []
         for im,regions in zip(images, super().extract(images)):
             features = np.concatenate([regions.features, self.words.encode(im, regions.boxes)], 1)
@@ -121,6 +124,7 @@ class Patches:
         self.name = f"patches-v1 {b.name} size={b.size[1]}x{b.size[0]}"
         self.recipe = "patches", asdict(config)
     def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+        "Every cell of the map with its box."
         rows, columns = self.grid
         high, wide = self.backbone.covered(self.grid)
         y, x = (v.ravel() for v in np.mgrid[:rows,:columns])
@@ -342,11 +346,7 @@ class Extraction(Shown):
         rows = [("pictures", f"{self.images:,}"), ("regions", f"{self.regions:,}"),
                 ("pictures per second", f"{rate:,.1f}"), ("processes", self.workers),
                 ("nothing detected, whole image taken", self.whole), ("files left out", len(self.bad))]
-        text = f"{self.extractor}\n\n" + markdown_table(["",""], rows)
-        shown = list(self.bad.items())[:20]
-        if shown: text += "\n\n" + markdown_table(["file","why it was left out"], shown)
-        more = len(self.bad)-len(shown)
-        return text + (f"\n\n... and {more:,} more in `bad`" if more else "")
+        return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + left_out_table(self.bad)
 
 # %% ../../nbs/photos/02_extractors.ipynb #eecb99b3
 def _select(files, folder, only):

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from fastcore.basics import patch
 from torch import Tensor
 from transformers import (AutoConfig, AutoModel, AutoModelForObjectDetection, AutoModelForZeroShotObjectDetection,
-    AutoTokenizer)
+    AutoTokenizer, PretrainedConfig)
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
@@ -67,7 +67,7 @@ def _processor(name):
 # %% ../../nbs/photos/00_vision.ipynb #060d3a8b
 def prepare_of(
     name:str, # Hugging Face name or folder
-    config, # The model's configuration
+    config:PretrainedConfig, # The model's configuration
     keep:bool=False, # Whether pictures keep their shape where the processor says so, as for detectors
     size:int=0, # Pixels of a side, instead of the processor's
 ) -> Prepare: # What its image processor does, without torchvision
@@ -93,7 +93,7 @@ def prepare_of(
 def weights_hash(
     model:torch.nn.Module, # Any model
 ) -> str: # Twelve hexadecimal digits
-    "Hash of the weights, whatever their order and file format; without poolers, which many files lack and nothing uses."
+    "Hash of the weights, whatever their order and file format; without poolers, which many files lack."
     hashes = []
     for name,t in model.state_dict().items():
         if not t.is_floating_point() or "pooler" in name: continue
@@ -102,7 +102,7 @@ def weights_hash(
     return digest(b"".join(sorted(hashes)))[:12]
 
 def load_pretrained(
-    auto, # An auto class of transformers
+    auto:type, # An auto class of transformers
     name:str, # Hugging Face name or folder
     device:str="cpu", # Where to compute
 ) -> torch.nn.Module: # In evaluation mode
@@ -118,7 +118,7 @@ def _name(name, model): return f"{Path(name).name if os.path.isdir(name) else na
 
 # %% ../../nbs/photos/00_vision.ipynb #2040c9d9
 def _as_map(out, size, patch_size):
-    "A map `(n, dim, h, w)` from the last state of a model for inputs of (height, width); drops tokens that are no patches."
+    "A map `(n, dim, h, w)` from the last state of a model, without tokens that are no patches."
     if out.ndim == 4: return out
     for level in range(6): # the last map of a hierarchical transformer is coarser than its patches
         stride = patch_size*2**level
