@@ -151,8 +151,8 @@ def _figure(alignment):
         return _png(alignment.picture) if alignment.picture else None
     width,height = alignment.size
     picture_height = np.clip(4.8*height/width, 1.2, 9)
-    title_height = .6+.2*(len(alignment.caption)//52)
-    figure = Figure((4.8, picture_height+title_height), layout="constrained", dpi=90)
+    text_height = 1.3+.2*(len(alignment.caption)//52) # caption and legend
+    figure = Figure((4.8, picture_height+text_height), layout="compressed", dpi=90)
     canvas = FigureCanvasAgg(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's
