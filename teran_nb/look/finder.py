@@ -29,8 +29,8 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
-from ..experiment.datasets import Data
 from ..experiment.metrics import Ranks, ranking, ranks
+from ..experiment.datasets import Data
 from ..experiment.runs import load_model
 from ..photos.extractors import extract_picture, extractor_of
 from ..search.index import SearchIndex, ranks_by_alignment, similarity_of, vector_gigabytes
@@ -251,7 +251,7 @@ def query_notes(
     "What the model could not read of a sentence."
     if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
     pieces = [set() for _ in words.texts]
-    for word,piece in zip(words.piece_of, words.pieces):
+    for word,piece in zip(words.piece_of, words.tokens):
         if word >= 0: pieces[word].add(piece)
     unknown = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= _UNKNOWN))
     notes = []

@@ -130,13 +130,17 @@ def image(self:Alignment) -> Image.Image|None: # RGB; None where there is no pic
         with Image.open(picture) as file: return file.convert("RGB")
     return picture if picture is None else picture.convert("RGB")
 
-# %% ../../nbs/model/02_pair.ipynb #ab41f7f1
+# %% ../../nbs/model/02_pair.ipynb #8c667a3c
 class CaptionWords(NamedTuple):
     "The words of one caption, and the word that each vector stands for."
     texts:list # The words as they stand in the caption
     spans:list # Their characters `[start,end)` in it
     piece_of:list # For each vector its word, -1 for none
-    pieces:list|None=None # For each vector, how the tokenizer writes its piece
+    pieces:list|None=None # For each vector, how the tokenizer writes its piece; None where every piece is a word
+    @property
+    def tokens(self) -> list: # For each vector the text of its piece
+        if self.pieces is not None: return self.pieces
+        return [self.texts[word] if word >= 0 else "" for word in self.piece_of]
 
 # %% ../../nbs/model/02_pair.ipynb #2a650866
 @torch.no_grad()
