@@ -1,21 +1,52 @@
-"""What the README says is there, and its code runs."""
+"""What the README and the other documents name exists, and the README's code runs."""
 import re
 import runpy
 
 import pytest
+import yaml
 from conftest import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf8")
+DOCUMENTS = [ROOT / name for name in ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "data/README.md", "nbs/index.qmd")]
 
 
-def test_links_and_pictures_exist():
-    for path in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
-        assert (ROOT / path).is_file(), path
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_and_pictures_exist(document):
+    for path in re.findall(r"\]\(([^)#][^)]*)\)", document.read_text(encoding="utf8")):
+        assert path.startswith("https://") or (document.parent / path).exists(), f"{document.name} links to {path}"
 
 
-def test_every_notebook_is_listed():
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_named_files_exist(document):
+    "Notebooks, scripts and modules that stand in commands or in the text."
+    for path in re.findall(r"(?:nbs|benchmarks|tests|teran_nb)/[\w/]+\.(?:ipynb|py)\b", document.read_text(encoding="utf8")):
+        if not path.startswith(("nbs/verb", "nbs/group")):
+            assert (ROOT / path).is_file(), f"{document.name} names {path}"
+
+
+def test_the_readme_is_short():
+    assert len(TEXT.encode()) <= 9_000
+
+
+def test_every_workflow_is_listed():
     for p in (ROOT / "nbs").glob("*.ipynb"):
         assert f"nbs/{p.name}" in TEXT, p.name
+
+
+def test_every_group_is_listed():
+    for p in {p.parent for p in (ROOT / "nbs").glob("*/*.ipynb")}:
+        assert f"(nbs/{p.name})" in TEXT, p.name
+
+
+def test_the_sidebar_lists_every_notebook_in_order():
+    sidebar = yaml.safe_load((ROOT / "nbs" / "sidebar.yml").read_text(encoding="utf8"))["website"]["sidebar"]["contents"]
+    index, workflows, *groups = sidebar
+    assert index == "index.qmd"
+    assert sorted(workflows["contents"]) == sorted(p.name for p in (ROOT / "nbs").glob("*.ipynb"))
+    listed = [name for group in groups for name in group["contents"]]
+    folders = list(dict.fromkeys(name.split("/")[0] for name in listed))
+    assert listed == [f"{f}/{p.name}" for f in folders for p in sorted((ROOT / "nbs" / f).glob("*.ipynb"))]
+    assert set(folders) == {p.parent.name for p in (ROOT / "nbs").glob("*/*.ipynb")}
 
 
 def test_ci_types_the_commands_of_the_readme():
