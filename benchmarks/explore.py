@@ -24,7 +24,8 @@ from teran_nb.look.explore import Thumbnails, still
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
-from teran_nb.model.matcher import Encoded, make_matcher
+from teran_nb.model.encoder import Encoded
+from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.presets import PRESETS
 
 WORDS = "a the red blue green small large kite house boat tree dog cat car bird above below beside near two three on in with field lake road sky snow night".split()
@@ -51,9 +52,10 @@ def finder(folder, images, dim):
     seed_everything(0)
     config = replace(PRESETS["scenes"].network, dim=dim)
     model = make_matcher(replace(config, regions=replace(config.regions, features=4)), world.captions.texts).eval()
-    f = Finder(model, world)
-    f.images["model"] = Encoded(torch.zeros(images, dim), unit_sets([36]*images, dim, 0), world.image_ids)
-    f.captions["model"] = Encoded(torch.zeros(5*images, dim), unit_sets([len(t.split()) for t in world.captions.texts], dim, 1), world.captions.texts)
+    vectors = Encoded(torch.zeros(images, dim), unit_sets([36]*images, dim, 0), world.image_ids)
+    f = Finder(model, world, encoded={"model": vectors})
+    words = unit_sets([len(t.split()) for t in world.captions.texts], dim, 1)
+    f.encoded_splits["model"].captions = Encoded(torch.zeros(5*images, dim), words, world.captions.texts) # instead of encoding them
     return f
 
 def timed(do, n):
@@ -69,12 +71,12 @@ def measure(f, n):
     rng,thumbs = np.random.default_rng(1),Thumbnails()
     asked = [sentence(rng) for _ in range(n+1)]
     def page(do): return lambda i: (do(i),still(f, thumbs))
-    def word(i): f.word = 1; return f.who_else(1)
-    def at_least(i): f.least = .05; found = f.hits(); f.least = 0.; return found
+    def word(i): f.word = 1; return f.nearest_regions(1)
+    def at_least(i): f.min_cosine = .05; f.page_items(); f.min_cosine = 0.
     found = {"a new sentence: encode, search, order": timed(lambda i: f.ask(asked[i]), n), "a new sentence, to its page": timed(page(lambda i: f.ask(asked[-i-1]+" kite")), n)}
     f.ask(asked[0])
     found |= {"one word changed, to its page": timed(page(lambda i: f.edit(1, WORDS[i % len(WORDS)])), n), "who else shows this word": timed(word, n),
-              "filter by cosine": timed(at_least, n), "a picture: search all captions": timed(lambda i: f.show(i), n)}
+              "filter by cosine": timed(at_least, n), "a picture: search all captions": timed(f.ask_by_picture, n)}
     return found
 
 

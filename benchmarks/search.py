@@ -21,7 +21,8 @@ from teran_nb.model.similarity import similarity
 from teran_nb.core.packed import Packed
 from teran_nb.core.display import markdown_table
 from teran_nb.experiment.metrics import ranking
-from teran_nb.model.matcher import Encoded, Matcher
+from teran_nb.model.encoder import Encoded
+from teran_nb.experiment.runs import load_model
 from teran_nb.experiment.datasets import load_data
 from teran_nb.search.index import build_index
 
@@ -92,8 +93,8 @@ def synthetic(args, folder):
 def real(args, folder):
     "The vectors of a trained run."
     if not args.run: return print(f"No trained run in {ROOT/'runs'}: no real vectors were measured; name one by --run.")
-    model,data = Matcher.load(args.run),load_data(args.data).part(args.split)
-    index = build_index(folder/"real", [model.encode_images(data)], pooling=model.config.pooling)
+    model,data = load_model(args.run),load_data(args.data).part(args.split)
+    index = build_index(folder/"real", [model.encode_images(data)], pooling=model.pooling)
     texts = data.captions.texts[::max(1, len(data.captions)//args.sentences)][:args.sentences]
     print(f"## {Path(args.run).name}: {len(index):,} images of {Path(args.data).name} ({args.split}), {len(index.codes):,} regions of {index.dim} numbers, {len(index.centroids):,} centroids, {len(texts)} of their captions\n")
     measure(index, model.encode_captions(texts).parts, args)

@@ -113,7 +113,7 @@ def asked(folder):
     if "joint" in model.config.heads: said += [model.relations(image, image.captions[0]).words]
     finder = Finder(model, world)
     finder.ask(image.captions[0])
-    return [*said, finder.answers[finder.first].sims],model.device
+    return [*said, finder.results[finder.first_model].sims],model.device
 
 if __name__ == "__main__":
     held = register()

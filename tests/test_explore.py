@@ -134,6 +134,13 @@ def test_type_click_hover(lab, browser, screens):
     root.evaluate("e => e.scrollIntoView()")
     page.screenshot(path=screens / "explore-390.png")
     assert not errors and not requests, (errors, requests)
+
+    page.get_by_text("Kernel", exact=True).first.click()
+    page.get_by_text("Restart Kernel…", exact=True).click()
+    page.locator(".jp-Dialog button.jp-mod-accept").click()
+    page.get_by_text("To search, run the cell").wait_for(timeout=30_000)
+    assert root.is_hidden() and page.locator("[class^=teran-still] figure[data-rank]").first.is_visible(), "dead widgets give way to the page without widgets"
+    page.screenshot(path=screens / "explore-390-restarted.png")
     page.context.close()
 
     saved, = (folder / "pages").glob("*.html")

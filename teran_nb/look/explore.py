@@ -6,7 +6,7 @@
 __all__ = ['Thumb', 'Thumbnails', 'card', 'line', 'Card', 'result_cards', 'region_cards', 'result_head', 'query_head', 'still',
            'Explorer']
 
-# %% ../../nbs/look/04_explore.ipynb #d55d86a6
+# %% ../../nbs/look/04_explore.ipynb #a5a47ceb
 import io, time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -417,7 +417,7 @@ class _ResultPanel(_Panel):
         pages = f.page_count()
         self.page.value,self.previous.disabled,self.next.disabled = f"page {f.page+1} of {pages}",f.page == 0,f.page+1 >= pages
 
-# %% ../../nbs/look/04_explore.ipynb #bbd1d52a
+# %% ../../nbs/look/04_explore.ipynb #4dee17a0
 _HELP = {
     "notebook": "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel.",
     "file": "A saved page of the explorer: {collection}, {date}. It keeps one query and its results; to search, open the explorer in JupyterLab."}
@@ -445,14 +445,15 @@ class Explorer:
         self.results = _ResultPanel(f, self.act, self.thumbs, self.click)
         self.status,self.saved,self.export = _html(),_html("auto"),_button("Save this page as HTML", 190)
         self.export.on_click(lambda _: self.act(self._save_new))
-        self._still_class,self._still_display = f"teran-still-{id(self):x}",None
-        style = _html()
-        style.value = f'<style>{self._style("explore_widgets.css")}\n.{self._still_class}{{display:none!important}}</style>'
+        self._still_class,self._still_display,live_class = f"teran-still-{id(self):x}",None,f"teran-live-{id(self):x}"
+        style = _html() # its last rule hides the page without widgets as long as these have a kernel
+        hide = f"body:has(.{live_class}:not(.jupyter-widgets-disconnected)) .{self._still_class} {{ display: none !important }}"
+        style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
         r,w = self.results,self.word_panel
         rows = [style, self.query_panel.box, w.box, self.query_panel.min_cosine, self.query_list.box, self.status,
                 r.query, r.alignment, w.regions, r.all, r.pager, _row(self.export, self.saved)]
         self.root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
-        self.root.add_class("teran-root")
+        self.root.add_class("teran-root").add_class(live_class)
         self.refresh()
 
     def act(self,
@@ -472,10 +473,15 @@ class Explorer:
         for panel in (self.query_panel,self.word_panel,self.results): panel.update()
         f = self.finder
         _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
-        hint = "Click a result to see which word matches which region; click a word of the query to change it."
-        self._show_status("status", "quiet", f"answered in {1000*f.seconds:.0f} ms. {hint}" if f.results else "")
+        self._show_status("status", "quiet", f"answered in {1000*f.seconds:.0f} ms. {self._hint()}" if f.results else "")
         if self._still_display: self._still_display.update(HTML(self.still()))
         self.query_list.update()
+
+    def _hint(self):
+        "What a reader can do next."
+        if self.results.opened: return ""
+        hint = "Click a result to see which word matches which region"
+        return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
 
     def _show_status(self, role, kind, text):
         self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
