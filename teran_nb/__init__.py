@@ -1,5 +1,9 @@
 __version__ = "0.1.0"
 
+from teran_nb.core.help import show_docments
+
+show_docments()
+
 
 def __getattr__(name):
     "Import `load_model` on first use, so that `import teran_nb` alone stays cheap."

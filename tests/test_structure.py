@@ -137,3 +137,11 @@ def test_importing_the_package_is_cheap():
     code = "import sys, teran_nb; assert 'torch' not in sys.modules; from teran_nb import load_model; assert callable(load_model)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_help_shows_docments():
+    import pydoc
+
+    from teran_nb.model.matcher import Matcher
+
+    assert "caption: A sentence" in pydoc.render_doc(Matcher.align)
