@@ -20,7 +20,7 @@ from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from .captions import Captions
 from .features import FeatureWriter, Regions
-from .formats import FORMATS, ForeignRegions, Options, Row, recognise
+from .formats import FORMATS, ForeignRegions, ForeignRow, Options, recognise
 
 # %% ../../nbs/data/05_convert.ipynb #2042f5a9
 def read_sizes(
@@ -119,7 +119,7 @@ def _cause(error):
     return str(error) if is_ours else f"is broken or cut off ({type(error).__name__}: {error})"
 
 @patch
-def rows(self:Source) -> Iterator[Row]: # One per image, not yet decoded
+def rows(self:Source) -> Iterator[ForeignRow]: # One per image, not yet decoded
     "The rows of all files."
     for path in self.paths:
         try: yield from FORMATS[self.format or recognise(path)](path, self.options)
@@ -129,7 +129,7 @@ def rows(self:Source) -> Iterator[Row]: # One per image, not yet decoded
 # %% ../../nbs/data/05_convert.ipynb #2a760863
 @patch
 def name(self:Source,
-    row:Row, # A row of this source
+    row:ForeignRow, # A row of this source
 ) -> str: # Image id
     "The image id of a row, found by the pattern where there is one."
     if not self.pattern: return row.image_id
@@ -157,7 +157,7 @@ def _to_regions(self:Source, image_id, foreign:ForeignRegions):
 
 @patch
 def read(self:Source,
-    row:Row, # A row of this source
+    row:ForeignRow, # A row of this source
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped
     "Decode a row; a broken one raises a `ValueError` that names the row."
     try: return self._to_regions(self.name(row), row.decode())
