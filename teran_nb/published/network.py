@@ -164,6 +164,8 @@ class PublishedMatcher(Matcher):
         return TokenWords(tokens, self.text.tokenizer, parts.slot_of) if self.code else super().caption_words(tokens, parts)
     def warn_wordless(self, tokens):
         if not self.code: super().warn_wordless(tokens)
+    @property
+    def no_index(self) -> str: return PublishedAlignmentHead.no_index if self.code else super().no_index
 
 # %% ../../nbs/published/02_network.ipynb #0da13554
 @patch
