@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from .captions import Link
-from .clipart import COLOURS, KINDS
+from .clipart import PAINTS, KINDS
 from .drawing import BACKDROPS, Scene
 
 # %% ../../nbs/data/09_grammar.ipynb #a23baac3
@@ -28,7 +28,7 @@ NAMES = dict(
     kite=("kite",), star=("star",), cloud=("cloud",))
 WIDER = dict(bird=("bird","duck"),  # nouns for several kinds
              animal=("cat","dog","rabbit","fish","bird","duck","whale","butterfly"))
-COLOUR_NAMES = {c: (c,) for c in COLOURS} | {"purple": ("purple","violet")}
+COLOUR_NAMES = {c: (c,) for c in PAINTS} | {"purple": ("purple","violet")}
 SIZE_NAMES = dict(small=("small","little","tiny"), medium=(), large=("large","big","huge"))
 NUMBERS = ("one","two","three","four","five","six","seven","eight","nine","ten")
 SETTINGS = dict(
@@ -52,7 +52,7 @@ def plural(
 def things_meant(
     things:Sequence, # Things of a scene
     noun:str, # A noun, singular
-    colour:str="", # One of `COLOURS`, or any
+    colour:str="", # One of `PAINTS`, or any
     size:str="", # One of `SIZES`, or any
 ) -> tuple[int,...]: # Indices of the things it may mean
     "All things that a noun with these attributes fits."

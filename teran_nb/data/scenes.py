@@ -13,16 +13,18 @@ from random import Random
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from ..core.files import atomic, home, require_space
 from ..core.config import one_of
 from ..core.display import progress
+from ..core.boxes import box_iou
 from ..core.parallel import parallel_map, worker_count
 from .captions import Captions
 from .features import FeatureWriter
 from .collection import Collection
 from .descriptors import DIM, describe
-from .drawing import Scene, box_area, compose, shared_area
+from .drawing import Scene, compose, covered_share
 from .grammar import captions_of
 
 # %% ../../nbs/data/10_scenes.ipynb #61b21e11
@@ -34,13 +36,12 @@ def _clip(box, size):
     return x1, y1, min(max(x2,x1+3), w), min(max(y2,y1+3), h)
 
 def _jittered(box, size, rng, low, high):
-    "The box moved and resized at random, so that its overlap (IoU) with the original is from `low` to `high`."
+    "The box moved and resized at random, to an IoU with the original from `low` to `high`, in double precision."
     w, h = box[2]-box[0], box[3]-box[1]
     spread = .05 if low >= .7 else .13
     for _ in range(100):
         moved = _clip([v+rng.gauss(0, spread)*s for v,s in zip(box, (w,h,w,h))], size)
-        shared = shared_area(moved, box)
-        if low <= shared/(box_area(moved)+box_area(box)-shared) <= high: return moved
+        if low <= box_iou([moved], [box], torch.float64).item() <= high: return moved
     return box
 
 # %% ../../nbs/data/10_scenes.ipynb #19180fe0
@@ -67,8 +68,7 @@ def _background(boxes, size, rng):
         w, h = (v*rng.uniform(.1,.45) for v in size)
         x, y = rng.uniform(0, size[0]-w), rng.uniform(0, size[1]-h)
         return x, y, x+w, y+h
-    def occupied(box): return sum(shared_area(box, o) for o in boxes)/box_area(box)
-    return min([random_box() for _ in range(8)], key=occupied)
+    return min([random_box() for _ in range(8)], key=lambda b: covered_share(b, boxes))
 
 # %% ../../nbs/data/10_scenes.ipynb #eded2028
 def regions_of(
