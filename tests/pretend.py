@@ -79,16 +79,18 @@ def device():
     "Everything of teran_nb that chooses a device chooses the pretended one."
     from unittest.mock import patch
     from accelerate.state import AcceleratorState, PartialState
-    from teran_nb import learner, models
-    accelerator,save_file,save = learner._accelerator,models.save_file,torch.save
-    def moved(config, device):
-        found = accelerator(config, torch.device("cpu"))
+    from teran_nb.experiment import learner
+    from teran_nb.model import matcher
+    accelerator,save_file,save = learner.Accelerator,matcher.save_file,torch.save
+    def moved(*args, cpu=True, **kwargs):
+        made = accelerator(*args, cpu=True, **kwargs)
         for state in (PartialState,AcceleratorState): state._shared_state["device"] = GPU
-        return found
+        return made
     def home(x): return tree_map(lambda t: t.detach().cpu() if isinstance(t, Pretended) else t, x) # a real GPU's tensors save themselves
     torch.__future__.set_swap_module_params_on_conversion(True)
-    with (patch("teran_nb.learner.pick_device", lambda *name: GPU), patch("teran_nb.presets.pick_device", lambda *name: GPU), patch("teran_nb.learner._accelerator", moved),
-          patch("torch.inference_mode", torch.no_grad), patch("teran_nb.models.save_file", lambda d, *a, **k: save_file(home(d), *a, **k)),
+    chosen = [patch(f"teran_nb.experiment.{module}.pick_device", lambda *name: GPU) for module in ("learner","plans","runs")]
+    with (chosen[0], chosen[1], chosen[2], patch("teran_nb.experiment.learner.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
+          patch("teran_nb.model.matcher.save_file", lambda d, *a, **k: save_file(home(d), *a, **k)),
           patch("torch.save", lambda o, *a, **k: save(home(o), *a, **k)), Pretending()): yield
 
 def trained(row, text, output):
@@ -104,13 +106,14 @@ def trained(row, text, output):
 def asked(folder):
     "What a trained model says: the similarity of every pair, an alignment, relations, what a sentence finds; and its device."
     from teran_nb.look.finder import Finder
+    from teran_nb.model.relations import word_relations
     from teran_nb.experiment.datasets import load_data
     from teran_nb.experiment.runs import evaluate_run
     world = load_data("scenes", preset="tiny").test
     model,result = evaluate_run(folder, world)
     image = world[0]
     said = [result.sim, model.align(image, image.captions[0]).cosines]
-    if "joint" in model.config.heads: said += [model.relations(image, image.captions[0]).words]
+    if "joint" in model.config.heads: said += [word_relations(model, image, image.captions[0]).words]
     finder = Finder(model, world)
     finder.ask(image.captions[0])
     return [*said, finder.results[finder.first_model].sims],model.device

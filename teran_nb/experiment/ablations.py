@@ -17,6 +17,7 @@ import numpy as np
 from ..core.files import atomic, project_path
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
+from ..model.relations import Related, word_relations
 from ..published.papers import PUBLISHED, published, table
 from .metrics import Results
 from .rows import MODELS, trained_as
@@ -204,8 +205,8 @@ def related(
     results:Results, # From `ablate`
     image, # An image of the test split
     caption:str, # A sentence about it
-) -> dict: # Row to the `Related` of its first seed; empty where no row has the joint head
+) -> dict[str,Related]: # One for each row with a joint head, by its first seed
     "How the rows of a table relate one sentence and one picture."
     joint_rows = [row for row in results.lines if "joint" in MODELS[row].network.get("heads", ())]
     runs = {row: results.about(row, "run")[0] for row in joint_rows}
-    return {row: load_model(run).relations(image, caption) for row,run in runs.items()}
+    return {row: word_relations(load_model(run), image, caption) for row,run in runs.items()}

@@ -105,6 +105,7 @@ def evaluate(
     images,sentences = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
     how = {"rerank": rerank} if rerank and model.crosses and not pooling else {}
     sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, progress=show, **how).cpu()
+    if pooling: about["pooling"] = pooling
     ranked = retrieval(sim, captions.image_of, protocol, relevance, gains, i2t_queries, **about)
     linked = any(captions.links or ()) and collection.features.boxes is not None
     grounded = grounding(model.alignments(collection, images, sentences), captions.links) if linked else None

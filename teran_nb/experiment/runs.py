@@ -13,9 +13,11 @@ from pathlib import Path
 import torch
 
 from ..core.files import project_path, read_json, write_json
-from ..core.config import commit, one_of, override, pick_device, seed_everything
+from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
 from ..data.collection import Collection
-from ..model.matcher import Matcher, begin_with, make_matcher
+from ..model.matcher import Matcher, make_matcher
+from ..model.warmstart import begin_with
+from ..published.network import PublishedMatcher, Variant
 from ..published.originals import load_original
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
@@ -83,9 +85,17 @@ def load_model(
     "Load a trained model."
     device = pick_device(device)
     path = model_folders(path)[0]
-    if not path.is_file(): return Matcher.load(path, device)
-    text_folder = project_path(text)
-    return load_original(path, text_folder if text and text_folder.is_dir() else text, device)
+    if path.is_file():
+        text_folder = project_path(text)
+        return load_original(path, text_folder if text and text_folder.is_dir() else text, device)
+    return (PublishedMatcher if _is_published(path) else Matcher).load(path, device)
+
+def _is_published(folder):
+    "Whether a model's folder holds a `PublishedMatcher`; folders of format 1 do not name their kind."
+    about = read_json(folder/"config.json")
+    if "kind" in about: return about["kind"] == "PublishedMatcher"
+    saved = about["model"]
+    return bool(saved.get("reference", {}).get("code")) or to_config(Variant, saved.get("variant", {})) != Variant()
 
 # %% ../../nbs/experiment/09_runs.ipynb #719bcbd5
 def evaluate_run(
@@ -99,6 +109,7 @@ def evaluate_run(
     text:str="", # Folder of an original's text model, where it is not the one its config names
     gains:str="exponential", # Of NDCG, as in `retrieval`
     i2t_queries:str="all", # Of NDCG, as in `retrieval`
+    rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
 ) -> tuple[Matcher,Evaluation]: # The (first) model, and what it reached
     "Evaluate a trained model, an original checkpoint, or an ensemble."
     runs = [runs] if isinstance(runs, (str,Path)) else runs
@@ -110,9 +121,11 @@ def evaluate_run(
     if pooling: changes = changes | {"pooling": pooling, "score": "alignment"}
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     models = [load_model(folder, device, text) for folder in folders]
-    for model in models: model.config = override(model.config, changes)
+    for model in models:
+        model.config = override(model.config, changes)
+        model.heads["alignment"].pooling = model.config.pooling
     about = _about(row, models, origins)
-    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, **about) for model in models)
+    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, **about) for model in models)
     if len(models) == 1: return models[0],next(results)
     name = protocol or collection.name
     return models[0],ensemble(results, collection.captions.image_of, name, relevance, gains, i2t_queries, **about)
