@@ -375,7 +375,7 @@ def _rates(grounded):
     right,random,largest = 100*np.mean([g.scores for g in grounded], 0)[:3] # the first of `PhraseScores`
     return f"{right:.0f} % of {len(grounded):,} phrases are right (a random region {random:.0f} %, the largest {largest:.0f} %)"
 
-# %% ../../nbs/look/01_galleries.ipynb #f0848650
+# %% ../../nbs/look/01_galleries.ipynb #2fe99b2b
 def show_phrases(
     collection:Collection, # Images with boxes and pictures
     grounded:Sequence[Grounded], # Such as `PhraseGrounding.phrases`
@@ -386,9 +386,10 @@ def show_phrases(
     if not len(grounded): return nothing("no phrase with boxes is known here", title)
     right = _evenly([g for g in grounded if g.scores.right], n)
     wrong = _evenly([g for g in grounded if not g.scores.right], n)
-    axes = grid(2*n, n, (2.2,2.5), title=f"{title}\n{_rates(grounded)}".strip())
+    kinds = [kind for kind in (right,wrong) if kind]
+    axes = grid(n*len(kinds), n, (2.2,2.5), title=f"{title}\n{_rates(grounded)}".strip())
     for ax in axes: ax.axis("off")
-    for ax,phrase in [*zip(axes, right),*zip(axes[n:], wrong)]:
+    for ax,phrase in [*zip(axes, kinds[0]),*zip(axes[n:], kinds[-1])]:
         image = collection[phrase.image_id]
         (w,h),(picture,note) = image.regions.size,image_picture(image)
         ax.axis("on")

@@ -132,7 +132,7 @@ def nothing(
     ax.text(.5, .5, why, ha="center", va="center")
     return [ax]
 
-# %% ../../nbs/look/00_show.ipynb #64a0692a
+# %% ../../nbs/look/00_show.ipynb #314f091a
 def save(
     ax:Axes, # Any axis of the figure
     path:str|Path, # `.png`, `.svg` or `.pdf`
@@ -140,7 +140,9 @@ def save(
     "Write the figure of an axis atomically; instead of an empty figure no file is left, not even an older one."
     kind = one_of(Path(path).suffix[1:], ("png","svg","pdf"), "picture format")
     if ax.get_label() == "nothing": return Path(path).unlink(missing_ok=True)
-    with atomic(path) as p: ax.figure.get_figure(root=True).savefig(p, format=kind, dpi=110)
+    figure = ax.figure.get_figure(root=True)
+    figure.draw_without_rendering() # pictures of a fixed shape need a second pass of the layout
+    with atomic(path) as p: figure.savefig(p, format=kind, dpi=110, bbox_inches="tight", pad_inches=.06)
 
 # %% ../../nbs/look/00_show.ipynb #8feae260
 def picture_of(
@@ -346,7 +348,7 @@ def draw_box(
     for ink,points,line in (("white",1.9*width,"-"),(colour,width,style)):
         ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=ink, lw=points, ls=line, zorder=3))
 
-# %% ../../nbs/look/00_show.ipynb #1fec720d
+# %% ../../nbs/look/00_show.ipynb #2f94db26
 def _badge(x, y, text, colour, fontsize, **more):
     "A number on a coloured ground."
     ink = "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .55 else "black"
@@ -355,10 +357,11 @@ def _badge(x, y, text, colour, fontsize, **more):
     return Text(x, y, text, bbox=ground, **look, **more)
 
 def _points_wide(ax):
-    "About how wide an axis will be, in points; the layout is known only when the figure is drawn."
-    points = ax.figure.bbox.width/ax.figure.dpi*72
-    if ax.get_subplotspec() is None: return points*ax.get_position().width
-    return points*1.2*ax.get_subplotspec().get_position(ax.figure).width # a constrained layout has narrower margins
+    "About how wide the picture of an axis will be, in points; the layout is known only when the figure is drawn."
+    place = ax.get_position(original=True).transformed(ax.figure.transSubfigure).transformed(ax.figure.dpi_scale_trans.inverted())
+    spread = 1.2 if ax.get_subplotspec() is not None else 1. # the layout has narrower margins than the plain subplots
+    (left,right),(bottom,top) = ax.get_xlim(),ax.get_ylim()
+    return 72*spread*min(place.width, place.height*abs((right-left)/(top-bottom)))
 
 def _fontsize(ax): return float(np.clip(_points_wide(ax)/30, 6.5, 8.5))
 
