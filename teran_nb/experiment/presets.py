@@ -6,6 +6,7 @@
 __all__ = ['PRESETS', 'WORLDS', 'config_parts', 'config_table', 'Preset']
 
 # %% ../../nbs/experiment/06_presets.ipynb #37c48210
+import textwrap
 from dataclasses import asdict, dataclass, field, replace
 
 from ..core.display import Shown, markdown_table
@@ -29,16 +30,15 @@ def config_parts(
 
 def config_table(
     parts:dict, # Name of each part to its fields, or to one value
-    note:str="", # Where the published code differs; no line when empty
+    note:str="", # Where the published code differs; nothing when empty
 ) -> str: # Markdown
-    "A table with a line for each part; empty fields are left out."
-    if note: parts = parts | {"published code": note}
+    "A table with the fields of each part; empty ones are left out, long lists continue in the next line."
     rows = []
     for name,value in parts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",())) or "-"
-        rows.append([name, value])
-    return markdown_table(["part","what it is"], rows)
+        if isinstance(value, dict): value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",()))
+        for i,line in enumerate(textwrap.wrap(str(value), 120, break_on_hyphens=False)): rows.append([name if i == 0 else "", line])
+    table = markdown_table(["part","what it is"], rows)
+    return "\n".join([table,"",*textwrap.wrap(f"Published code: {note}", 180)]) if note else table
 
 # %% ../../nbs/experiment/06_presets.ipynb #0a90ee3b
 @dataclass(frozen=True, repr=False)
