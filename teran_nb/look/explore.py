@@ -6,7 +6,7 @@
 __all__ = ['Thumb', 'Thumbnails', 'card', 'line', 'Card', 'result_cards', 'region_cards', 'result_head', 'query_head', 'still',
            'Explorer']
 
-# %% ../../nbs/look/04_explore.ipynb #a5a47ceb
+# %% ../../nbs/look/04_explore.ipynb #0534c28b
 import io, time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -53,7 +53,7 @@ class Thumbnails:
         except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e:
             return Thumb("", f"no picture: {e}".replace(str(Path(path).parent), "…"))
 
-# %% ../../nbs/look/04_explore.ipynb #1841a458
+# %% ../../nbs/look/04_explore.ipynb #4010749a
 def card(
     item:RankedItem, # A picture among the results
     name:str, # Name of the picture
@@ -66,7 +66,8 @@ def card(
     if region:
         x1,y1,x2,y2 = region.box
         box = 100*x1,100*y1,100*(x2-x1),100*(y2-y1)
-    return TEMPLATES.fragment("explore_card.html", item=item, name=name, thumb=thumb, frame=frame, region=region, box=box)
+    return TEMPLATES.fragment(
+        "explore_card.html", item=item, name=name, thumb=thumb, frame=frame, region=region, box=box)
 
 def line(
     item:RankedItem, # A sentence among the results
@@ -75,7 +76,7 @@ def line(
     "A sentence with its rank."
     return TEMPLATES.fragment("explore_line.html", item=item, text=text)
 
-# %% ../../nbs/look/04_explore.ipynb #96e63944
+# %% ../../nbs/look/04_explore.ipynb #d5c9d489
 class Card(NamedTuple):
     "A result on the page."
     html:Markup # Its `<figure>`
@@ -114,7 +115,8 @@ def region_cards(
 ) -> tuple[Markup,list[Card]]: # Heading, results
     "The regions of the split that are closest to the chosen word."
     start,end = finder.words[finder.word]
-    head = TEMPLATES.fragment("explore_regions.html", word=finder.query[start:end], pictures=len(finder.collection), model=finder.first_model)
+    head = TEMPLATES.fragment("explore_regions.html", word=finder.query[start:end],
+                              pictures=len(finder.collection), model=finder.first_model)
     cards = []
     for region in finder.nearest_regions(finder.word, finder.per_page):
         name = finder.collection.image_ids[region.item]
@@ -122,7 +124,7 @@ def region_cards(
         cards.append(Card(html, f"{name}: cosine {region.cosine:.2f}. Show why", region.item))
     return head,cards
 
-# %% ../../nbs/look/04_explore.ipynb #36d10cc4
+# %% ../../nbs/look/04_explore.ipynb #a49e3260
 def result_head(
     finder:Finder, # What is asked
     name:str, # Of a model
@@ -132,8 +134,9 @@ def result_head(
     encoder = finder.models[name]
     ranks_by = POOLINGS[finder.pooling].title if finder.pooling else encoder.ranks_by
     return TEMPLATES.fragment(
-        "explore_head.html", name=name, ranks_by=ranks_by, best_true=finder.best_true(name), candidates=len(finder.candidates),
-        kind="pictures" if finder.direction == "t2i" else "sentences", kept=len(finder.kept_items(name)), notes=finder.results[name].notes)
+        "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if finder.direction == "t2i" else "sentences",
+        candidates=len(finder.candidates), kept=len(finder.kept_items(name)),
+        best_true=finder.best_true(name), notes=finder.results[name].notes)
 
 def query_head(
     finder:Finder, # What is asked
@@ -148,8 +151,9 @@ def query_head(
         picture = thumbs.shrink(finder.image.picture()) if own else thumbs(finder.image.path, name)
     elif live and finder.direction == "i2t": hint = "Click one, or upload your own."
     elif live: hint = "Type a sentence, or click a picture to ask by it." if finder.captioned else "Type a sentence."
-    sentence = finder.query if finder.direction == "t2i" else ""
-    return TEMPLATES.fragment("explore_query.html", sentence=sentence, picture=picture, name=name, hint=hint, by_picture=finder.direction == "i2t")
+    by_picture = finder.direction == "i2t"
+    return TEMPLATES.fragment("explore_query.html", sentence="" if by_picture else finder.query,
+                              picture=picture, name=name, hint=hint, by_picture=by_picture)
 
 def still(
     finder:Finder, # What is shown
@@ -165,12 +169,13 @@ def still(
     if with_regions and finder.word is not None and finder.results:
         head,cards = region_cards(finder, thumbs)
         regions = head,[c.html for c in cards]
+    alignment = TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else None
     return TEMPLATES.fragment(
-        "explore_still.html", about=about, query=query_head(finder, thumbs, live=False), columns=columns, regions=regions,
-        kind="list" if finder.direction == "i2t" and finder.results else "grid", split=finder.split, page=finder.page+1,
-        pages=finder.page_count(), alignment=TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else None)
+        "explore_still.html", about=about, query=query_head(finder, thumbs, live=False), split=finder.split,
+        kind="list" if finder.direction == "i2t" and finder.results else "grid", page=finder.page+1,
+        pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment)
 
-# %% ../../nbs/look/04_explore.ipynb #0722a9bc
+# %% ../../nbs/look/04_explore.ipynb #4c1a08b7
 def _row(*widgets):
     return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible"))
 
@@ -205,17 +210,21 @@ class _ResultGrid:
             self.html.append(html)
             self.buttons.append(button)
             self.boxes.append(box)
-        self.box = W.GridBox(self.boxes, layout=W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px"))
+        layout = W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px")
+        self.box = W.GridBox(self.boxes, layout=layout)
     def fill(self, cards, columns="repeat(auto-fill, minmax(140px, 1fr))"):
         self.items = [c.item for c in cards]
         self.box.layout.grid_template_columns = columns
-        for html,button,c in zip(self.html, self.buttons, cards): html.value,button.description,button.tooltip = str(c.html),c.label,c.label
+        for html,button,c in zip(self.html, self.buttons, cards):
+            html.value,button.description = str(c.html),c.label
+            button.tooltip = c.label
         for i,box in enumerate(self.boxes): _show_if(i < len(cards), box)
 
 class _Panel:
-    "Widgets for one part of a finder."
+    "Widgets for one part of a finder. `act(action)` runs an action of the reader and shows the result."
     def __init__(self, finder, act):
-        self.finder,self.act,self._updating = finder,act,False # `act(action)` runs an action of the reader and shows the result
+        self.finder,self.act = finder,act
+        self._updating = False
         self.make()
     def make(self): "Make the widgets and listen to them."
     def show(self): "Write the finder's state into the widgets."
@@ -229,27 +238,33 @@ class _Panel:
         widget.observe(changed, trait)
     def on_click(self, button, action): button.on_click(lambda _: self.act(action))
 
-# %% ../../nbs/look/04_explore.ipynb #3fd7d2ca
+# %% ../../nbs/look/04_explore.ipynb #62102aa5
 class _QueryPanel(_Panel):
     "What is asked, and of which models."
     def make(self):
         f = self.finder
         directions = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
-        self.direction = W.ToggleButtons(options=directions, style={"button_width": "auto"}, layout=W.Layout(width="auto"))
-        self.text = _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px")
-        self.go,self.another = _button("Search", 90, button_style="primary"),_button("Another picture", 130)
-        self.upload = W.FileUpload(accept="image/*", multiple=False, description="Upload a picture", layout=W.Layout(width="190px"))
+        self.direction = W.ToggleButtons(options=directions, style={"button_width": "auto"},
+                                         layout=W.Layout(width="auto"))
+        self.text = _text_field("Search", "Type a sentence and press Enter", 60,
+                                flex="1 1 260px", width="auto", min_width="220px")
+        self.go = _button("Search", 90, button_style="primary")
+        self.another = _button("Another picture", 130)
+        self.upload = W.FileUpload(accept="image/*", multiple=False, description="Upload a picture",
+                                   layout=W.Layout(width="190px"))
         self.model = _menu("Model", list(f.models), f.first_model)
         self.beside = _menu("Beside", [("—",""),*((name,name) for name in f.models)], "")
         self.pooling = _menu("Pooling", [("each model's own",""),*((p.title,name) for name,p in POOLINGS.items())], "")
         reranks = sorted({0,20,100,500,f.rerank})
         self.rerank = _menu("Re-rank", [(f"the best {n}" if n else "every pair",n) for n in reranks], f.rerank)
         self.split = _menu("Split", f.splits, f.split, flex="0 1 140px", min_width="120px")
-        self.min_cosine = W.FloatSlider(0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
-                                        style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
-        self.box = W.VBox([_row(self.direction), _row(self.text, self.go, self.another, self.upload),
-                           _row(self.model, self.beside, self.pooling, self.rerank, self.split)], layout=W.Layout(width="100%"))
-        self.on_change(self.direction, lambda direction: f.ask_by_picture(None) if direction == "i2t" else f.ask(self.text.value))
+        self.min_cosine = W.FloatSlider(
+            0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
+            style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
+        menus = _row(self.model, self.beside, self.pooling, self.rerank, self.split)
+        self.box = W.VBox([_row(self.direction), _row(self.text, self.go, self.another, self.upload), menus],
+                          layout=W.Layout(width="100%"))
+        self.on_change(self.direction, self._change_direction)
         self.on_change(self.text, f.ask)
         self.on_click(self.go, lambda: f.ask(self.text.value))
         self.on_click(self.another, lambda: f.ask_by_picture(None))
@@ -260,8 +275,14 @@ class _QueryPanel(_Panel):
         self.on_change(self.split, lambda split: f.choose(split=split))
         self.on_change(self.min_cosine, self._filter)
 
+    def _change_direction(self, direction):
+        if direction == "i2t": self.finder.ask_by_picture(None)
+        else: self.finder.ask(self.text.value)
+
     def _ask_by_upload(self, files):
-        if files: self.finder.ask_by_picture(own_picture(io.BytesIO(files[0]["content"]), self.finder.describe, files[0]["name"]))
+        if not files: return
+        content,name = io.BytesIO(files[0]["content"]),files[0]["name"]
+        self.finder.ask_by_picture(own_picture(content, self.finder.describe, name))
 
     def _choose_models(self):
         names = [self.model.value,self.beside.value]
@@ -271,8 +292,9 @@ class _QueryPanel(_Panel):
 
     def show(self):
         f,by_sentence = self.finder,self.finder.direction == "t2i"
-        self.direction.value,self.split.value,self.pooling.value = f.direction,f.split,f.pooling
-        self.rerank.value,self.min_cosine.value = f.rerank,f.min_cosine
+        self.direction.value,self.split.value = f.direction,f.split
+        self.pooling.value,self.rerank.value = f.pooling,f.rerank
+        self.min_cosine.value = f.min_cosine
         self.model.value,self.beside.value = f.first_model,f.shown_models[1] if len(f.shown_models) > 1 else ""
         if by_sentence: self.text.value = f.query
         _show_if(f.captioned, self.direction)
@@ -327,18 +349,18 @@ class _WordPanel(_Panel):
 
     def _choose_word(self, i): self.finder.word = None if self.finder.word == i else i
 
-# %% ../../nbs/look/04_explore.ipynb #c5132a63
+# %% ../../nbs/look/04_explore.ipynb #eafa7a5d
 class _QueryList(_Panel):
     "The split's own queries, and where they fail."
     most = 200 # Queries in the list
     def make(self):
         self.listed = None # Settings that the list was made for
-        self.only = W.Dropdown(options=ONLY, value=ONLY[0] if not self.finder.captioned else "failures", description="Show",
-                               style={"description_width": "60px"}, layout=W.Layout(width="200px"))
+        captioned = self.finder.captioned
+        self.only = _menu("Show", ONLY, "failures" if captioned else "all", flex="0 0 auto", width="200px")
         self.containing = _text_field("Containing", "only those with this text", width="280px")
         self.queries = W.Select(options=[], rows=7, layout=W.Layout(width="100%"))
         self.count = _html()
-        title = "The collection's own queries, and where they fail" if self.finder.captioned else "Sentences to begin with"
+        title = "The collection's own queries, and where they fail" if captioned else "Sentences to begin with"
         self.box = W.Accordion([W.VBox([_row(self.only, self.containing), self.queries, self.count])], titles=(title,),
                                selected_index=None, layout=W.Layout(width="calc(100% - 4px)"))
         for widget in (self.only,self.containing): self.on_change(widget, lambda _: None)
@@ -357,28 +379,35 @@ class _QueryList(_Panel):
         if self.box.selected_index is None or settings == self.listed: return
         texts = f.sentences if f.direction == "t2i" else f.collection.image_ids
         queries = f.queries(self.only.value, self.containing.value)
-        options = [(texts[row] if rank is None else f"rank {rank+1} · {texts[row]}",row) for row,rank in queries[:self.most]]
-        self.listed,self.queries.options,self.queries.value = settings,options,None
+        options = [(texts[i] if rank is None else f"rank {rank+1} · {texts[i]}",i) for i,rank in queries[:self.most]]
+        self.listed,self.queries.options = settings,options
+        self.queries.value = None
         limit = f", the first {self.most} are listed" if len(queries) > self.most else ""
         worst = "" if self.only.value == "all" else ", worst first"
         self.count.value = f'<p class="quiet">{len(queries):,} queries{worst}{limit}</p>'
 
-# %% ../../nbs/look/04_explore.ipynb #3be63eca
+# %% ../../nbs/look/04_explore.ipynb #a070990d
 class _ResultPanel(_Panel):
     "A page of results by one or two models, and the open alignment."
     def __init__(self, finder, act, thumbs, click_item):
-        self.thumbs,self.click_item,self.opened = thumbs,click_item,None # `opened`: an `AlignmentView`
+        self.thumbs,self.click_item = thumbs,click_item
+        self.opened = None # An `AlignmentView`
         super().__init__(finder, act)
 
     def make(self):
         f = self.finder
         self.query,self.heads = _html(),[_html(),_html()]
         self.grids = [_ResultGrid(f.per_page+1, self.click_item) for _ in self.heads]
-        layout = {"flex": "1 1 300px", "min_width": "0", "overflow": "visible"}
-        self.columns = [W.VBox([head, grid.box], layout=W.Layout(**layout)) for head,grid in zip(self.heads, self.grids)]
-        self.previous,self.next = _button("‹ Previous", 100, tooltip="Previous page"),_button("Next ›", 100, tooltip="Next page")
-        self.page,self.back,self.view = _html("auto"),_button("‹ Back to the results", 170),_html()
-        self.all = W.Box(self.columns, layout=W.Layout(width="100%", overflow="visible", flex_flow="row wrap", grid_gap="0 24px"))
+        self.columns = []
+        for head,grid in zip(self.heads, self.grids):
+            layout = W.Layout(flex="1 1 300px", min_width="0", overflow="visible")
+            self.columns.append(W.VBox([head, grid.box], layout=layout))
+        layout = W.Layout(width="100%", overflow="visible", flex_flow="row wrap", grid_gap="0 24px")
+        self.all = W.Box(self.columns, layout=layout)
+        self.previous = _button("‹ Previous", 100, tooltip="Previous page")
+        self.next = _button("Next ›", 100, tooltip="Next page")
+        self.page,self.view = _html("auto"),_html()
+        self.back = _button("‹ Back to the results", 170)
         self.pager = _row(self.previous, self.page, self.next)
         self.alignment = W.VBox([_row(self.back), self.view], layout=W.Layout(width="100%"))
         self.on_click(self.previous, lambda: self._turn(-1))
@@ -394,8 +423,8 @@ class _ResultPanel(_Panel):
         return f.split,f.direction,f.query,picture,f.pooling,tuple(f.shown_models)
 
     def open(self, item):
-        self.opened = self.finder.open(item)
-        self.opened_for,self.view.value = self._question(),str(TEMPLATES.fragment("explore_view.html", page=self.opened.html()))
+        self.opened,self.opened_for = self.finder.open(item),self._question()
+        self.view.value = str(TEMPLATES.fragment("explore_view.html", page=self.opened.html()))
 
     def close(self): self.opened,self.view.value = None,""
 
@@ -415,12 +444,13 @@ class _ResultPanel(_Panel):
                 head.value = str(result_head(f, names[i]))
                 grid.fill(result_cards(f, names[i], self.thumbs), columns)
         pages = f.page_count()
-        self.page.value,self.previous.disabled,self.next.disabled = f"page {f.page+1} of {pages}",f.page == 0,f.page+1 >= pages
+        self.page.value = f"page {f.page+1} of {pages}"
+        self.previous.disabled,self.next.disabled = f.page == 0,f.page+1 >= pages
 
-# %% ../../nbs/look/04_explore.ipynb #4dee17a0
-_HELP = {
-    "notebook": "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel.",
-    "file": "A saved page of the explorer: {collection}, {date}. It keeps one query and its results; to search, open the explorer in JupyterLab."}
+# %% ../../nbs/look/04_explore.ipynb #9db344e5
+_IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."
+_IN_FILE = ("A saved page of the explorer: {collection}, {date}. It keeps one query and its results; "
+            "to search, open the explorer in JupyterLab.")
 
 class Explorer:
     "A search page in a notebook: type, click, hover. `finder` holds its state."
@@ -430,24 +460,28 @@ class Explorer:
         split:str="", # Which images; `test` where there is such a split
         query:str="", # Asked first; a sentence of the split when empty
         pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]=None, # Finds the regions of an uploaded picture; `like` the collection's by default
+        describe:Callable[[Image.Image],Regions]=None, # Finds the regions of an uploaded picture; `like` these by default
         output:str|Path="runs/explorer", # Folder for saved pages
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
         encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `SearchIndex`
         rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
     ):
-        f = self.finder = Finder(models, data, split, pooling, describe, per_page, examples=examples, encoded=encoded, rerank=rerank)
+        f = self.finder = Finder(models, data, split, pooling, describe, per_page,
+                                 examples=examples, encoded=encoded, rerank=rerank)
         self.thumbs,self.output = Thumbnails(),project_path(output)
         f.ask(query or next(iter(f.sentences), ""))
         self.query_panel,self.query_list = _QueryPanel(f, self.act),_QueryList(f, self.act)
         self.word_panel = _WordPanel(f, self.act, self.thumbs, self.open)
         self.results = _ResultPanel(f, self.act, self.thumbs, self.click)
-        self.status,self.saved,self.export = _html(),_html("auto"),_button("Save this page as HTML", 190)
+        self.status,self.saved = _html(),_html("auto")
+        self.export = _button("Save this page as HTML", 190)
         self.export.on_click(lambda _: self.act(self._save_new))
-        self._still_class,self._still_display,live_class = f"teran-still-{id(self):x}",None,f"teran-live-{id(self):x}"
+        self._still_class,self._still_display = f"teran-still-{id(self):x}",None
+        live_class = f"teran-live-{id(self):x}"
         style = _html() # its last rule hides the page without widgets as long as these have a kernel
-        hide = f"body:has(.{live_class}:not(.jupyter-widgets-disconnected)) .{self._still_class} {{ display: none !important }}"
+        live = f".{live_class}:not(.jupyter-widgets-disconnected)"
+        hide = f"body:has({live}) .{self._still_class} {{ display: none !important }}"
         style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
         r,w = self.results,self.word_panel
         rows = [style, self.query_panel.box, w.box, self.query_panel.min_cosine, self.query_list.box, self.status,
@@ -473,7 +507,8 @@ class Explorer:
         for panel in (self.query_panel,self.word_panel,self.results): panel.update()
         f = self.finder
         _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
-        self._show_status("status", "quiet", f"answered in {1000*f.seconds:.0f} ms. {self._hint()}" if f.results else "")
+        answered = f"answered in {1000*f.seconds:.0f} ms. {self._hint()}" if f.results else ""
+        self._show_status("status", "quiet", answered)
         if self._still_display: self._still_display.update(HTML(self.still()))
         self.query_list.update()
 
@@ -503,16 +538,18 @@ class Explorer:
 
     def still(self) -> str: # A `<div>` with its style
         "The explorer without widgets, for the saved notebook."
-        page = still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, _HELP["notebook"])
+        page = still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, _IN_NOTEBOOK)
         return f'<div class="{self._still_class}"><style>{self._style()}</style>{page}</div>'
 
     def save(self,
         path:str|Path, # Such as `kites.html`
     ):
         "Write the page as one HTML file that needs no network."
-        about = _HELP["file"].format(collection=self.finder.collection.name or "a collection", date=time.strftime("%d %B %Y, %H:%M"))
+        collection,date = self.finder.collection.name or "a collection",time.strftime("%d %B %Y, %H:%M")
+        about = _IN_FILE.format(collection=collection, date=date)
         body = still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, about)
-        policy = content_policy(scripts=[TEMPLATES.source("view.js")]).replace("style-src 'none'", "style-src 'unsafe-inline'")
+        policy = content_policy(scripts=[TEMPLATES.source("view.js")]) # of the alignment in its frame
+        policy = policy.replace("style-src 'none'", "style-src 'unsafe-inline'")
         text = TEMPLATES.render("explore_page.html", title="Explorer", body=body, policy=policy, scripts=[],
                                 styles=[TEMPLATES.source("explore.css"), TEMPLATES.source("explore_page.css")])
         with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")

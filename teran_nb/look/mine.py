@@ -26,7 +26,7 @@ from ..search.index import SearchIndex, index_images, similarity_of, vector_giga
 from .galleries import Asked
 from .finder import open_models
 
-# %% ../../nbs/look/05_mine.ipynb #41b74552
+# %% ../../nbs/look/05_mine.ipynb #3a99f2d8
 def encoding_key(
     encoder:Encoder, # The model
     collection:Collection, # Images
@@ -43,8 +43,9 @@ def encoded_images(
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not kept."
     path = Path(folder)/encoding_key(encoder, collection)
     if path.is_dir():
-        try: return Encoded(load_file(path/"whole.safetensors")["whole"], open_packed(path/"regions.safetensors"), list(collection.image_ids))
+        try: whole,parts = load_file(path/"whole.safetensors")["whole"],open_packed(path/"regions.safetensors")
         except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
+        return Encoded(whole, parts, list(collection.image_ids))
     images = encoder.encode_images(collection, show=show)
     if type(images.parts) is not Packed: return images
     try:
@@ -56,7 +57,7 @@ def encoded_images(
         if not path.is_dir(): raise # otherwise another process wrote it first
     return images
 
-# %% ../../nbs/look/05_mine.ipynb #ea3e8edd
+# %% ../../nbs/look/05_mine.ipynb #48642515
 def _check_index(index, models):
     "Refuse, before long work begins, an index that is not possible."
     one_of(index, ("auto","always","never"), "use of an index")
@@ -68,7 +69,7 @@ def searchable(
     encoder:Encoder, # The model
     collection:Collection, # Images
     folder:str|Path, # Where encoded images are kept
-    index:str="auto", # `always` or `never` an index; `auto`: where vectors take more than `memory`, if the model can be indexed
+    index:str="auto", # `always` or `never` an index; `auto`: where vectors take more than `memory`, if that is possible
     memory:float=4, # GB
     show:bool=False, # Whether to show progress
 ) -> Encoded|SearchIndex:
@@ -94,7 +95,7 @@ def trained_on(
         if (store/"manifest.json").is_file(): return Features(store)
     return None
 
-# %% ../../nbs/look/05_mine.ipynb #275b1b24
+# %% ../../nbs/look/05_mine.ipynb #4f027151
 @dataclass(frozen=True, repr=False)
 class Mine(Shown):
     "Your own pictures and the models that search them; shows itself as a table."
@@ -126,21 +127,23 @@ def ask(self:Mine,
 ) -> Asked: # The answers of the first model
     "Search the pictures by sentences."
     texts = [texts] if isinstance(texts, str) else list(texts)
-    if not texts or not all(t.strip() for t in texts): raise ValueError("nothing to ask: give sentences that are not empty")
+    if not texts or not all(t.strip() for t in texts):
+        raise ValueError("nothing to ask: give sentences that are not empty")
     captions = self.model.encode_captions(texts)
     about = {"model": self.name} | ({"pooling": pooling} if pooling else {})
     return Asked(texts, self.images, captions, similarity_of(self.model, self.images, captions, pooling).cpu(), about)
 
-# %% ../../nbs/look/05_mine.ipynb #3e335ce2
+# %% ../../nbs/look/05_mine.ipynb #4458f8a5
 def _common_extractor(models, run, name, settings, device):
     "The extractor whose regions all models read."
     needed = {encoder.extractor for encoder in models.values()}
     if len(needed) > 1:
-        raise ValueError(f"these models read different features, by {' and '.join(map(repr, sorted(needed)))}; open them one after the other")
+        names = " and ".join(map(repr, sorted(needed)))
+        raise ValueError(f"these models read different features, by {names}; open them one after the other")
     if isinstance(run, Mapping): run = next(iter(run.values()))
     elif not isinstance(run, (str,Path)): run = run[0]
     extractor = extractor_for(needed.pop(), trained_on(run), name, settings, device)
-    sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), np.array([[0,0,1,1]], np.float32), (1,1), extractor=extractor.name)
+    sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), None, None, extractor=extractor.name)
     for encoder in models.values(): encoder.check(sample)
     return extractor
 
