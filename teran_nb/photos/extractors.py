@@ -64,6 +64,7 @@ class WindowsConfig:
 
 class Windows:
     "Multi-scale windows with classical descriptors: a baseline without weights."
+    config_type, model_fields = WindowsConfig, ()
     side, dim, class_names, light = 640, DIM, (), True
     def __init__(self,
         config:WindowsConfig=WindowsConfig(), # How many windows
@@ -86,6 +87,7 @@ class WordsConfig:
 
 class Words(Windows):
     "Multi-scale windows with classical descriptors and the visual words of a collection."
+    config_type, model_fields = WordsConfig, ("weights",)
     def __init__(self,
         config:WordsConfig, # Which words, and how many windows
     ):
@@ -111,6 +113,7 @@ class PatchesConfig:
 
 class Patches:
     "The patch tokens of a vision transformer, or the cells of a convolutional map, as regions."
+    config_type, model_fields = PatchesConfig, ("weights",)
     class_names, light = (), False
     def __init__(self,
         config:PatchesConfig, # Which model
@@ -164,7 +167,7 @@ class DetectorConfig:
 # %% ../../nbs/photos/02_extractors.ipynb #c0f4e67f
 class DetectorBackbone:
     "A detector finds the boxes, a backbone describes them by RoI-align."
-    light = False
+    config_type, model_fields, light = DetectorConfig, ("detector","backbone"), False
     def __init__(self,
         config:DetectorConfig, # Which models, and how many boxes
         device:str="cpu", # Where to compute
@@ -214,8 +217,7 @@ def extract(self:DetectorBackbone,
     return result
 
 # %% ../../nbs/photos/02_extractors.ipynb #43c57342
-EXTRACTORS = {"windows": WindowsConfig, "words": WordsConfig, "patches": PatchesConfig, "detector": DetectorConfig}
-_MODEL_FIELDS = {"windows": (), "words": ("weights",), "patches": ("weights",), "detector": ("detector","backbone")}
+EXTRACTORS = {"windows": Windows, "words": Words, "patches": Patches, "detector": DetectorBackbone}
 
 def _path_or_name(model):
     "The path of a file or folder that exists, else the name of a model."
@@ -230,22 +232,20 @@ def extractor(
     "Build an extractor from its name. A model is a Hugging Face name or a folder."
     kind, _, models = name.partition(":")
     kind = one_of(kind.strip(), EXTRACTORS, "extractor")
-    models = [m.strip() for m in (models.split("+") if kind == "detector" else [models])]
-    fields = _MODEL_FIELDS[kind]
+    cls = EXTRACTORS[kind]
+    fields = cls.model_fields
+    models = [m.strip() for m in (models.split("+") if len(fields) > 1 else [models])]
     if models != [""] and not fields:
         raise ValueError(f"{name!r} names a model, and windows need none; "
                          "say windows, and how many by the setting count")
     if len([m for m in models if m]) != len(fields):
         raise ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
-    config = override(EXTRACTORS[kind](), (settings or {}) | dict(zip(fields, map(_path_or_name, models))))
-    if kind == "windows": return Windows(config)
-    if kind == "words": return Words(config)
-    device = pick_device(device)
-    return Patches(config, device) if kind == "patches" else DetectorBackbone(config, device)
+    config = override(cls.config_type(), (settings or {}) | dict(zip(fields, map(_path_or_name, models))))
+    return cls(config) if cls.light else cls(config, pick_device(device))
 
 def _from_recipe(kind, settings, device="auto"):
     "The extractor of a recipe, as a store's manifest keeps it."
-    fields = _MODEL_FIELDS[kind]
+    fields = EXTRACTORS[kind].model_fields
     models = " + ".join(settings[f] for f in fields)
     others = {k: v for k,v in settings.items() if k not in fields}
     return extractor(f"{kind}:{models}" if models else kind, others, device)
