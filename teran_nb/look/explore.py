@@ -19,7 +19,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from ..core.files import atomic, project_path
-from ..core.pages import content_policy, html_text, jpeg_uri
+from ..core.pages import html_text, jpeg_uri
 from ..data.collection import open_picture
 from ..data.features import Regions
 from ..model.alignment import POOLINGS
@@ -548,10 +548,8 @@ class Explorer:
         collection,date = self.finder.collection.name or "a collection",time.strftime("%d %B %Y, %H:%M")
         about = _IN_FILE.format(collection=collection, date=date)
         body = still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, about)
-        policy = content_policy(scripts=[TEMPLATES.source("view.js")]) # of the alignment in its frame
-        policy = policy.replace("style-src 'none'", "style-src 'unsafe-inline'")
-        text = TEMPLATES.render("explore_page.html", title="Explorer", body=body, policy=policy, scripts=[],
-                                styles=[TEMPLATES.source("explore.css"), TEMPLATES.source("explore_page.css")])
+        text = TEMPLATES.page("explore_page.html", "Explorer", ["explore.css","explore_page.css"],
+                              framed=["view.css","view.js"], style_attributes=True, body=body)
         with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
     def _save_new(self):
