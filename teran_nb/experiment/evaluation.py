@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['Evaluation', 'relation_distances', 'evaluate', 'ensemble']
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #7ea5b9a4
+# %% ../../nbs/experiment/03_evaluation.ipynb #be240eee
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from .relevance import Relevance
 from .metrics import Protocol, Retrieval, folds, named_protocol, results, retrieval
 from .grounding import Grounding, grounding
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #ecfc3261
+# %% ../../nbs/experiment/03_evaluation.ipynb #989b7cee
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
     "What a model does on a collection; shows itself as tables."
@@ -39,7 +41,7 @@ class Evaluation(Shown):
         grounded = {} if self.grounding is None else self.grounding.metrics
         return self.retrieval.metrics | grounded | self.relations
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
-    def to_pandas(self):
+    def to_pandas(self) -> pd.DataFrame:
         "A row of all numbers, with what they were measured on."
         return Retrieval(self.metrics, self.about).to_pandas()
     def _repr_markdown_(self):
@@ -48,7 +50,7 @@ class Evaluation(Shown):
             distances = [f"{v:.3f}" for v in self.relations.values()]
             tables.append(markdown_table(["relations, nats; lower is better",*self.relations], [["true pairs",*distances]]))
         return "\n\n".join(tables)
-    def save(self, path):
+    def save(self, path:str|Path) -> None:
         "Write the numbers as JSON."
         kinds = {} if self.grounding is None else self.grounding.kinds
         write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": kinds})

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'History', 'fit']
 
-# %% ../../nbs/experiment/04_learner.ipynb #ea39673a
+# %% ../../nbs/experiment/04_learner.ipynb #4062357c
 import hashlib, json, math, signal, threading, time
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
@@ -93,12 +94,12 @@ def rate_at(
     fall = {"constant": 1, "step": .1**(step//per_epoch//config.step_at), "cosine": .5*(1+math.cos(math.pi*done))}[config.schedule]
     return config.rate*rise*fall
 
-# %% ../../nbs/experiment/04_learner.ipynb #e796b192
+# %% ../../nbs/experiment/04_learner.ipynb #a68eef5c
 def deal(
     image_of:Sequence[int], # Image of each caption, `(captions,)`
     images:int, # Images in a batch
     captions:int=1, # Captions of each image in a batch
-    seed=0, # Whatever `numpy.random.default_rng` takes
+    seed:int|tuple=0, # Whatever `numpy.random.default_rng` takes
 ) -> list: # Batches, each a list of (image, its captions); a batch of one image has no negatives and is left out
     "Deal all captions into batches without repeating an image in one."
     rng,rounds = np.random.default_rng(seed),{}
@@ -114,14 +115,14 @@ def deal(
     for pairs in rounds.values(): batches += [pairs[i:i+images] for i in range(0, len(pairs), images)]
     return [b for b in batches if len(b) > 1]
 
-# %% ../../nbs/experiment/04_learner.ipynb #2962e1c9
+# %% ../../nbs/experiment/04_learner.ipynb #ade3158c
 @dataclass(frozen=True)
 class Batch:
     "The images and captions of one step."
     images:RegionBatch # Each image once
     captions:TokenBatch # Their captions
     image_of:Tensor # Row of each caption's image, `(captions,)`
-    def to(self, device) -> "Batch": return Batch(self.images.to(device), self.captions.to(device), self.image_of.to(device))
+    def to(self, device:torch.device) -> "Batch": return Batch(self.images.to(device), self.captions.to(device), self.image_of.to(device))
 
 class Batches(torch.utils.data.Dataset):
     "The batches of one epoch, read from a collection."
@@ -174,12 +175,12 @@ def _gather_batch(images, captions, image_of):
     images,captions = ((_gather_vectors(whole),gather_packed(parts)) for whole,parts in (images,captions))
     return images,captions,rows[rows >= 0]
 
-# %% ../../nbs/experiment/04_learner.ipynb #cc940990
+# %% ../../nbs/experiment/04_learner.ipynb #cf183b10
 class Objective(nn.Module):
     "A matcher and its loss: batch in, loss out. Several heads are weighted by their uncertainty; IAIS is added to the joint head's."
     def __init__(self,
         model:Matcher, # Trained by all its `config.heads`
-        config, # `TrainConfig`
+        config:TrainConfig, # How
     ):
         super().__init__()
         heads = model.config.heads
@@ -188,17 +189,17 @@ class Objective(nn.Module):
         self.model,self.config,self.heads = model,config,heads
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
         self.log_scale = nn.Parameter(torch.full((len(heads),), math.log(1/.07))) if config.loss == "infonce" else None
-    def loss(self, sim, image_of, head):
+    def loss(self, sim:Tensor, image_of:Tensor, head:int) -> Tensor:
         c = self.config
         if c.loss == "triplet": return triplet(sim, image_of, c.margin, c.negatives, c.reduction)
         return info_nce(sim, image_of, self.log_scale[head].clamp(max=math.log(100)).exp()) # CLIP's bound
-    def regulariser(self, regions, words, done):
+    def regulariser(self, regions:Packed, words:Packed, done:float) -> Tensor:
         "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
         c = self.config
         each = iais(self.model.heads["joint"].relations(*regions.padded(), *words.padded()), c.relations, c.anchors)
         if _several(): each = _gather_vectors(each[:,None])[:,0]
         return SCHEDULES[c.annealing](done, 1)*(each.sum() if c.reduction == "sum" else each.mean())
-    def forward(self, batch, done=0.):
+    def forward(self, batch:Batch, done:float=0.) -> Tensor:
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         added = self.regulariser(images[1][image_of], captions[1], done) if self.config.relations else 0
@@ -209,16 +210,15 @@ class Objective(nn.Module):
             losses.append(loss + added if head == "joint" else loss)
         return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
 
-# %% ../../nbs/experiment/04_learner.ipynb #c558f5cd
+# %% ../../nbs/experiment/04_learner.ipynb #39d4f65b
 @dataclass(repr=False)
 class History(Shown):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict of numbers for each epoch
     select:str="ndcg" # Metric by which the best is chosen
     def best(self) -> dict: return max(self.epochs, key=lambda e: e[self.select])
-    def to_pandas(self):
+    def to_pandas(self) -> pd.DataFrame:
         "A row for each epoch."
-        import pandas as pd
         return pd.DataFrame(self.epochs)
     def _repr_markdown_(self):
         wanted = dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"words","seconds"))

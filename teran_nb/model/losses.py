@@ -21,7 +21,7 @@ def positives(
     image_of = torch.as_tensor(image_of)
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../../nbs/model/01_losses.ipynb #7db575b9
+# %% ../../nbs/model/01_losses.ipynb #4f17649d
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -35,16 +35,16 @@ def triplet(
     true = positives(image_of, len(sim))
     pair = sim[image_of, torch.arange(sim.shape[1], device=sim.device)]
     if negatives == "hardest":
-        wrong = sim.masked_fill(true, -torch.inf)
-        cost = (margin + wrong.amax(1)[image_of] - pair).clamp(min=0) + (margin + wrong.amax(0) - pair).clamp(min=0)
+        hard = sim.masked_fill(true, -torch.inf)
+        cost = (margin + hard.amax(1)[image_of] - pair).clamp(min=0) + (margin + hard.amax(0) - pair).clamp(min=0)
     else:
-        wrong = (~true).to(sim.dtype)
-        captions = (margin + sim[image_of] - pair[:,None]).clamp(min=0)*wrong[image_of]
-        images = (margin + sim - pair).clamp(min=0)*wrong
-        cost = captions.sum(1) + images.sum(0)
+        is_wrong = (~true).to(sim.dtype)
+        caption_cost = (margin + sim[image_of] - pair[:,None]).clamp(min=0)*is_wrong[image_of]
+        image_cost = (margin + sim - pair).clamp(min=0)*is_wrong
+        cost = caption_cost.sum(1) + image_cost.sum(0)
     return cost.sum() if reduction == "sum" else cost.mean()
 
-# %% ../../nbs/model/01_losses.ipynb #b89e8617
+# %% ../../nbs/model/01_losses.ipynb #0b541021
 def info_nce(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -54,12 +54,13 @@ def info_nce(
     logits,true = sim*scale,positives(image_of, len(sim))
     pair = logits[image_of, torch.arange(sim.shape[1], device=sim.device)]
     wrong = logits.masked_fill(true, -torch.inf)
+    # -log(e^pair / (e^pair + sum of e^wrong)) is softplus(log of the sum of e^wrong - pair)
     return (F.softplus(wrong.logsumexp(1)[image_of] - pair) + F.softplus(wrong.logsumexp(0) - pair)).mean()/2
 
-# %% ../../nbs/model/01_losses.ipynb #a131710c
+# %% ../../nbs/model/01_losses.ipynb #392237cd
 class Uncertainty(nn.Module):
     "Adds losses, each weighted by a learned uncertainty (TERAN section 7, reference [25])."
     def __init__(self, n:int):
         super().__init__()
         self.log_variance = nn.Parameter(torch.zeros(n))
-    def forward(self, losses): return (torch.exp(-self.log_variance)*losses + self.log_variance/2).sum()
+    def forward(self, losses:Tensor) -> Tensor: return (torch.exp(-self.log_variance)*losses + self.log_variance/2).sum()

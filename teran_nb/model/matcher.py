@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['HEADS', 'MatcherConfig', 'Matcher', 'make_matcher', 'load_weights', 'model_folder']
 
-# %% ../../nbs/model/10_matcher.ipynb #fa46c4f8
+# %% ../../nbs/model/10_matcher.ipynb #d1457d5f
 import dataclasses, hashlib, warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +26,15 @@ from ..core.display import progress
 from ..data.features import Regions
 from ..data.stopwords import stop_words
 from .alignment import POOLINGS
-from .encoder import Encoded, Encoder, region_sets, sentences
-from .heads import AlignmentHead, GlobalHead, reranked
+from .encoder import Encoded, Encoder, Images, Sentences, region_sets, sentences
+from .heads import AlignmentHead, GlobalHead, Side, reranked
 from .text import (
     TextConfig, TextEncoder, TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without)
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig, region_batch
 from .relations import Joint, JointConfig
 from .crossgraph import CrossGraph, CrossGraphConfig
 
-# %% ../../nbs/model/10_matcher.ipynb #db81b622
+# %% ../../nbs/model/10_matcher.ipynb #7117d173
 HEADS = {"alignment": AlignmentHead, "global": GlobalHead, "crossgraph": CrossGraph, "joint": Joint}
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class MatcherConfig:
         self.check_pooling()
         if HEADS[self.score].crosses and self.score not in self.heads:
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
-    def check_pooling(self): one_of(self.pooling, POOLINGS, "pooling")
+    def check_pooling(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
 
-# %% ../../nbs/model/10_matcher.ipynb #73bd5b05
+# %% ../../nbs/model/10_matcher.ipynb #a6a8b581
 class Matcher(nn.Module, Encoder):
     "Encodes images and captions separately, region by region and word by word (TERN; TERAN Fig. 2)."
     Config,name = MatcherConfig,"matcher"
@@ -75,7 +75,7 @@ class Matcher(nn.Module, Encoder):
         self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead()})
         for name in config.heads:
             if name not in self.heads: self.heads[name] = HEADS[name](getattr(config, name), config.dim)
-    def forward(self, images:RegionBatch, captions:TokenBatch):
+    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Side,Side]:
         "Both sides of a batch, each as (whole vectors, packed parts)."
         (image,regions),(caption,words) = self.forward_regions(images),self.forward_words(captions)
         return (image,self.region_parts(regions, images)),(caption,self.word_parts(words, captions))
@@ -88,7 +88,7 @@ class Matcher(nn.Module, Encoder):
         x,mask = self.text(batch)
         return self.finish(-1, self.project_words(x), mask)
     def finish(self, side:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers of a side: 0 images, -1 captions."
+        "The last layers of a side: 0 images, -1 captions (shared layers are a list of one, where both find it)."
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch, stored:bool=False) -> Packed:
@@ -100,7 +100,7 @@ class Matcher(nn.Module, Encoder):
     @property
     def device(self) -> torch.device: return self.project_words.weight.device
     @contextmanager
-    def eval_mode(self):
+    def eval_mode(self) -> Iterator[None]:
         "Without gradients and dropout."
         training = self.training
         self.eval()
@@ -115,16 +115,16 @@ def make_matcher(
     "Build a model."
     return Matcher(config, text_encoder(config.text, texts))
 
-# %% ../../nbs/model/10_matcher.ipynb #ae47cd2d
+# %% ../../nbs/model/10_matcher.ipynb #da134e18
 @patch(as_prop=True)
-def head(self:Matcher):
+def head(self:Matcher) -> nn.Module:
     "The head that ranks."
     return self.heads[self.config.score]
 
 @patch
 def similarity(self:Matcher,
-    images, # `Encoded`, or one side of `forward`
-    captions, # `Encoded`, or the other side
+    images:Encoded|Side, # `Encoded`, or one side of `forward`
+    captions:Encoded|Side, # `Encoded`, or the other side
     pooling:str="", # Rank by the alignment, pooled so, whatever the model's own head is
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
@@ -135,20 +135,20 @@ def similarity(self:Matcher,
         with self.eval_mode(): return self.similarity(images, captions, pooling, head, rerank, **how)
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **how)
     if head and head not in self.heads:
-        raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.config.heads)}")
+        raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
     chosen = self.heads[head or self.config.score]
     if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **how)
     return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **how)
 
-# %% ../../nbs/model/10_matcher.ipynb #8d2386d5
+# %% ../../nbs/model/10_matcher.ipynb #66cfe077
 @patch
-def batch_order(self:Matcher, lengths) -> np.ndarray: return np.argsort(lengths, kind="stable")
+def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
 
 @patch
 def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
 
 @patch
-def encode_batches(self:Matcher, encode:Callable, lengths, batch:int, label:str, show:bool) -> tuple[Tensor,Packed]:
+def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:int, label:str, show:bool) -> tuple[Tensor,Packed]:
     "Encode items in batches of like length, and put the results back in their own order."
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
@@ -163,7 +163,7 @@ def encode_batches(self:Matcher, encode:Callable, lengths, batch:int, label:str,
 
 @patch
 def encode_images(self:Matcher,
-    images, # Whatever `region_sets` takes
+    images:Images, # Whatever `region_sets` takes
     batch:int=128, # Images at a time
     show:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
@@ -177,7 +177,7 @@ def encode_images(self:Matcher,
     return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show), sets.names)
 
 @patch
-def check(self:Matcher, regions:Regions):
+def check(self:Matcher, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
     c,dim = self.config,regions.features.shape[1]
     if dim != c.regions.features:
@@ -186,7 +186,7 @@ def check(self:Matcher, regions:Regions):
         raise ValueError(f"the model was trained on features by {c.extractor!r}, these are by {regions.extractor!r}; "
                          "extract them the same way, or train on these")
 
-# %% ../../nbs/model/10_matcher.ipynb #e04fc6b2
+# %% ../../nbs/model/10_matcher.ipynb #8d88b6e7
 @patch
 def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
     "Tokens of captions, without the words that the model leaves out of its alignment."
@@ -194,7 +194,7 @@ def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
     return without(tokens, stop_words(self.config.stop_words)) if self.config.stop_words else tokens
 
 @patch
-def warn_wordless(self:Matcher, tokens:Tokens):
+def warn_wordless(self:Matcher, tokens:Tokens) -> None:
     "Warn of captions that have nothing to align."
     wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
     if wordless and self.config.score in ("alignment","crossgraph"):
@@ -206,7 +206,7 @@ def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords: retu
 
 @patch
 def encode_captions(self:Matcher,
-    captions, # Whatever `sentences` takes
+    captions:Sentences, # Whatever `sentences` takes
     batch:int=512, # Captions at a time
     show:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
@@ -221,7 +221,7 @@ def encode_captions(self:Matcher,
     whole,parts = self.encode_batches(encode, lengths, batch, "encode captions", show)
     return Encoded(whole, parts, tokens.texts, self.caption_words(tokens, parts))
 
-# %% ../../nbs/model/10_matcher.ipynb #0ffd9493
+# %% ../../nbs/model/10_matcher.ipynb #12797744
 @patch(as_prop=True)
 def extractor(self:Matcher) -> str: return self.config.extractor
 @patch(as_prop=True)
@@ -234,14 +234,14 @@ def no_index(self:Matcher) -> str: return self.head.no_index
 def ranks_by(self:Matcher) -> str: return self.head.says
 
 @patch(as_prop=True)
-def note(self:Matcher) -> str: # Empty where the alignment was trained and ranks
+def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
     "What a reader of words and boxes should know."
     if self.crosses:
-        return (f"This model scores a pair by {self.ranks_by}: words and boxes show what each has become beside the other, "
-                "and are no claim of it.")
+        return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were mixed, "
+                "and were not trained to match.")
     if "alignment" in self.config.heads: return ""
     trained = " and ".join(self.heads[name].says for name in self.config.heads)
-    return f"This model was trained by {trained}, never by its alignment: words and boxes are no claim of it."
+    return f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to match."
 
 @patch(as_prop=True)
 def fingerprint(self:Matcher) -> str:
@@ -249,7 +249,8 @@ def fingerprint(self:Matcher) -> str:
     h = hashlib.sha256(repr(self.config).encode())
     for name,v in sorted(self.state_dict().items()):
         h.update(name.encode())
-        h.update(v.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if v.ndim else repr(v.item()).encode())
+        if v.ndim: h.update(v.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        else: h.update(repr(v.item()).encode()) # `view` needs an axis
     return h.hexdigest()
 
 @patch
@@ -259,9 +260,9 @@ def meet(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     with self.eval_mode(): regions,words = self.head.relate(regions.to(self.device), words.to(self.device))
     return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
 
-# %% ../../nbs/model/10_matcher.ipynb #4361ca2e
+# %% ../../nbs/model/10_matcher.ipynb #ff8f5813
 @patch
-def save(self:Matcher, folder):
+def save(self:Matcher, folder:str|Path) -> None:
     "Write the model's folder. In a folder with a model of the same configuration only the weights are replaced, atomically."
     folder = Path(folder)
     weights = {name: v.contiguous() for name,v in self.state_dict().items()}
@@ -283,8 +284,8 @@ def _saved_config(folder): return read_json(folder/"config.json").get("model", {
 def load_weights(
     model:nn.Module, # Takes the weights
     weights:dict, # Name to tensor
-    where="the checkpoint", # What they come from, for the error
-):
+    where:str|Path="the checkpoint", # What they come from, for the error
+) -> None:
     "Load weights; missing, unknown and misshapen ones are named (ValueError)."
     own = model.state_dict()
     reshaped = {k for k in own.keys() & weights.keys() if own[k].shape != weights[k].shape}
@@ -294,9 +295,9 @@ def load_weights(
         raise ValueError(f"{where} is of another configuration: {what}")
     model.load_state_dict(weights)
 
-# %% ../../nbs/model/10_matcher.ipynb #88bc66e2
+# %% ../../nbs/model/10_matcher.ipynb #8a9f050a
 def model_folder(
-    folder, # A model's folder, or that of its run
+    folder:str|Path, # A model's folder, or that of its run
 ) -> Path: # The folder with config.json and model.safetensors
     "Where a saved model is (FileNotFoundError)."
     folder = Path(folder)
@@ -309,7 +310,7 @@ def model_folder(
     return folder
 
 @patch(cls_method=True)
-def load(cls:Matcher, folder, device="cpu") -> Matcher:
+def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
     "Open a model's folder, or that of its run, offline."
     folder = model_folder(folder)
     about,saved = read_json(folder/"config.json"),_saved_config(folder)

@@ -29,7 +29,7 @@ class WordMatch(NamedTuple):
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # In [-1,1]
 
-# %% ../../nbs/model/02_pair.ipynb #671ac202
+# %% ../../nbs/model/02_pair.ipynb #e16683c2
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
     "One image against one caption, word by word."
@@ -56,7 +56,7 @@ class Alignment:
         image = f", image {self.image_id!r}" if self.image_id else ""
         return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{image})"
     @property
-    def best_regions(self): return self.cosines.argmax(0).numpy()
+    def best_regions(self) -> np.ndarray: return self.cosines.argmax(0).numpy()
 
 # %% ../../nbs/model/02_pair.ipynb #947c44e0
 @patch
@@ -73,14 +73,14 @@ def best(self:Alignment,
     box = None if self.boxes is None else tuple(float(v) for v in self.boxes[region])
     return WordMatch(self.words[j], region, box, float(self.cosines[region,j]))
 
-# %% ../../nbs/model/02_pair.ipynb #7f6a8f51
+# %% ../../nbs/model/02_pair.ipynb #0addf803
 @patch
 def shares(self:Pooling,
     cosines:Tensor, # Cosines of one pair, `(regions, words)`
     steps:int=64, # Points on the way, for formulas that are no sum of maxima
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
-    n = 1 if self.maxima else steps
+    n = 1 if self.sum_over else steps
     way = (torch.arange(n) + .5) / n
     points = (way[:,None,None,None] * cosines).detach().requires_grad_()
     region_mask,word_mask = torch.ones(n, len(cosines)).bool(),torch.ones(1, cosines.shape[1]).bool()
@@ -142,13 +142,13 @@ class CaptionWords(NamedTuple):
         if self.pieces is not None: return self.pieces
         return [self.texts[word] if word >= 0 else "" for word in self.piece_of]
 
-# %% ../../nbs/model/02_pair.ipynb #2a650866
+# %% ../../nbs/model/02_pair.ipynb #01c59a15
 @torch.no_grad()
 def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`
     vectors:Tensor, # Vectors of the words, or of their pieces, `(pieces, dim)`
     words:CaptionWords, # The words they stand for
-    boxes=None, # Pixels of each region, `(regions, 4)`
+    boxes:np.ndarray=None, # Pixels of each region, `(regions, 4)`
     **about, # Other fields of `Alignment`: `size`, `caption`, `image_id`, `picture`, `pooling`, `note`
 ) -> Alignment: # Words without a piece, cut off by the tokenizer, are left out
     "Align one image with one caption."

@@ -28,13 +28,13 @@ def box_geometry(
     b = boxes/torch.cat([sizes,sizes], -1)
     return torch.cat([b, ((b[...,2]-b[...,0])*(b[...,3]-b[...,1]))[...,None]], -1)
 
-# %% ../../nbs/model/07_regions.ipynb #a523c4c5
+# %% ../../nbs/model/07_regions.ipynb #e235c271
 class RegionBatch(NamedTuple):
     "Padded regions of some images."
     features:Tensor # `(images, regions, features)` float32
     geometry:Tensor # As of `box_geometry`, `(images, regions, 5)`
     mask:Tensor # True at real regions, `(images, regions)`
-    def to(self, device) -> "RegionBatch": return RegionBatch(*(x.to(device, non_blocking=True) for x in self))
+    def to(self, device:torch.device) -> "RegionBatch": return RegionBatch(*(x.to(device, non_blocking=True) for x in self))
 
 def region_batch(
     regions:Sequence[Regions], # Of some images
@@ -50,7 +50,7 @@ def region_batch(
         geometry = box_geometry(boxes, sizes[:,None].expand(*mask.shape, 2))
     return RegionBatch(features, geometry, mask)
 
-# %% ../../nbs/model/07_regions.ipynb #b23eb957
+# %% ../../nbs/model/07_regions.ipynb #b83d77a1
 @dataclass(frozen=True)
 class StackConfig:
     "A stack of transformer encoder layers."
@@ -66,7 +66,7 @@ class Stack(nn.Module):
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
         def layer(): return nn.TransformerEncoderLayer(dim, config.heads, config.feed_forward, config.dropout, batch_first=True)
         self.layers = nn.ModuleList(layer() for _ in range(config.layers))
-    def forward(self, x, mask):
+    def forward(self, x:Tensor, mask:Tensor) -> Tensor:
         for layer in self.layers: x = layer(x, src_key_padding_mask=~mask)
         return x
 
@@ -85,7 +85,7 @@ class RegionConfig:
         if self.place != PLACES[0] and self.width not in (0,self.features):
             raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; width={self.width} needs {PLACES[0]!r}")
 
-# %% ../../nbs/model/07_regions.ipynb #aef832f1
+# %% ../../nbs/model/07_regions.ipynb #626a5d2a
 class RegionEncoder(nn.Module):
     "Region features and boxes to contextual vectors, I-CLS first."
     def __init__(self, config:RegionConfig):
@@ -95,7 +95,7 @@ class RegionEncoder(nn.Module):
             self.place = nn.Sequential(nn.Linear(config.features+5, self.dim), nn.ReLU(), nn.Linear(self.dim, self.dim))
         if config.place == "project-and-sum": self.place = nn.Linear(5, self.dim)
         self.stack = Stack(config.stack, self.dim)
-    def forward(self, features, geometry, mask):
+    def forward(self, features:Tensor, geometry:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
         x,geometry,mask = F.pad(features, (0,0,1,0)),F.pad(geometry, (0,0,1,0)),F.pad(mask, (1,0), value=True)
         if self.config.place == "concat-and-process": x = self.place(torch.cat([x,geometry], -1))
         if self.config.place == "project-and-sum": x = x + self.place(geometry)

@@ -272,7 +272,7 @@ class _SumOfMaxima(torch.autograd.Function):
         regions_grad,words_grad = (None if r is None else r.to(v.dtype) for r,v in zip(result, (regions,words)))
         return regions_grad,words_grad,*[None]*6
 
-# %% ../../nbs/model/03_similarity.ipynb #41c10c26
+# %% ../../nbs/model/03_similarity.ipynb #1ae473b8
 def similarity(
     regions:Packed, # Region vectors of every image, of unit length
     words:Packed, # Word vectors of every caption, of unit length
@@ -288,8 +288,8 @@ def similarity(
     device = regions.values.device
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)
-    if not p.maxima: return _by_formula(p, regions, words, dtype, memory, progress)
-    sim = _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, p.maxima, dtype, memory, progress)
+    if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, progress)
+    sim = _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, p.sum_over, dtype, memory, progress)
     return sim / words.lengths.clamp(min=1).to(device) if p.per_word else sim
 
 def _by_formula(p, regions, words, dtype, memory, progress):

@@ -6,13 +6,14 @@
 __all__ = ['SPECIAL', 'make_tokenizer', 'TokenBatch', 'Tokens', 'tokenize', 'TokenWords', 'without', 'TextConfig', 'pretrained',
            'TextEncoder', 'text_encoder', 'save_text', 'load_text']
 
-# %% ../../nbs/model/06_text.ipynb #afd41559
+# %% ../../nbs/model/06_text.ipynb #59cf0fe4
 import os, warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -42,9 +43,9 @@ def _vocabulary(texts, size):
     pieces = [*SPECIAL.values(), *letters, *(f"##{c}" for c in letters), *frequent_endings, *frequent_words]
     return {piece: i for i,piece in enumerate(dict.fromkeys(pieces)) if i < size}
 
-# %% ../../nbs/model/06_text.ipynb #5612f95d
+# %% ../../nbs/model/06_text.ipynb #9ba71296
 def make_tokenizer(
-    texts, # Training captions
+    texts:Sequence[str], # Training captions
     size:int=8000, # Pieces at most
 ) -> PreTrainedTokenizerFast: # BERT's conventions: lower case, `[CLS]` first, `[SEP]` last
     "A WordPiece tokenizer (Wu et al. 2016, as in BERT) whose vocabulary comes from captions, the same every time."
@@ -54,13 +55,13 @@ def make_tokenizer(
     t.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
     return PreTrainedTokenizerFast(tokenizer_object=t, **SPECIAL)
 
-# %% ../../nbs/model/06_text.ipynb #2939a688
+# %% ../../nbs/model/06_text.ipynb #db374a29
 class TokenBatch(NamedTuple):
     "Padded tokens, as a network reads them."
     ids:Tensor # Pieces, `(captions, tokens)`, `[CLS]` first
     mask:Tensor # True at real tokens, special ones included
     word_mask:Tensor # True at tokens that belong to a word, so align
-    def to(self, device): return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
+    def to(self, device:torch.device) -> "TokenBatch": return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
 
 @dataclass(frozen=True)
 class Tokens:
@@ -73,8 +74,8 @@ class Tokens:
     def __getitem__(self, rows) -> "Tokens":
         def some(values): return [values[i] for i in rows]
         return Tokens(some(self.texts), some(self.ids), some(self.word_of), some(self.spans))
-    def words(self, i) -> list[str]: return [self.texts[i][a:b] for a,b in self.spans[i]]
-    def pieces(self, i) -> list[int]: return [word for word in self.word_of[i] if word >= 0]
+    def words(self, i:int) -> list[str]: return [self.texts[i][a:b] for a,b in self.spans[i]]
+    def pieces(self, i:int) -> list[int]: return [word for word in self.word_of[i] if word >= 0]
     def padded(self) -> TokenBatch:
         mask = length_mask([len(ids) for ids in self.ids])
         ids,word_of = torch.zeros(mask.shape, dtype=torch.int64),torch.full(mask.shape, -1)
@@ -82,10 +83,10 @@ class Tokens:
         word_of[mask] = torch.tensor(list(chain(*self.word_of)), dtype=torch.int64)
         return TokenBatch(ids, mask, word_of >= 0)
 
-# %% ../../nbs/model/06_text.ipynb #f5b88a5f
+# %% ../../nbs/model/06_text.ipynb #69a8148c
 def tokenize(
-    texts, # Captions
-    tokenizer, # Any fast tokenizer of transformers
+    texts:Sequence[str], # Captions
+    tokenizer:PreTrainedTokenizerFast, # Any fast tokenizer of transformers
     max_tokens:int=128, # Longest caption, special tokens included
 ) -> Tokens: # With the characters of every word
     "Cut captions into pieces that know their word and its characters."
@@ -118,12 +119,12 @@ def _words(word_ids, offsets):
         last = word
     return word_of,spans
 
-# %% ../../nbs/model/06_text.ipynb #bf36c9ba
+# %% ../../nbs/model/06_text.ipynb #e60962c1
 class TokenWords(Sequence):
     "The `CaptionWords` behind the word vectors of captions."
     def __init__(self,
         tokens:Tokens, # Of the captions
-        tokenizer, # That made them
+        tokenizer:PreTrainedTokenizerFast, # That made them
         token_of:Sequence=None, # For each caption, the token of each of its vectors, -1 for none; the tokens of words by default
     ):
         self.tokens,self.tokenizer,self.token_of = tokens,tokenizer,token_of
@@ -248,26 +249,26 @@ def _fresh(config, vocabulary):
     if config.kind == "bert": return _Bert(AutoModel.from_config(_new_bert(config, vocabulary)), True)
     return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
 
-# %% ../../nbs/model/06_text.ipynb #ceedfea8
+# %% ../../nbs/model/06_text.ipynb #71e29a3c
 class TextEncoder(nn.Module):
     "Captions to token vectors: `(vectors, mask)` of captions or of a `TokenBatch`."
     def __init__(self,
         config:TextConfig, # Which encoder
-        tokenizer, # Its tokenizer
+        tokenizer:PreTrainedTokenizerFast, # Its tokenizer
         network:nn.Module, # From `TokenBatch` to `(captions, tokens, dim)`
     ):
         super().__init__()
         self.config,self.tokenizer,self.network,self.dim = config,tokenizer,network,network.dim
-    def tokenize(self, texts) -> Tokens: return tokenize(texts, self.tokenizer, self.config.max_tokens)
-    def forward(self, captions):
+    def tokenize(self, texts:Sequence[str]) -> Tokens: return tokenize(texts, self.tokenizer, self.config.max_tokens)
+    def forward(self, captions:TokenBatch|Sequence[str]) -> tuple[Tensor,Tensor]:
         if not isinstance(captions, TokenBatch):
             captions = self.tokenize(captions).padded().to(next(self.parameters()).device)
         return self.network(captions),captions.mask
 
-# %% ../../nbs/model/06_text.ipynb #648e9b5c
+# %% ../../nbs/model/06_text.ipynb #85303d6b
 def text_encoder(
     config:TextConfig, # Which encoder
-    texts=(), # Training captions, from which an encoder from scratch learns its vocabulary
+    texts:Sequence[str]=(), # Training captions, from which an encoder from scratch learns its vocabulary
 ) -> TextEncoder: # Pretrained, or with fresh weights
     "Build a text encoder."
     one_of(config.kind, ("bert","bigru","bilstm"), "text encoder")
@@ -288,18 +289,18 @@ def text_encoder(
         tokenizer = make_tokenizer(texts, config.vocabulary)
     return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
 
-# %% ../../nbs/model/06_text.ipynb #0faa97f2
+# %% ../../nbs/model/06_text.ipynb #ba7ae525
 def save_text(
     encoder:TextEncoder, # Whose tokenizer and architecture
-    folder, # Where to
-):
+    folder:str|Path, # Where to
+) -> None:
     "Write a text encoder's tokenizer and architecture, without its weights."
     encoder.tokenizer.save_pretrained(folder)
     if encoder.config.kind == "bert": encoder.network.bert.config.save_pretrained(folder)
 
 def load_text(
     config:TextConfig, # As it was built from
-    folder, # Where `save_text` wrote to
+    folder:str|Path, # Where `save_text` wrote to
 ) -> TextEncoder: # With fresh weights, to be filled by the model's
     "Rebuild a saved text encoder, offline."
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['begin_with']
 
-# %% ../../nbs/model/11_warmstart.ipynb #5717cc0c
+# %% ../../nbs/model/11_warmstart.ipynb #d42aae8e
 import dataclasses
+from pathlib import Path
 
 from .matcher import HEADS, Matcher, MatcherConfig
 
-# %% ../../nbs/model/11_warmstart.ipynb #55669d3f
+# %% ../../nbs/model/11_warmstart.ipynb #973dd556
 def _built(part):
     "A configuration without its dropout, which may change from one training to the next."
     if not dataclasses.is_dataclass(part): return part
@@ -18,7 +19,7 @@ def _built(part):
 
 def begin_with(
     config:MatcherConfig, # Of the new model
-    folder, # A trained model's, or that of its run
+    folder:str|Path, # A trained model's, or that of its run
 ) -> Matcher: # With the weights that both have
     "A new model that begins with what another has learned."
     other = Matcher.load(folder)

@@ -89,17 +89,17 @@ def estimate(
     captions = torch.repeat_interleave(words.lengths)
     members = (captions[:,None] == torch.arange(len(words))).float()
     if p.per_word: members /= words.lengths[captions][:,None]
-    if "regions" in p.maxima: # the best word for each centroid
+    if "regions" in p.sum_over: # the best word for each centroid
         best_word = torch.segment_reduce(table.T.contiguous(), "max", offsets=words.offsets, axis=0)
         best_word = best_word.masked_fill(words.lengths[:,None] == 0, 0).T.contiguous()
     sim = torch.zeros(len(lengths), len(words))
     for start,stop in _runs(lengths, block):
         code,first = codes[offsets[start]:offsets[stop]],offsets[start:stop+1] - offsets[start]
         filled = (lengths[start:stop] > 0).nonzero().ravel()
-        if "words" in p.maxima and len(filled) and len(captions):
+        if "words" in p.sum_over and len(filled) and len(captions):
             maxima = _row_maxima(table.numpy(), code, torch.cat([first[filled],first[-1:]]).numpy())
             sim[start+filled] = torch.from_numpy(maxima) @ members
-        if "regions" in p.maxima:
+        if "regions" in p.sum_over:
             code = torch.from_numpy(code.astype(np.int64))
             sim[start:stop] += F.embedding_bag(code, best_word, first[:-1], mode="sum")
     return sim
@@ -256,7 +256,7 @@ def similarity(self:SearchIndex,
     candidates = candidates or self.candidates
     if candidates < 1: raise ValueError(f"{candidates} candidates; at least one is needed")
     if exact or candidates >= len(self): return self._exact(words, pooling)
-    estimated_by,estimates = pooling if POOLINGS[pooling].maxima else "mrsw",[]
+    estimated_by,estimates = pooling if POOLINGS[pooling].sum_over else "mrsw",[]
     for i in range(0, max(1, len(words)), 64):
         estimates.append(estimate(self.codes, self.parts.offsets, self.centroids, words[i:i+64], estimated_by))
     sims = torch.cat(estimates, 1)
