@@ -21,7 +21,7 @@ from ..core.packed import Packed
 from ..core.config import one_of
 from ..model.alignment import POOLINGS
 from ..model.heads import AlignmentHead, GlobalHead
-from ..model.text import TextEncoder, TokenBatch, Tokens, TokenWords
+from ..model.text import TextEncoder, TokenBatch, TokenWords, Tokens
 from ..model.regions import RegionBatch, Stack, StackConfig
 from ..model.matcher import Matcher, MatcherConfig
 from .reference import (
