@@ -5,7 +5,6 @@ It stands for no GPU's speed, kernels or half precisions: it only finds tensors 
 """
 import sys, tempfile
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes

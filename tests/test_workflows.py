@@ -17,13 +17,13 @@ from teran_nb.data.drawing import compose
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.metrics import retrieval
-from teran_nb.model.matcher import MatcherConfig, make_matcher
+from teran_nb.published.network import PublishedConfig, PublishedMatcher
 from teran_nb.published.originals import load_original, save_original
 from teran_nb.experiment.presets import WORLDS
 from teran_nb.published.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.data.scenes import scenes
-from teran_nb.model.text import TextConfig
+from teran_nb.model.text import TextConfig, text_encoder
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")
 
@@ -281,8 +281,9 @@ def test_an_original_checkpoint_is_evaluated(tmp_path):
             texts.append(f"a {'red' if i % 2 else 'blue'} number {i} on the table")
             rows.append(f"im{i},{texts[-1]},test")
     (tmp_path / "c.csv").write_text("\n".join(rows))
-    config = MatcherConfig(text=TextConfig(layers=1, dim=16, heads=4, feed_forward=32), regions=RegionConfig(8, stack=StackConfig(1)), dim=16, last=StackConfig(1), reference=Reference("teran"))
-    save_original(make_matcher(config, texts), tmp_path / "TERAN.pth.tar")
+    config = PublishedConfig(text=TextConfig(layers=1, dim=16, heads=4, feed_forward=32), regions=RegionConfig(8, stack=StackConfig(1)),
+                             dim=16, last=StackConfig(1), reference=Reference("teran"))
+    save_original(PublishedMatcher(config, text_encoder(config.text, texts)), tmp_path / "TERAN.pth.tar")
     play("evaluate", run=str(tmp_path / "TERAN.pth.tar"), data=str(tmp_path / "store"), captions=str(tmp_path / "c.csv"), output=str(tmp_path / "ev"))
     model = load_original(tmp_path / "TERAN.pth.tar")
     store = Features(tmp_path / "store")
