@@ -21,7 +21,7 @@ from teran_nb.data.drawing import compose
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.presets import PRESETS
-from teran_nb.look.site import write_site
+from teran_nb.look.website import write_site
 from teran_nb.look.view import AlignmentView, TEMPLATES
 from teran_nb.model.matcher import make_matcher
 from teran_nb.model.pair import Alignment

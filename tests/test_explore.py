@@ -104,7 +104,8 @@ def test_type_click_hover(lab, browser, screens):
     root.get_by_label("Replace by").fill("boat")
     root.get_by_label("Replace by").press("Enter")
     changed(page, second)
-    assert search.input_value() == SENTENCE.replace("kite", "boat") and root.locator(".move:visible").count() >= 12
+    root.locator(".move:visible").nth(11).wait_for(timeout=30_000)
+    assert search.input_value() == SENTENCE.replace("kite", "boat")
     page.screenshot(path=screens / "explore-1280-edited.png")
 
     root.get_by_role("button", name="Show why").first.click()

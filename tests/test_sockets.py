@@ -18,7 +18,7 @@ from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import ask, show_answers, show_gallery, show_sentences
 from teran_nb.look.receipts import show_receipt
 from teran_nb.look.show import show_grounding, show_heatmap
-from teran_nb.look.site import write_site
+from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, pooling
 from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
