@@ -38,7 +38,7 @@ def config_table(
         if isinstance(value, dict): value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",()))
         for i,line in enumerate(textwrap.wrap(str(value), 120, break_on_hyphens=False)): rows.append([name if i == 0 else "", line])
     table = markdown_table(["part","what it is"], rows)
-    return "\n".join([table,"",*textwrap.wrap(f"Published code: {note}", 180)]) if note else table
+    return "\n".join([table,"",*textwrap.wrap(f"Published code: {note}", 195)]) if note else table
 
 # %% ../../nbs/experiment/06_presets.ipynb #0a90ee3b
 @dataclass(frozen=True, repr=False)
