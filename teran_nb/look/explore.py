@@ -20,11 +20,11 @@ from PIL import Image
 
 from ..core.files import atomic, project_path
 from ..core.pages import html_text, jpeg_uri
-from ..data.collection import open_picture
 from ..data.features import Regions
+from ..data.collection import open_picture
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoder
-from .view import TEMPLATES, AlignmentView
+from .view import AlignmentView, TEMPLATES
 from .finder import Finder, ONLY, OwnPicture, RankedItem, RegionMatch, own_picture
 
 # %% ../../nbs/look/04_explore.ipynb #91b04c96

@@ -29,8 +29,8 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
-from ..experiment.datasets import Data
 from ..experiment.metrics import Ranks, ranking, ranks
+from ..experiment.datasets import Data
 from ..experiment.runs import load_model
 from ..photos.extractors import extract_picture, extractor_of
 from ..search.index import SearchIndex, ranks_by_alignment, similarity_of, vector_gigabytes
