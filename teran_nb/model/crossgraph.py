@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .heads import CrossingHead
 
-# %% ../../nbs/model/09_crossgraph.ipynb #71dba3ac
+# %% ../../nbs/model/09_crossgraph.ipynb #0c13a8ac
 @dataclass(frozen=True)
 class CrossGraphConfig:
     "CGAM's similarity; the defaults are the paper's *baseline*."
@@ -25,7 +25,7 @@ class CrossGraphConfig:
     hidden:int=32 # Units between the two layers of eq. 12 and 13; the paper gives none
     image:bool=True # Whether regions are rebuilt and compared; *w/o-i* when off
     text:bool=True # Whether words are rebuilt and compared; *w/o-t* when off
-    graph:bool=True # Whether the graph computes concepts; *w/o cross graph* when off: the nodes themselves are the concepts
+    graph:bool=True # Whether the graph computes concepts; *w/o cross graph* when off: nodes are concepts
     def __post_init__(self):
         if not (self.image or self.text): raise ValueError("a similarity needs a side: image, text or both")
         if min(self.heads, self.hidden) < 1:
@@ -77,7 +77,7 @@ def side(self:CrossGraph,
     inner = source @ destination.mT @ message
     return _Side(nodes, mask, source, destination, message, inner, self.concept(nodes))
 
-# %% ../../nbs/model/09_crossgraph.ipynb #948e5293
+# %% ../../nbs/model/09_crossgraph.ipynb #3e4f89e7
 def _cross_messages(
     receiver:_Side, # Side whose nodes receive messages
     sender:_Side, # The other side
@@ -112,7 +112,9 @@ def relate(self:CrossGraph,
     words:Tensor, # Unit vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Shared concepts of the regions and of the words, of the same shapes
     "C of one pair (CGAM eq. 5)."
-    def one_set(vectors): return self.side(vectors[None], torch.ones(1, len(vectors), dtype=torch.bool, device=vectors.device))
+    def one_set(vectors):
+        mask = torch.ones(1, len(vectors), dtype=torch.bool, device=vectors.device)
+        return self.side(vectors[None], mask)
     concepts = self.concepts(one_set(regions), one_set(words))[0,0]
     return concepts.split([len(regions),len(words)])
 

@@ -23,10 +23,10 @@ from ..data.collection import CollectionImage
 from .encoder import Encoder
 from .heads import CrossingHead
 
-# %% ../../nbs/model/08_relations.ipynb #1c8dd3c6
+# %% ../../nbs/model/08_relations.ipynb #dee0c226
 @dataclass(frozen=True)
 class Relations:
-    "Attention within and between the words and regions of matched pairs: softmax per row, heads averaged, 0 at padding (IAIS eq. 6)."
+    "Attention within and between words and regions of matched pairs, heads averaged, 0 at padding (IAIS eq. 6)."
     words:Tensor # From words to words, `(pairs, words, words)`
     regions:Tensor # From regions to regions, `(pairs, regions, regions)`
     words_to_regions:Tensor # `(pairs, words, regions)`
@@ -46,7 +46,7 @@ def _attention(scores, query_mask, key_mask):
     return weights.mean(1).clamp(min=1e-30).masked_fill(~real, 0)
 
 def attend(
-    scores:Tensor, # Scaled scores of queries with keys, words before regions, `(pairs, heads, words+regions, words+regions)`
+    scores:Tensor, # Scaled scores of queries with keys, words first, `(pairs, heads, words+regions, words+regions)`
     word_mask:Tensor, # True at real words, `(pairs, words)`
     region_mask:Tensor, # True at real regions, `(pairs, regions)`
 ) -> Relations: # Attention of the four blocks

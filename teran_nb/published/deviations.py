@@ -37,7 +37,7 @@ class Deviations(Shown):
         rows = [[fault, measured, f"{published:.4g}", f"{ours:.4g}"] for fault,measured,published,ours in self.rows]
         return markdown_table(["in the published code","measured","as published","ours"], rows)
 
-# %% ../../nbs/published/05_deviations.ipynb #5ece2e5e
+# %% ../../nbs/published/05_deviations.ipynb #89bea299
 def _largest_change(published, ours):
     "Both scores of the pair that differs most."
     pair = (published-ours).abs().argmax()
@@ -79,8 +79,10 @@ def deviations(
     content = captions.word_mask & ~torch.isin(captions.ids, stops)
     words_left = int(content.gather(1, kept).sum()),int(content.sum())
 
-    published_mean = reference_similarity(regions, word_slots(one_vector, one_word.ids, one_word.mask), "mravgw")
-    our_mean = similarity(regions, Packed.from_padded(one_vector, one_word.word_mask), "mravgw")
+    first_published = word_slots(one_vector, one_word.ids, one_word.mask)
+    first = Packed.from_padded(one_vector, one_word.word_mask)
+    published_mean = float(reference_similarity(regions, first_published, "mravgw")[0,0])
+    our_mean = float(similarity(regions, first, "mravgw")[0,0])
 
     sim = similarity(regions, Packed.from_padded(vectors, captions.word_mask))
     published_loss = reference_triplet(sim[[0,0]][:,[0,1]])
@@ -90,6 +92,6 @@ def deviations(
     return Deviations([
         *_alignment_faults(regions, vectors, captions),
         ("the stop-word filter cuts to the shortest", "words left in the batch", *words_left),
-        ("a caption of one word has none", "mravgw of the first word", float(published_mean[0,0]), float(our_mean[0,0])),
+        ("a caption of one word has none", "mravgw of the first word", published_mean, our_mean),
         ("two captions of one image are negatives", "loss of such a pair", float(published_loss), float(our_loss)),
         ("of equal scores the last is ranked first", "rank of the first of two", published_rank, 0)])

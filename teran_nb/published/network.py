@@ -212,7 +212,7 @@ class PublishedMatcher(Matcher):
         "No warning where published code is repeated, which scores captions without words too."
         if not self.code: super().warn_wordless(tokens)
 
-# %% ../../nbs/published/02_network.ipynb #86225249
+# %% ../../nbs/published/02_network.ipynb #219678f7
 @patch
 def corrected(self:PublishedMatcher,
     pooling:str="", # The model's own by default; must be given where that exists only in the published code
@@ -220,7 +220,8 @@ def corrected(self:PublishedMatcher,
     "The same weights with the papers' own arithmetic. The stop-word filter, which belongs to training, is off."
     pooling = pooling or self.config.pooling
     if pooling not in POOLINGS:
-        raise ValueError(f"{pooling!r} exists only in the published code; say which of {', '.join(POOLINGS)} to use instead")
+        raise ValueError(f"{pooling!r} exists only in the published code; "
+                         f"say which of {', '.join(POOLINGS)} to use instead")
     text = copy.deepcopy(self.text)
     if text.config.kind == "bert": text.network.fine_tune = text.config.fine_tune or not text.config.pretrained
     text.requires_grad_(getattr(text.network, "fine_tune", True))

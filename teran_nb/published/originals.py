@@ -171,7 +171,7 @@ class Original(Shown):
         rows = [[name.removeprefix("img_txt_enc."), reason] for name,reason in self.left_out.items()]
         return markdown_table(["left out","because it is"], rows)
 
-# %% ../../nbs/published/03_originals.ipynb #bad0a89f
+# %% ../../nbs/published/03_originals.ipynb #2a5ce4ee
 def _settings_of(config, pretrain):
     "The configuration of an original, from ours."
     variant,text,regions = config.variant,config.text,config.regions
@@ -207,7 +207,8 @@ def _check_savable(config):
              ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
     for name,value,only in fixed:
         if value != only:
-            raise ValueError(f"the published code cannot hold this model: {name} is {value!r}, there it is always {only!r}")
+            raise ValueError(f"the published code cannot hold this model: {name} is {value!r}, "
+                             f"there it is always {only!r}")
 
 def _unused_weights(model):
     "Weights that an original must hold and no score uses: as they were read, or zeros."
@@ -223,7 +224,7 @@ def _unused_weights(model):
     weights[_SECOND_WORD_EMBEDDINGS] = model.state_dict()["text.network.bert.embeddings.word_embeddings.weight"]
     return weights
 
-# %% ../../nbs/published/03_originals.ipynb #769ef6a9
+# %% ../../nbs/published/03_originals.ipynb #0052adfb
 def save_original(
     model:Matcher, # One of ours, or one that was an original
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
@@ -242,7 +243,8 @@ def save_original(
         before = original_config(original.config, max_tokens=config.text.max_tokens)
         unchanged = dataclasses.replace(before, reference=config.reference) == config
         changes = {} if unchanged else settings
-        settings = original.config | {group: original.config.get(group, {}) | values for group,values in changes.items()}
+        settings = dict(original.config)
+        for group,values in changes.items(): settings[group] = settings.get(group, {}) | values
     own = model.state_dict()
     weights = {theirs: own[ours].cpu() for ours,theirs in original_names(model).items()}
     for name,weight in _unused_weights(model).items(): weights[name] = weight.cpu()

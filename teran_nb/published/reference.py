@@ -108,7 +108,7 @@ def region_slots(
     values,slot_of = _pad_to(vectors, slot_of, slots, "slots for an image (I-CLS and regions)", "regions")
     return _slots(values[:,1:], slot_of[:,1:], mask.sum(1), values.shape[1]-1)
 
-# %% ../../nbs/published/01_reference.ipynb #0ebe4277
+# %% ../../nbs/published/01_reference.ipynb #626f7f48
 def stop_ids(
     tokenizer, # A tokenizer of transformers
 ) -> Tensor: # Ids of the pieces that are stop-words, `(stop-words,)`
@@ -121,7 +121,7 @@ def filter_words(
     ids:Tensor, # Ids of pieces, 0 at padding, `(captions, tokens)`
     lengths:Tensor, # Tokens of each caption, special ones included, `(captions,)`
     stops:Tensor, # Ids of stop-words
-) -> tuple[Tensor,Tensor]: # Kept slots `(captions, shortest)`, and the lengths that the published code claims from there on
+) -> tuple[Tensor,Tensor]: # Kept slots `(captions, shortest)`, and the lengths that are claimed after the filter
     "TERAN's stop-word filter."
     kept = ~torch.isin(ids, stops) | (ids == 0)
     shortest = int(kept.sum(1).min())
@@ -185,7 +185,7 @@ def _scan(regions, words):
         rows.append(torch.cat(row, 1))
     return torch.cat(rows)
 
-# %% ../../nbs/published/01_reference.ipynb #aa84a825
+# %% ../../nbs/published/01_reference.ipynb #aa542963
 REFERENCE_POOLINGS = (*POOLINGS,"sum","mean","scan-sentences")
 
 def reference_similarity(
@@ -197,7 +197,8 @@ def reference_similarity(
     "The similarity matrix of the published code."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")
     if not (isinstance(regions, Slots) and isinstance(words, Slots)):
-        raise ValueError("the published code's similarity needs its `Slots`; encode both sides with one model that repeats it")
+        raise ValueError("the published code's similarity needs its `Slots`; "
+                         "encode both sides with one model that repeats it")
     if pooling == "sum": return _sum(regions, words)
     if pooling == "mean": return _sum(regions, words)/(regions.size*words.size)
     if pooling == "scan-sentences": return _scan(regions, words)
@@ -206,7 +207,7 @@ def reference_similarity(
     claimed = torch.tensor(words.claimed, device=sim.device)
     return (sim/claimed.masked_fill(claimed == 0, 1)).masked_fill(claimed == 0, torch.nan)
 
-# %% ../../nbs/published/01_reference.ipynb #4e1a4421
+# %% ../../nbs/published/01_reference.ipynb #9fd04f48
 def reference_triplet(
     sim:Tensor, # Similarity of every pair, `(n, n)`, true pairs on the diagonal
     margin:float=.2, # By how much the true pair should score higher
@@ -215,7 +216,8 @@ def reference_triplet(
     "The published hinge triplet loss, summed over the batch."
     images,captions = sim.shape
     if images != captions:
-        raise ValueError(f"the published loss wants one caption an image, here are {images} images and {captions} captions")
+        raise ValueError("the published loss wants one caption an image, "
+                         f"here are {images} images and {captions} captions")
     true_pair = torch.eye(len(sim), dtype=torch.bool, device=sim.device)
     positive = sim.diag()
     wrong_captions = (margin + sim - positive[:,None]).clamp(min=0).masked_fill(true_pair, 0)

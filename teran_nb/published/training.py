@@ -15,7 +15,7 @@ from ..model.regions import RegionBatch
 from .reference import filter_words, reference_triplet
 from .network import PublishedMatcher
 
-# %% ../../nbs/published/04_training.ipynb #e247f78a
+# %% ../../nbs/published/04_training.ipynb #e6de31a5
 def original_batch(
     images:Tensor, # Region features, I-CLS (zeros) first, `(n, 1+regions, features)`
     boxes:Tensor, # Corners as fractions of width and height, `(n, 1+regions, 4)`
@@ -25,7 +25,8 @@ def original_batch(
 ) -> tuple[RegionBatch,TokenBatch]: # Arguments of `model(...)`
     "A padded batch of the published loader as one of ours."
     if images[:,0].any() or boxes[:,0].any():
-        raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; here it is something else")
+        raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; "
+                         "here it is something else")
     left,top,right,bottom = boxes[:,1:].unbind(-1)
     geometry = torch.stack([left, top, right, bottom, (right-left)*(bottom-top)], -1)
     region_mask = length_mask(torch.as_tensor(image_lengths)-1, images.shape[1]-1)
@@ -35,12 +36,12 @@ def original_batch(
     word_mask[:,0] = False # without [CLS]
     return RegionBatch(images[:,1:], geometry, region_mask),TokenBatch(captions, token_mask, word_mask & token_mask)
 
-# %% ../../nbs/published/04_training.ipynb #475a9834
+# %% ../../nbs/published/04_training.ipynb #f5823a3b
 def original_outputs(
     model:PublishedMatcher, # Repeats published code
     images:RegionBatch, # From `original_batch`
     captions:TokenBatch, # From `original_batch`
-) -> dict: # `img_emb_aggr`, `cap_emb_aggr` `(n, dim)`; `img_feats`, `cap_feats` `(slots, n, dim)`; `cap_lengths`, a list
+) -> dict: # `img_emb_aggr`, `cap_emb_aggr` `(n, dim)`; `img_feats`, `cap_feats` `(slots, n, dim)`; `cap_lengths`
     "Outputs of the published network for a batch, with its names and layout."
     image,regions = model.forward_regions(images)
     caption,words = model.forward_words(captions)
