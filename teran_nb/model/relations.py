@@ -205,7 +205,7 @@ def _initialise(joint):
         attention = layer.attention.self
         attention.key.weight.data.copy_(attention.query.weight)
 
-class _Side(nn.Module):
+class _Projection(nn.Module):
     "Projects the vectors of one modality, adds its type vector and normalises."
     def __init__(self, dim, width):
         super().__init__()
@@ -225,7 +225,7 @@ class Joint(CrossingHead):
         super().__init__()
         self.config = config
         self.first = nn.Parameter(.02*torch.randn(config.width))
-        self.words,self.regions = _Side(dim, config.width),_Side(dim, config.width)
+        self.words,self.regions = _Projection(dim, config.width),_Projection(dim, config.width)
         self.encoder = BertEncoder(BertConfig(
             hidden_size=config.width, num_hidden_layers=config.layers, num_attention_heads=config.heads,
             intermediate_size=config.feed_forward, hidden_dropout_prob=config.dropout,
