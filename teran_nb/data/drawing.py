@@ -16,7 +16,7 @@ from random import Random
 from PIL import Image
 
 from ..core.config import one_of
-from .clipart import Brush, PAINTS, KINDS, SIZES, WHITE, paint_thing, shade, spline
+from .clipart import Brush, KINDS, PAINTS, SIZES, WHITE, paint_thing, shade, spline
 
 # %% ../../nbs/data/08_drawing.ipynb #5afd7513
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from random import Random
 from typing import NamedTuple
 
 from .captions import Link
-from .clipart import PAINTS, KINDS
+from .clipart import KINDS, PAINTS
 from .drawing import BACKDROPS, Scene
 
 # %% ../../nbs/data/09_grammar.ipynb #a23baac3
