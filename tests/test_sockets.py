@@ -22,7 +22,8 @@ from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, pooling
 from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
-from teran_nb.model.matcher import Matcher, MatcherConfig, make_matcher
+from teran_nb.model.network import MatcherConfig
+from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.pair import CaptionWords
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig

@@ -17,7 +17,7 @@ from teran_nb.data.drawing import compose
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.metrics import retrieval
-from teran_nb.published.network import PublishedConfig, PublishedMatcher
+from teran_nb.published.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.published.originals import load_original, save_original
 from teran_nb.experiment.presets import WORLDS
 from teran_nb.published.reference import Reference

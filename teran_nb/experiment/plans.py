@@ -15,7 +15,7 @@ from ..core.config import environment, new_run, one_of, override, pick_device, t
 from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
-from ..model.matcher import MatcherConfig
+from ..model.network import MatcherConfig
 from ..published.papers import Published, published
 from .metrics import PROTOCOLS, folds
 from .learner import PRECISIONS, TrainConfig

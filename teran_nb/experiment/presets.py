@@ -13,7 +13,7 @@ from ..core.display import Shown, markdown_table
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.relations import JointConfig
-from ..model.matcher import MatcherConfig
+from ..model.network import MatcherConfig
 from .learner import TrainConfig
 
 # %% ../../nbs/experiment/06_presets.ipynb #00129f78

@@ -17,7 +17,7 @@ from ..core.config import commit, one_of, override, pick_device, seed_everything
 from ..data.collection import Collection
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
-from ..published.network import PublishedMatcher, Variant
+from ..published.published_matcher import PublishedMatcher, Variant
 from ..published.originals import load_original
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate

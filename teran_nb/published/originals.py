@@ -18,9 +18,10 @@ from ..core.files import atomic
 from ..core.display import Shown, markdown_table
 from ..model.text import TextConfig, load_text, pretrained, save_text
 from ..model.regions import RegionConfig, StackConfig
-from ..model.matcher import HEADS, Matcher
+from ..model.network import HEADS
+from ..model.matcher import Matcher
 from .reference import Reference
-from .network import PublishedConfig, PublishedMatcher, Variant, published_config
+from .published_matcher import PublishedConfig, PublishedMatcher, Variant, published_config
 
 # %% ../../nbs/published/03_originals.ipynb #f0c7759f
 _SAFE = [argparse.Namespace, np.dtype, np.dtypes.Float64DType, np.dtypes.Float32DType, np.dtypes.Int64DType,

@@ -13,7 +13,7 @@ from ..core.packed import length_mask
 from ..model.text import TokenBatch
 from ..model.regions import RegionBatch
 from .reference import filter_words, reference_triplet
-from .network import PublishedMatcher
+from .published_matcher import PublishedMatcher
 
 # %% ../../nbs/published/04_training.ipynb #e6de31a5
 def original_batch(
