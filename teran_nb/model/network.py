@@ -51,7 +51,7 @@ class MatcherConfig:
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
     def check_pooling(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
 
-# %% ../../nbs/model/10_network.ipynb #2f0d6866
+# %% ../../nbs/model/10_network.ipynb #91a97d82
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
     def __init__(self,
@@ -67,8 +67,9 @@ class Network(nn.Module):
             if name not in self.heads: self.heads[name] = HEADS[name](getattr(config, name), config.dim)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Side,Side]:
         "Both sides of a batch, each as (whole vectors, packed parts)."
-        (image,regions),(caption,words) = self.forward_regions(images),self.forward_words(captions)
-        return (image,self.region_parts(regions, images)),(caption,self.word_parts(words, captions))
+        whole_images,regions = self.forward_regions(images)
+        whole_captions,words = self.forward_words(captions)
+        return (whole_images,self.region_parts(regions, images)),(whole_captions,self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
         x,mask = self.regions(*batch)
