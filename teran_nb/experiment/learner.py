@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'History', 'fit']
 
-# %% ../../nbs/experiment/04_learner.ipynb #4062357c
+# %% ../../nbs/experiment/04_learner.ipynb #d25901f1
 import hashlib, json, math, signal, threading, time
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..core.packed import Packed
-from ..core.files import atomic, require_space
+from ..core.files import atomic, locked, require_space
 from ..core.config import one_of, pick_device, seed_everything, to_config
 from ..core.display import Shown, markdown_table, progress
 from ..data.collection import Collection
@@ -252,7 +252,7 @@ def _data_hash(train, valid, model, relevance):
 
 def _relevance_names(relevance): return [r.name for r in relevance] or ["rouge"]
 
-# %% ../../nbs/experiment/04_learner.ipynb #b19d9cc6
+# %% ../../nbs/experiment/04_learner.ipynb #73757917
 class _Training:
     "A run: its state, its steps, its validation, its checkpoint."
     def __init__(self, model, train, valid, config, folder, device, relevance):
@@ -293,11 +293,14 @@ class _Training:
             with nullcontext() if update else acc.no_sync(self.objective):
                 with acc.autocast(): loss = self.objective(batch.to(acc.device), (self.epoch + self.step/len(data))/c.epochs)
                 acc.backward(loss)
+            self.losses.append(loss.item())
+            if self.any_process(not math.isfinite(self.losses[-1])):
+                raise FloatingPointError(f"the loss is {self.losses[-1]} in epoch {self.epoch+1}, step {self.step+1}; {self.folder} keeps "
+                                         "the state before this epoch; train with a lower rate, or with precision='fp32'")
             if update:
                 acc.clip_grad_norm_(self.objective.parameters(), c.clip)
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
-            self.losses.append(loss.item())
             self.step += 1
             bar.set_postfix_str(f"loss {np.mean(self.losses[-50:]):.2f}", refresh=False)
             bar.update()
@@ -395,7 +398,7 @@ def _logger(folder, rows, tensorboard):
         writer.flush()
     return log
 
-# %% ../../nbs/experiment/04_learner.ipynb #dc014477
+# %% ../../nbs/experiment/04_learner.ipynb #b37b3d6e
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
@@ -411,10 +414,10 @@ def fit(
     folder = Path(folder)
     _check_possible(model, train, valid, config, relevance, folder, resume)
     run = _Training(model, train, valid, config, folder, pick_device(device), relevance)
-    if resume: run.restore()
     main = run.accelerator.is_main_process
-    log = _logger(folder, run.history.epochs, tensorboard) if main else None
-    with _interrupts() as stopped:
+    with locked(folder) if main else nullcontext(), _interrupts() as stopped:
+        if resume: run.restore()
+        log = _logger(folder, run.history.epochs, tensorboard) if main else None
         while not run.finished():
             start = time.perf_counter()
             if not run.run_epoch(stopped):

@@ -16,7 +16,6 @@ from torch import Tensor
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
 from ..data.stopwords import STOP_WORDS
-from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
 
 # %% ../../nbs/published/01_reference.ipynb #40ac45a6
@@ -186,7 +185,7 @@ def _scan(regions, words):
     return torch.cat(rows)
 
 # %% ../../nbs/published/01_reference.ipynb #aa542963
-REFERENCE_POOLINGS = (*POOLINGS,"sum","mean","scan-sentences")
+REFERENCE_POOLINGS = ("mrsw","mwsr","symm","mravgw","sum","mean","scan-sentences")
 
 def reference_similarity(
     regions:Slots, # Of every image
