@@ -130,9 +130,13 @@ def match_names(
         return name[:-len(ending)] if ending.lower() in SUFFIXES else name
     def without_folders(name): return without_ending(name).rpartition("/")[2]
     def by_pattern(name): return _by_pattern(without_ending(name), pattern)
+    def by_number(name):
+        base = without_folders(name)
+        number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
+        return number[1] if number else base
     names,image_ids = list(names),list(image_ids)
     matched = {}
-    for form in (str, without_ending, without_folders, by_pattern):
+    for form in (str, without_ending, without_folders, by_pattern, by_number):
         taken = set(matched.values())
         count = Counter(map(form, image_ids))
         free = {form(k): k for k in image_ids if k not in taken and count[form(k)] == 1}
@@ -180,7 +184,10 @@ def _read_captions(recipe, image_ids, missing):
     captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
-        captions = match_captions(captions, image_ids, missing)
+        try: captions = match_captions(captions, image_ids, missing)
+        except ValueError as e:
+            raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that both share, "
+                             r"such as '_(\d+)$'") from None
     return captions,[(path.name, str(message.message)) for message in messages]
 
 def _extract(recipe, files, by, work, resume, device, show, extraction):
