@@ -21,15 +21,15 @@ def align(
     "Cosine of every region with every word, for every pair of image and caption (TERAN eq. 2)."
     return torch.einsum("ird,cwd->icrw", F.normalize(regions, dim=-1), F.normalize(words, dim=-1))
 
-# %% ../../nbs/model/00_alignment.ipynb #fa736f6f
+# %% ../../nbs/model/00_alignment.ipynb #033e4240
 @dataclass(frozen=True)
 class Pooling:
     "A way to turn the alignment of a pair into its similarity."
     name:str # What configurations and workflows call it
     formula:Callable # `(align, region_mask, word_mask)` to similarities `(images, captions)`
     title:str # What figures and tables call it
-    sum_over:tuple=() # Of a sum of maxima: what is summed; `words` (of each its best region), `regions` (of each its best word), or both
-    per_word:bool=False # Whether that sum is divided by the number of words
+    sum_over:tuple=() # ("words",): sum over words of the best region; ("regions",): sum over regions of the best word; both: their sum
+    per_word:bool=False # Divide that sum by the number of words
     def __call__(self, align, region_mask, word_mask): return self.formula(align, region_mask, word_mask)
 
 POOLINGS = {} # Every known pooling, by name
@@ -42,21 +42,21 @@ def pooling(
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Give a formula a name under which it trains, ranks, is searched and is drawn."
     def register(formula):
-        known = POOLINGS.get(name)
+        known = POOLINGS.get(name) # a cell that runs again may replace its own pooling, not one of another module
         if known and known.formula.__module__ != formula.__module__:
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
         POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word)
         return formula
     return register
 
-# %% ../../nbs/model/00_alignment.ipynb #84862f74
+# %% ../../nbs/model/00_alignment.ipynb #128c541a
 def masked_max(
     align:Tensor, # Cosines, `(images, captions, regions, words)`
     mask:Tensor, # True at real slots; broadcasts to `align`
     dim:int, # The axis to choose from
 ) -> Tensor: # `align` without that axis
     "Maximum over the real slots of one axis; 0 where no slot is real."
-    if not align.shape[dim]: return align.sum(dim) # `amax` refuses an empty axis
+    if not align.shape[dim]: return align.sum(dim) # no slot at all: `amax` would raise, an empty sum is 0
     return align.masked_fill(~mask, -torch.inf).amax(dim).masked_fill(~mask.any(dim), 0)
 
 # %% ../../nbs/model/00_alignment.ipynb #c16f9cb6
@@ -97,7 +97,7 @@ def mravgw(
     "Best region of every word, averaged over the words of the caption (TERAN section 6.5)."
     return mrsw(align, region_mask, word_mask) / word_mask.sum(-1).clamp(min=1)
 
-# %% ../../nbs/model/00_alignment.ipynb #97013bb1
+# %% ../../nbs/model/00_alignment.ipynb #3795a3f4
 def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
@@ -109,7 +109,7 @@ def check_pooling(
         region_mask,word_mask = torch.ones(1, regions).bool(),torch.ones(1, words).bool()
         score = p(cosines, region_mask, word_mask)
         if score.shape != (1,1): raise ValueError(f"pooling {p.name!r} gives {tuple(score.shape)} for one pair, not (1, 1)")
-        for value in (-1.,0.,1.):
+        for value in (-1.,0.,1.): # padding may hold any cosine
             padded = F.pad(cosines, (0,2,0,3), value=value),F.pad(region_mask, (0,3)),F.pad(word_mask, (0,2))
             if not torch.allclose(p(*padded), score, atol=1e-5):
                 raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} words, and "

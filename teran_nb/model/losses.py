@@ -21,7 +21,7 @@ def positives(
     image_of = torch.as_tensor(image_of)
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../../nbs/model/01_losses.ipynb #4f17649d
+# %% ../../nbs/model/01_losses.ipynb #73e9e98d
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -33,18 +33,20 @@ def triplet(
     one_of(negatives, ("hardest","all"), "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(image_of, len(sim))
-    pair = sim[image_of, torch.arange(sim.shape[1], device=sim.device)]
+    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,)
     if negatives == "hardest":
-        hard = sim.masked_fill(true, -torch.inf)
-        cost = (margin + hard.amax(1)[image_of] - pair).clamp(min=0) + (margin + hard.amax(0) - pair).clamp(min=0)
+        wrong = sim.masked_fill(true, -torch.inf)
+        caption_cost = (margin + wrong.amax(1)[image_of] - true_sim).clamp(min=0) # hardest caption of each caption's image
+        image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
+        cost = caption_cost + image_cost
     else:
         is_wrong = (~true).to(sim.dtype)
-        caption_cost = (margin + sim[image_of] - pair[:,None]).clamp(min=0)*is_wrong[image_of]
-        image_cost = (margin + sim - pair).clamp(min=0)*is_wrong
+        caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
+        image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)
         cost = caption_cost.sum(1) + image_cost.sum(0)
     return cost.sum() if reduction == "sum" else cost.mean()
 
-# %% ../../nbs/model/01_losses.ipynb #0b541021
+# %% ../../nbs/model/01_losses.ipynb #9d850edc
 def info_nce(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -54,7 +56,7 @@ def info_nce(
     logits,true = sim*scale,positives(image_of, len(sim))
     pair = logits[image_of, torch.arange(sim.shape[1], device=sim.device)]
     wrong = logits.masked_fill(true, -torch.inf)
-    # -log(e^pair / (e^pair + sum of e^wrong)) is softplus(log of the sum of e^wrong - pair)
+    # -log(a/(a+b)) = softplus(log b - log a): stable, and 0 where there is no wrong pair
     return (F.softplus(wrong.logsumexp(1)[image_of] - pair) + F.softplus(wrong.logsumexp(0) - pair)).mean()/2
 
 # %% ../../nbs/model/01_losses.ipynb #392237cd

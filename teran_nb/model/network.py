@@ -25,7 +25,7 @@ from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfi
 from .relations import Joint, JointConfig
 from .crossgraph import CrossGraph, CrossGraphConfig
 
-# %% ../../nbs/model/10_network.ipynb #7117d173
+# %% ../../nbs/model/10_network.ipynb #861031da
 HEADS = {"alignment": AlignmentHead, "global": GlobalHead, "crossgraph": CrossGraph, "joint": Joint}
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ class MatcherConfig:
     heads:tuple=("alignment",) # Heads that are trained, of `HEADS`
     score:str="alignment" # The head that ranks; one that crosses must be trained
     pooling:str="mrsw" # How an alignment becomes a similarity, a name in `POOLINGS`
-    extractor:str="" # What made the region features; others are refused
+    extractor:str="" # Name of what extracted the region features; other features are refused
     stop_words:str="" # Words that encoded captions leave out: `nltk`, a file with one word a line, or none
-    crossgraph:CrossGraphConfig=CrossGraphConfig() # The head of that name
-    joint:JointConfig=JointConfig() # The head of that name
+    crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
+    joint:JointConfig=JointConfig() # Settings of the `joint` head
     def __post_init__(self):
         if not self.heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.heads,self.score): one_of(name, HEADS, "head")
-        self.check_pooling()
+        self.check_pooling_name()
         if HEADS[self.score].crosses and self.score not in self.heads:
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
-    def check_pooling(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
+    def check_pooling_name(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
 
-# %% ../../nbs/model/10_network.ipynb #91a97d82
+# %% ../../nbs/model/10_network.ipynb #d317ce57
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
     def __init__(self,
@@ -79,14 +79,14 @@ class Network(nn.Module):
         x,mask = self.text(batch)
         return self.finish(-1, self.project_words(x), mask)
     def finish(self, side:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers of a side: 0 images, -1 captions (shared layers are a list of one, where both find it)."
+        "The last layers of a side: 0 for images, -1 for captions. If they are shared, the list has one entry, and both find it."
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch, stored:bool=False) -> Packed:
-        "The regions, without I-CLS and padding; `stored`: for an `Encoded`."
+        "One vector for each region, without I-CLS and padding. (`stored` matters only to `PublishedMatcher`.)"
         return Packed.from_padded(vectors[:,1:], batch.mask)
     def word_parts(self, vectors:Tensor, batch:TokenBatch, stored:bool=False) -> Packed:
-        "The words, without [CLS], [SEP] and padding; `stored`: for an `Encoded`."
+        "One vector for each piece of a word, without [CLS], [SEP] and padding. (`stored` as above.)"
         return Packed.from_padded(vectors, batch.word_mask)
     @property
     def device(self) -> torch.device: return self.project_words.weight.device
@@ -99,7 +99,7 @@ class Network(nn.Module):
             with torch.no_grad(): yield
         finally: self.train(training)
 
-# %% ../../nbs/model/10_network.ipynb #3ed09054
+# %% ../../nbs/model/10_network.ipynb #9bd64d75
 @patch(as_prop=True)
 def head(self:Network) -> nn.Module:
     "The head that ranks."
@@ -109,12 +109,13 @@ def head(self:Network) -> nn.Module:
 def similarity(self:Network,
     images:Encoded|Side, # `Encoded`, or one side of `forward`
     captions:Encoded|Side, # `Encoded`, or the other side
-    pooling:str="", # Rank by the alignment, pooled so, whatever the model's own head is
+    pooling:str="", # Use the alignment head with this pooling, instead of the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
-    **how, # `dtype`, `memory`, `progress`
+    **how, # Passed to the head: `dtype`, `memory` (MiB), `progress`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    # encoded before: repeat this call without gradients and dropout
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
         with self.eval_mode(): return self.similarity(images, captions, pooling, head, rerank, **how)
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **how)

@@ -99,13 +99,13 @@ class Variant:
         one_of(self.measure, MEASURES, "measure")
         if self.text_layers < 0: raise ValueError(f"text_layers cannot be {self.text_layers}")
 
-# %% ../../nbs/published/02_published_matcher.ipynb #3fa8da86
+# %% ../../nbs/published/02_published_matcher.ipynb #4b485135
 @dataclass(frozen=True)
 class PublishedConfig(MatcherConfig):
     "Configuration of a network of the authors' code."
     variant:Variant=Variant() # Options that the papers leave at their defaults
     reference:Reference=Reference("teran") # Code that is repeated; with an empty `code`, the papers' own arithmetic
-    def check_pooling(self):
+    def check_pooling_name(self):
         one_of(self.pooling, REFERENCE_POOLINGS if self.reference.code else POOLINGS, "pooling")
 
 def _shared_fields(config):
