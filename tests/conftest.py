@@ -11,11 +11,13 @@ from contextlib import chdir
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two tests run at a time
-os.environ.setdefault("MPLBACKEND", "agg")
 
+import matplotlib
 import nbformat
 import pytest
 from filelock import FileLock
+
+matplotlib.use("agg")  # here, and not in the kernels that tests start
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"

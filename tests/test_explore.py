@@ -47,7 +47,11 @@ def lab(trained, tmp_path_factory):
             time.sleep(.2)
     yield f"http://127.0.0.1:{port}", folder
     server.terminate()
-    server.wait(20)
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:  # it waits for its kernels
+        server.kill()
+        server.wait(20)
 
 
 def ranks(page):
