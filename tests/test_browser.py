@@ -197,7 +197,7 @@ def test_from_hover_to_paint_in_50_ms(five, offline):
       return took;
     }""")
     print(f"hover to paint: median {statistics.median(took):.1f} ms, worst {max(took):.1f} ms")
-    assert statistics.quantiles(took, n=4)[0] < 50  # the fastest quarter: other work on the machine is not the page's fault
+    assert statistics.median(took) < 50
 
 
 def test_in_a_cell_the_frame_answers_and_hides_the_figure(offline, tmp_path):
