@@ -83,7 +83,7 @@ class Network(nn.Module):
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch, stored:bool=False) -> Packed:
-        "One vector for each region, without I-CLS and padding. (`stored` matters only to `PublishedMatcher`.)"
+        "One vector for each region, without I-CLS and padding. (`stored`: for an `Encoded`, which a subclass may lay out otherwise.)"
         return Packed.from_padded(vectors[:,1:], batch.mask)
     def word_parts(self, vectors:Tensor, batch:TokenBatch, stored:bool=False) -> Packed:
         "One vector for each piece of a word, without [CLS], [SEP] and padding. (`stored` as above.)"

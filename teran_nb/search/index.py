@@ -117,7 +117,7 @@ def _write_vectors(writer, blocks, dtype, total, show):
             n,parts = len(block.names),block.parts
             if not n: continue
             if type(parts) is not Packed:
-                raise ValueError("an index keeps packed vectors, and these are padded slots of published code; "
+                raise ValueError("an index keeps packed vectors, and these depend on their padding; "
                                  "index the images of `model.corrected()`")
             if not names:
                 dim = parts.dim
