@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.files import atomic, home, require_space
+from ..core.files import atomic, home, make_once, require_space
 from ..core.config import one_of
 from ..core.display import progress
 from ..core.boxes import box_iou
@@ -155,9 +155,6 @@ def scenes(
     "The embedded data set, drawn on first use into `home()`."
     if split is not None: one_of(split, SPLITS, "split")
     folder = home()/f"scenes-v{_VERSION}-s{seed}-{'-'.join(map(str, counts))}"
-    if not folder.is_dir():
-        try: draw_world(folder, counts, seed)
-        except OSError:
-            if not folder.is_dir(): raise  # else another process drew the same world faster
+    make_once(folder, lambda tmp: draw_world(tmp, counts, seed))
     world = Collection.open(folder)
     return world if split is None else world.split(split)

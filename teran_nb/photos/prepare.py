@@ -16,7 +16,7 @@ from random import Random
 
 from PIL import Image
 
-from ..core.files import atomic, digest, home, project_path, read_json, write_json
+from ..core.files import digest, home, make_once, project_path, read_json, write_json
 from ..core.config import commit, one_of
 from ..core.display import Shown, escape, markdown_table
 from ..data.captions import Captions, read_captions
@@ -33,25 +33,25 @@ from .visual_words import learn_words
 from .extractors import Windows, WindowsConfig, extract_folder, extractor, extractor_of
 
 # %% ../../nbs/photos/03_prepare.ipynb #89cae7f9
+def _draw_pictures(folder, n):
+    "JPEGs of drawn scenes and their captions."
+    folder.mkdir()
+    image_ids = [f"IMG_{i+1:04}" for i in range(n)]
+    splits = ["test" if i%3 == 2 else "train" for i in range(n)]
+    texts,image_of = [],[]
+    for i,image_id in enumerate(image_ids):
+        scene = compose(77_000_000+i)
+        scene.picture().save(folder/f"{image_id}.JPG", quality=92)
+        captions = [text for text,_ in captions_of(scene, Random(i))]
+        texts += captions
+        image_of += [i]*len(captions)
+    Captions(texts, image_of, image_ids, splits=splits).save(folder/"captions.csv")
+
 def example_pictures(
     n:int=36, # Number of pictures
 ) -> Path: # Folder of JPEGs and `captions.csv`
     "Drawn scenes as picture files, made on first use in `home()`; none of them is in `scenes()`."
-    folder = home()/f"own-pictures-v1-{n}"
-    if folder.is_dir(): return folder
-    with atomic(folder) as tmp:
-        tmp.mkdir()
-        image_ids = [f"IMG_{i+1:04}" for i in range(n)]
-        splits = ["test" if i%3 == 2 else "train" for i in range(n)]
-        texts,image_of = [],[]
-        for i,image_id in enumerate(image_ids):
-            scene = compose(77_000_000+i)
-            scene.picture().save(tmp/f"{image_id}.JPG", quality=92)
-            captions = [text for text,_ in captions_of(scene, Random(i))]
-            texts += captions
-            image_of += [i]*len(captions)
-        Captions(texts, image_of, image_ids, splits=splits).save(tmp/"captions.csv")
-    return folder
+    return make_once(home()/f"own-pictures-v1-{n}", lambda folder: _draw_pictures(folder, n))
 
 # %% ../../nbs/photos/03_prepare.ipynb #260a53ae
 @dataclass(frozen=True)
