@@ -34,7 +34,7 @@ class CrossGraphConfig:
 # %% ../../nbs/model/09_crossgraph.ipynb #9f130913
 class CrossGraph(CrossingHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
-    says = "a graph of both sides"
+    ranks_by = "a graph of both sides"
     def __init__(self,
         config:CrossGraphConfig, # Shape and switches
         dim:int, # Length of region and word vectors, a multiple of `config.heads`

@@ -26,14 +26,14 @@ class AlignmentHead(nn.Module):
         super().__init__()
         self.pooling = pooling
     @property
-    def says(self) -> str: return POOLINGS[self.pooling].title
+    def ranks_by(self) -> str: return POOLINGS[self.pooling].title
     def similarity(self, images:Side, captions:Side, pooling:str="", **how) -> Tensor:
         "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
         return similarity(images[1], captions[1], pooling or self.pooling, **how)
 
 class GlobalHead(nn.Module):
     "Compares one vector for the image with one for the caption (TERN)."
-    crosses,says,no_index = False,"one vector a side",""
+    crosses,ranks_by,no_index = False,"one vector a side",""
     def similarity(self, images:Side, captions:Side, **how) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
         return (images[0] @ captions[0].T).float()
@@ -42,9 +42,9 @@ class GlobalHead(nn.Module):
 class CrossingHead(nn.Module):
     "A network that reads both sides of a pair together."
     crosses = True
-    says = "a network over both sides" # What pairs are ranked by
+    ranks_by = "a network over both sides" # What pairs are ranked by, in words
     @property
-    def no_index(self) -> str: return f"it scores a pair by {self.says}, so every pair is read anew"
+    def no_index(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
         "Similarity of every pair of padded sets, `(images, captions)`."
         raise TypeError(f"{type(self).__name__} does not define forward")

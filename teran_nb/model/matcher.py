@@ -24,8 +24,9 @@ from ..core.display import progress
 from ..data.features import Regions
 from ..data.stopwords import stop_words
 from .encoder import Encoded, Encoder, Images, Sentences, region_sets, sentences
-from .text import TokenWords, Tokens, load_text, save_text, text_encoder, without
-from .regions import region_batch
+from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without
+from .heads import Side
+from .regions import RegionBatch, region_batch
 from .network import MatcherConfig, Network
 
 # %% ../../nbs/model/11_matcher.ipynb #18529a7f
@@ -43,6 +44,16 @@ def make_matcher(
 # %% ../../nbs/model/11_matcher.ipynb #66cfe077
 @patch
 def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
+
+@patch
+def stored_regions(self:Matcher, vectors:Tensor, batch:RegionBatch) -> Packed:
+    "Regions as an `Encoded` holds them."
+    return self.region_parts(vectors, batch)
+
+@patch
+def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
+    "Words as an `Encoded` holds them."
+    return self.word_parts(vectors, batch)
 
 @patch
 def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
@@ -73,7 +84,7 @@ def encode_images(self:Matcher,
     def encode(rows):
         padded = region_batch([sets[i] for i in rows]).to(self.device)
         whole,vectors = self.forward_regions(padded)
-        return whole,self.region_parts(vectors, padded, stored=True)
+        return whole,self.stored_regions(vectors, padded)
     return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show), sets.names)
 
 @patch
@@ -116,10 +127,22 @@ def encode_captions(self:Matcher,
     def encode(rows):
         padded = tokens[rows].padded().to(self.device)
         whole,vectors = self.forward_words(padded)
-        return whole,self.word_parts(vectors, padded, stored=True)
+        return whole,self.stored_words(vectors, padded)
     lengths = [len(ids) for ids in tokens.ids]
     whole,parts = self.encode_batches(encode, lengths, batch, "encode captions", show)
     return Encoded(whole, parts, tokens.texts, self.caption_words(tokens, parts))
+
+@patch
+def similarity(self:Matcher,
+    images:Encoded|Side, # `Encoded`, or one side of `forward`
+    captions:Encoded|Side, # `Encoded`, or the other side
+    pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
+    **how, # As of `Network.similarity`
+) -> Tensor: # `(images, captions)`
+    "Similarity of every pair; of what was encoded before, without gradients and dropout."
+    if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
+        with self.eval_mode(): return Network.similarity(self, images, captions, pooling, **how)
+    return Network.similarity(self, images, captions, pooling, **how)
 
 # %% ../../nbs/model/11_matcher.ipynb #12797744
 @patch(as_prop=True)
@@ -131,7 +154,7 @@ def crosses(self:Matcher) -> bool: return self.head.crosses
 @patch(as_prop=True)
 def no_index(self:Matcher) -> str: return self.head.no_index
 @patch(as_prop=True)
-def ranks_by(self:Matcher) -> str: return self.head.says
+def ranks_by(self:Matcher) -> str: return self.head.ranks_by
 
 @patch(as_prop=True)
 def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
@@ -140,7 +163,7 @@ def note(self:Matcher) -> str: # Empty where the alignment was trained and no he
         return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were mixed, "
                 "and were not trained to match.")
     if "alignment" in self.config.heads: return ""
-    trained = " and ".join(self.heads[name].says for name in self.config.heads)
+    trained = " and ".join(self.heads[name].ranks_by for name in self.config.heads)
     return f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to match."
 
 @patch(as_prop=True)

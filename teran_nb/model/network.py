@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.config import one_of
 from .alignment import POOLINGS
-from .encoder import Encoded
 from .heads import AlignmentHead, GlobalHead, Side, reranked
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
@@ -82,11 +81,11 @@ class Network(nn.Module):
         "The last layers of a side: 0 for images, -1 for captions. If they are shared, the list has one entry, and both find it."
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
-    def region_parts(self, vectors:Tensor, batch:RegionBatch, stored:bool=False) -> Packed:
-        "One vector for each region, without I-CLS and padding. (`stored`: for an `Encoded`, which a subclass may lay out otherwise.)"
+    def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
+        "One vector for each region, without I-CLS and padding."
         return Packed.from_padded(vectors[:,1:], batch.mask)
-    def word_parts(self, vectors:Tensor, batch:TokenBatch, stored:bool=False) -> Packed:
-        "One vector for each piece of a word, without [CLS], [SEP] and padding. (`stored` as above.)"
+    def word_parts(self, vectors:Tensor, batch:TokenBatch) -> Packed:
+        "One vector for each piece of a word, without [CLS], [SEP] and padding."
         return Packed.from_padded(vectors, batch.word_mask)
     @property
     def device(self) -> torch.device: return self.project_words.weight.device
@@ -107,17 +106,14 @@ def head(self:Network) -> nn.Module:
 
 @patch
 def similarity(self:Network,
-    images:Encoded|Side, # `Encoded`, or one side of `forward`
-    captions:Encoded|Side, # `Encoded`, or the other side
-    pooling:str="", # Use the alignment head with this pooling, instead of the model's own head
+    images:Side, # Images, as `forward` gives them
+    captions:Side, # Captions, as `forward` gives them
+    pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
     **how, # Passed to the head: `dtype`, `memory` (MiB), `progress`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    # encoded before: repeat this call without gradients and dropout
-    if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
-        with self.eval_mode(): return self.similarity(images, captions, pooling, head, rerank, **how)
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **how)
     if head and head not in self.heads:
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")

@@ -217,7 +217,7 @@ class _Projection(nn.Module):
 # %% ../../nbs/model/08_relations.ipynb #b3391968
 class Joint(CrossingHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
-    says = "one transformer over both sides"
+    ranks_by = "one transformer over both sides"
     def __init__(self,
         config:JointConfig, # Shape of the transformer
         dim:int, # Length of the region and word vectors, which are unit vectors

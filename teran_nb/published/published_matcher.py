@@ -124,7 +124,7 @@ class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
     no_index = "it compares padded slots, as published code does"
     @property
-    def says(self): return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
+    def ranks_by(self): return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
     def similarity(self, images, captions, pooling:str="", **how) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
         return reference_similarity(images[1], captions[1], pooling or self.pooling, **how)
@@ -186,15 +186,23 @@ class PublishedMatcher(Matcher):
         "Why an index of vectors cannot answer for this model; empty where it can."
         return PublishedAlignmentHead.no_index if self.code else super().no_index
 
-    def region_parts(self, vectors:Tensor, batch:RegionBatch, stored:bool=False) -> Packed:
-        "The regions that take part; `stored`: for an `Encoded`."
+    def region_parts(self, vectors:Tensor, batch:RegionBatch, slots:int=0) -> Packed:
+        "The regions that take part, in so many slots; 0: as many as the batch needs."
         if not self.code: return super().region_parts(vectors, batch)
-        return region_slots(vectors, batch.mask, self.config.reference.regions if stored else 0)
+        return region_slots(vectors, batch.mask, slots)
 
-    def word_parts(self, vectors:Tensor, batch:TokenBatch, stored:bool=False) -> Packed:
-        "The tokens that take part; `stored`: for an `Encoded`."
+    def word_parts(self, vectors:Tensor, batch:TokenBatch, slots:int=0) -> Packed:
+        "The tokens that take part, in so many slots; 0: as many as the batch needs."
         if not self.code: return super().word_parts(vectors, batch)
-        return word_slots(vectors, batch.ids, batch.mask, self.config.reference.tokens if stored else 0, self.stops)
+        return word_slots(vectors, batch.ids, batch.mask, slots, self.stops)
+
+    def stored_regions(self, vectors:Tensor, batch:RegionBatch) -> Packed:
+        "Regions as an `Encoded` holds them: in the slots of the published code."
+        return self.region_parts(vectors, batch, self.config.reference.regions)
+
+    def stored_words(self, vectors:Tensor, batch:TokenBatch) -> Packed:
+        "Words as an `Encoded` holds them: in the slots of the published code."
+        return self.word_parts(vectors, batch, self.config.reference.tokens)
 
     def batch_order(self, lengths) -> np.ndarray:
         "The given order where published code is repeated, since its scores may depend on the batch."
