@@ -50,7 +50,7 @@ class MatcherConfig:
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
     def check_pooling_name(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
 
-# %% ../../nbs/model/10_network.ipynb #d317ce57
+# %% ../../nbs/model/10_network.ipynb #57de8f0e
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
     def __init__(self,
@@ -78,7 +78,7 @@ class Network(nn.Module):
         x,mask = self.text(batch)
         return self.finish(-1, self.project_words(x), mask)
     def finish(self, side:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers of a side: 0 for images, -1 for captions. If they are shared, the list has one entry, and both find it."
+        "The last layers of a side: 0 for images, -1 for captions (in a list of one, if they are shared, both are the same)."
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
