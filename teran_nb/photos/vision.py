@@ -24,7 +24,7 @@ from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
 from ..data.pictures import opaque
-from ..model.text import pretrained
+from ..core.hub import pretrained
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from transformers import AutoConfig, AutoTokenizer
 
 from ..core.files import atomic
 from ..core.display import Shown, markdown_table
-from ..model.text import TextConfig, load_text, pretrained, save_text
+from ..core.hub import pretrained
+from ..model.text import TextConfig, load_text, save_text
 from ..model.regions import RegionConfig, StackConfig
 from ..model.network import HEADS
 from ..model.matcher import Matcher
