@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['one_of', 'to_config', 'override', 'seed_everything', 'pick_device', 'commit', 'environment', 'new_run']
 
-# %% ../../nbs/core/02_config.ipynb #d70cd94e
+# %% ../../nbs/core/02_config.ipynb #6ddc79f6
 import dataclasses, os, platform, random, re, subprocess
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
 
-from .files import write_json
+from .files import checked, write_json
 
 # %% ../../nbs/core/02_config.ipynb #cb622a55
 def one_of(
@@ -28,17 +28,22 @@ def one_of(
     if value not in known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
     return value
 
-# %% ../../nbs/core/02_config.ipynb #e205aa88
+# %% ../../nbs/core/02_config.ipynb #3268c712
+_LARGEST = {"layers": 1000, "seed": 2**63-1} # whole numbers of a configuration; others are at most 2**31-1
+
 def to_config(
     cls:type, # A dataclass
     values:dict, # Field names and values; a dataclass field as a dict, a tuple as a list
 ) -> Any: # An instance of `cls`
-    "Make a dataclass from plain values; unknown field names are refused."
-    types = {f.name: f.type for f in dataclasses.fields(cls)}
-    fields = {}
+    "Make a dataclass from plain values; unknown field names, and values of another type, are refused."
+    checked(values, dict, f"the configuration {cls.__name__}")
+    kinds,fields = get_type_hints(cls),{}
     for name,value in values.items():
-        one_of(name, types, f"field of {cls.__name__}")
-        if dataclasses.is_dataclass(types[name]) and isinstance(value, dict): value = to_config(types[name], value)
+        kind,where = kinds[one_of(name, kinds, f"field of {cls.__name__}")],f"{cls.__name__}.{name}"
+        if not dataclasses.is_dataclass(kind): checked(value, kind, where)
+        elif not isinstance(value, kind): value = to_config(kind, value)
+        largest = _LARGEST.get(name, 2**31-1)
+        if type(value) is int and not 0 <= value <= largest: raise ValueError(f"{where} is {value}; it goes from 0 to {largest}")
         fields[name] = tuple(value) if isinstance(value, list) else value
     return cls(**fields)
 
