@@ -152,24 +152,32 @@ def frame(self:Alignment) -> tuple[float,float]: # Pixels
     if self.size is not None: return tuple(map(float, self.size))
     return tuple(map(float, np.asarray(self.boxes)[:,2:].max(0)))
 
-# %% ../../nbs/model/02_pair.ipynb #9064cde6
-def _connected(mask, seed):
-    "The cells of a mask that are connected with a seed; a 3 x 3 maximum spreads the seed by one cell at a time."
-    reached = seed & mask
+# %% ../../nbs/model/02_pair.ipynb #3b7fe8a0
+def _highest_around(label):
+    "The highest value among each cell and its eight neighbours."
+    padded = F.pad(label, (1,1,1,1))
+    of_column = torch.maximum(torch.maximum(padded[:,:-2], padded[:,1:-1]), padded[:,2:])
+    return torch.maximum(torch.maximum(of_column[...,:-2], of_column[...,1:-1]), of_column[...,2:])
+
+def _connected(masks, cell):
+    "The cells of each mask that are connected with one cell, `(masks, rows, columns)`."
+    n,rows,columns = masks.shape
+    own = torch.arange(rows*columns).view(rows, columns).expand_as(masks)
+    label = own # the number of a cell with which a cell is connected; in the end the highest one
     while True:
-        wider = (F.max_pool2d(reached[None].float(), 3, 1, 1)[0] > 0) & mask
-        if torch.equal(wider, reached): return reached
-        reached = wider
+        higher = torch.where(masks, _highest_around(label*masks), own)
+        higher = higher.view(n, -1).gather(1, higher.view(n, -1)).view_as(own) # also of that cell, so that long ways are short
+        if torch.equal(higher, label): return masks & (label == label.view(n, -1)[:,cell,None,None])
+        label = higher
 
 def _scaled(heat):
-    "A map in [0,1], 0 where no region lies, and the cells of its peak."
+    "A map in [0,1], -1 where no region lies, and the number of its first highest cell."
     known = heat[~heat.isnan()]
     if not len(known): raise ValueError("no region lies on this map, so it has no peak")
     low,high = known.min(),known.max()
-    share = torch.where(heat.isnan(), -1., (heat-low)/(high-low) if high > low else torch.ones_like(heat))
-    first = torch.zeros_like(share, dtype=torch.bool)
-    first.view(-1)[share.argmax()] = True
-    return share,_connected(share >= 1-1e-5, first)
+    share = (heat-low)/(high-low) if high > low else heat-low+1
+    share = share.nan_to_num(-1)
+    return share,int(share.argmax())
 
 def boxes_from_heat(
     heat:Tensor, # Of one word or phrase, `(rows, columns)`
@@ -177,15 +185,14 @@ def boxes_from_heat(
     size:tuple=None, # Width and height of the picture, pixels; cells of the map by default
 ) -> np.ndarray: # `(x1,y1,x2,y2)` in pixels, `(thresholds, 4)`
     "The box around the cells above each threshold that are connected with the peak."
-    share,reached = _scaled(heat)
+    share,peak = _scaled(heat)
     rows,columns = heat.shape
+    cells = _connected(share >= torch.tensor(thresholds)[:,None,None]-1e-5, peak)
+    across,down = cells.any(1).byte(),cells.any(2).byte()
+    left,top = across.argmax(1),down.argmax(1)
+    right,bottom = columns-across.flip(1).argmax(1),rows-down.flip(1).argmax(1)
     width,height = size or (columns,rows)
-    boxes = np.zeros((len(thresholds),4))
-    for i in np.argsort(thresholds)[::-1]: # the cells above a lower threshold hold those above a higher one
-        reached = _connected(share >= min(thresholds[i], 1-1e-5), reached)
-        y,x = reached.any(1).nonzero().ravel().tolist(),reached.any(0).nonzero().ravel().tolist()
-        boxes[i] = x[0]*width/columns, y[0]*height/rows, (x[-1]+1)*width/columns, (y[-1]+1)*height/rows
-    return boxes
+    return torch.stack([left,top,right,bottom], 1).double().numpy()*np.tile([width/columns,height/rows], 2)
 
 def box_from_heat(
     heat:Tensor, # Of one word or phrase, `(rows, columns)`
@@ -203,7 +210,8 @@ def heat_peak(
     "The middle of the highest cells, for the pointing game; of several such places the first in reading order."
     rows,columns = heat.shape
     width,height = size or (columns,rows)
-    cells = _scaled(heat)[1].nonzero().double()
+    share,first = _scaled(heat)
+    cells = _connected((share >= 1-1e-5)[None], first)[0].nonzero().double()
     middle = ((cells-cells.mean(0))**2).sum(1).argmin() # itself one of the highest cells
     y,x = (cells[middle]+.5).tolist()
     return x*width/columns,y*height/rows
