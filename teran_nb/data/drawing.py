@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['BACKDROPS', 'Backdrop', 'Thing', 'Scene', 'covered_share', 'compose']
 
-# %% ../../nbs/data/08_drawing.ipynb #889a75f1
+# %% ../../nbs/data/08_drawing.ipynb #a23a9176
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
 from math import cos, sin
@@ -55,7 +55,7 @@ def _path(p, rng, fill):
     right = [(start+side*x+.09*y**3, y) for x,y in bends]
     p.shape([*spline(left, False), *spline(right, False)[::-1]], fill, edge=False)
 
-# %% ../../nbs/data/08_drawing.ipynb #7c54a1a8
+# %% ../../nbs/data/08_drawing.ipynb #62e2fc55
 def _tufts(p, rng, y1, fill):
     "Grass from `y1` downwards."
     for _ in range(40):
@@ -68,13 +68,7 @@ def _waves(p, rng, y1, y2, n):
         r = .012+.03*(y-y1)
         p.line([(x-r,y),(x-r/2,y-r/3),(x,y),(x+r/2,y-r/3),(x+r,y)], (196,227,238), .006)
 
-def _moon(p, x, y, r):
-    "A crescent: an arc and the same arc, narrower."
-    rim = [(x+r*cos(a/8)*p.h/p.w, y+r*sin(a/8)) for a in range(-12,13)]
-    inner = [(x+.35*(u-x), v) for u,v in rim]
-    p.shape([*rim,*inner[::-1]], (244,238,205), edge=False)
-
-# %% ../../nbs/data/08_drawing.ipynb #eadba032
+# %% ../../nbs/data/08_drawing.ipynb #768763a2
 @_backdrop(sky=(.03,.26), ground=(.7,.97))
 def _meadow(p, rng):
     _fade(p, 0, .6, (150,205,240), (226,243,250))
@@ -93,7 +87,10 @@ def _night(p, rng):
     _fade(p, .62, 1, (66,98,92), (46,74,72))
     _path(p, rng, (92,122,116))
     _tufts(p, rng, .66, (84,118,104))
-    _moon(p, rng.uniform(.1,.9), rng.uniform(.1,.25), .07)
+    x, y = rng.uniform(.1,.9), rng.uniform(.1,.25)  # of the moon: an arc and the same arc, narrower
+    rim = [(x+.07*cos(a/8)*p.h/p.w, y+.07*sin(a/8)) for a in range(-12,13)]
+    inner = [(x+.35*(u-x), v) for u,v in rim]
+    p.shape([*rim,*inner[::-1]], (244,238,205), edge=False)
 
 # %% ../../nbs/data/08_drawing.ipynb #b7413978
 @_backdrop(sky=(.03,.24), ground=(.7,.97))
@@ -185,27 +182,24 @@ class Thing:
         one_of(self.colour, PAINTS, "colour")
         one_of(self.size, SIZES, "size")
 
-# %% ../../nbs/data/08_drawing.ipynb #f783c211
-def _tint(thing, seed):
-    "The colour of a thing, a little lighter or darker."
-    rng = Random(f"{seed} {thing.kind} {thing.colour} {[round(v) for v in thing.box]}")
-    rgb = shade(PAINTS[thing.colour], rng.uniform(.92,1.06))
-    return tuple(min(255, max(0, v+rng.randint(-7,7))) for v in rgb)
-
+# %% ../../nbs/data/08_drawing.ipynb #711889fc
 @dataclass(frozen=True)
 class Scene:
     "A backdrop and the things before it."
     seed:int # What it was composed from; also decides the shades
     backdrop:str # One of `BACKDROPS`
-    things:tuple[Thing,...] # Back to front
+    things:tuple[Thing,...]=field(repr=False) # Back to front
     size:tuple[int,int]=(320,240) # Width and height, pixels
 
     def picture(self) -> Image.Image: # RGB
         "Draw the scene."
         image = _painted(self.backdrop, self.size, self.seed%4).copy()
         for thing in self.things:
-            x1, y1, x2, y2 = map(round, thing.box)
-            layer = paint_thing(thing.kind, _tint(thing, self.seed), (x2-x1,y2-y1), thing.flip)
+            x1, y1, x2, y2 = box = [round(v) for v in thing.box]
+            rng = Random(f"{self.seed} {thing.kind} {thing.colour} {box}")
+            rgb = shade(PAINTS[thing.colour], rng.uniform(.92,1.06))
+            rgb = tuple(min(255, max(0, v+rng.randint(-7,7))) for v in rgb)
+            layer = paint_thing(thing.kind, rgb, (x2-x1,y2-y1), thing.flip)
             image.paste(layer, (x1,y1), layer)
         return image
 
@@ -224,8 +218,8 @@ def covered_share(
     shared = sum(max(0, min(x2,o[2])-max(x1,o[0]))*max(0, min(y2,o[3])-max(y1,o[1])) for o in others)
     return shared/((x2-x1)*(y2-y1))
 
-# %% ../../nbs/data/08_drawing.ipynb #b450c467
-def _cast(rng, backdrop):
+# %% ../../nbs/data/08_drawing.ipynb #ed6f2ee1
+def _actors(rng, backdrop):
     "Kind, colour and size of two to six things of at least two kinds, some of them in twos and threes."
     zones = set(BACKDROPS[backdrop].zones)
     pool = [k for k,v in KINDS.items() if zones & set(v.where)]
@@ -236,18 +230,19 @@ def _cast(rng, backdrop):
     first, *others = rng.sample(low, min(n-flying, len(low)))
     others += rng.sample(high, min(flying, len(high)))
     rng.shuffle(others)
-    cast = []
+    actors = []
     for kind in [first,*others]:
-        many = min(rng.choices((1,2,3), (14,3,1))[0], n-len(cast)-(not cast))  # the first kind leaves room for another
+        room = n-len(actors) if actors else n-1  # the first kind leaves room for another
+        many = min(rng.choices((1,2,3), (14,3,1))[0], room)
         colour, size = rng.choice(list(PAINTS)), rng.choices(list(SIZES), (3,4,3))[0]
         for _ in range(many):
             chance = rng.random()  # below .2 another colour, above .6 another size
             own_colour = rng.choice(list(PAINTS)) if chance < .2 else colour
             own_size = rng.choice(list(SIZES)) if chance > .6 else size
-            cast.append((kind, own_colour, own_size))
-    return cast
+            actors.append((kind, own_colour, own_size))
+    return actors
 
-# %% ../../nbs/data/08_drawing.ipynb #d8c30bb3
+# %% ../../nbs/data/08_drawing.ipynb #5fa6956b
 def _candidate(rng, kind, size, backdrop, canvas):
     "A box in a zone where the kind belongs; once in a while in another zone."
     k, zones = KINDS[kind], BACKDROPS[backdrop].zones
@@ -261,10 +256,6 @@ def _candidate(rng, kind, size, backdrop, canvas):
     y = round(y*canvas[1])-(0 if zone in _ALOFT else h)
     return tuple(map(float, (x,y,x+w,y+h)))
 
-def _nearest(box, others):
-    "Distance from the centre of a box to the nearest other one, twice, along x plus along y."
-    def distance(o): return abs(box[0]+box[2]-o[0]-o[2])+abs(box[1]+box[3]-o[1]-o[3])
-    return min(map(distance, others), default=0)
 
 def _place(rng, kind, size, backdrop, canvas, boxes, tries=40, most=.3):
     "Of two boxes that cover no more than `most` of any other, the one farther from the rest; None if there is no room."
@@ -275,9 +266,10 @@ def _place(rng, kind, size, backdrop, canvas, boxes, tries=40, most=.3):
         if any(covered_share(o, [b,*boxes[:i],*boxes[i+1:]]) > most for i,o in enumerate(boxes)): continue
         if covered_share(b, boxes) <= most: fits.append(b)
         if len(fits) == 2: break
-    return max(fits, default=None, key=lambda b: _nearest(b, boxes))
+    def room(b): return min((abs(b[0]+b[2]-o[0]-o[2])+abs(b[1]+b[3]-o[1]-o[3]) for o in boxes), default=0)
+    return max(fits, default=None, key=room)
 
-# %% ../../nbs/data/08_drawing.ipynb #93e0d91c
+# %% ../../nbs/data/08_drawing.ipynb #11096c6c
 def compose(
     seed:int, # The same seed gives the same scene
 ) -> Scene: # Two to six things of at least two kinds, none hidden
@@ -285,10 +277,12 @@ def compose(
     rng = Random(seed)
     backdrop = rng.choice(list(BACKDROPS))
     canvas = rng.choices([(320,240),(256,256),(240,320)], (6,1,1))[0]
-    things = []
-    while len({t.kind for t in things}) < 2 or covered_share((0,0,*canvas), [t.box for t in things]) < .08:
-        things = []
-        for kind,colour,size in _cast(rng, backdrop):
-            box = _place(rng, kind, size, backdrop, canvas, [t.box for t in things])
-            if box: things.append(Thing(kind, colour, size, box, rng.random() < .5))
+    while True:
+        things, boxes = [], []
+        for kind,colour,size in _actors(rng, backdrop):
+            box = _place(rng, kind, size, backdrop, canvas, boxes)
+            if not box: continue
+            boxes.append(box)
+            things.append(Thing(kind, colour, size, box, rng.random() < .5))
+        if len({t.kind for t in things}) > 1 and covered_share((0,0,*canvas), boxes) >= .08: break
     return Scene(seed, backdrop, tuple(sorted(things, key=lambda t: t.box[3])), canvas)

@@ -37,9 +37,10 @@ SETTINGS = dict(
     night=("at night","on a starry night"), street=("in town","in the street"),
     pond=("by a pond","at the lake"), room=("in a room","indoors"))
 
-# %% ../../nbs/data/09_grammar.ipynb #52ad5418
+# %% ../../nbs/data/09_grammar.ipynb #3e975eab
 _IRREGULAR = dict(person="people", fish="fish")
-_KINDS_OF = {word: WIDER.get(word, (kind,)) for kind,words in NAMES.items() for word in words} | WIDER
+_KINDS_OF = dict(WIDER)
+for kind,words in NAMES.items(): _KINDS_OF = dict.fromkeys(words, (kind,)) | _KINDS_OF
 
 def plural(
     noun:str, # A noun of `NAMES` or `WIDER`
@@ -59,7 +60,7 @@ def things_meant(
     kinds = _KINDS_OF[noun]
     return tuple(i for i,t in enumerate(things) if t.kind in kinds and colour in ("",t.colour) and size in ("",t.size))
 
-# %% ../../nbs/data/09_grammar.ipynb #103646e7
+# %% ../../nbs/data/09_grammar.ipynb #1986c878
 class _Word(NamedTuple):
     text:str
     kind:str="" # Kind of its link; empty for none
@@ -71,26 +72,30 @@ class _Phrase:
     things:tuple # Indices of all things it means
     many:bool # Whether it takes a plural verb
 
-def _plain(text):
-    "Words without links."
-    return tuple(map(_Word, text.split()))
+def _join(*parts):
+    "The words of strings, words and phrases, in order; words of a string have no links."
+    words = []
+    for part in parts:
+        if isinstance(part, str): words += map(_Word, part.split())
+        else: words += part.words if isinstance(part, _Phrase) else [part]
+    return tuple(words)
 
 def _attributed(noun, colour, size, things, many, rng):
     "Size, colour and noun with their links; a person is `in` a colour."
-    size_words = (_Word(rng.choice(SIZE_NAMES[size]), "size", things),) if size else ()
-    colour_words = (_Word(rng.choice(COLOUR_NAMES[colour]), "colour", things),) if colour else ()
+    size_word = _Word(rng.choice(SIZE_NAMES[size]), "size", things) if size else ""
+    colour_word = _Word(rng.choice(COLOUR_NAMES[colour]), "colour", things) if colour else ""
     head = _Word(plural(noun) if many else noun, "noun", things)
-    if "person" not in _KINDS_OF[noun]: return (*size_words, *colour_words, head)
-    return (*size_words, head, *(_plain("in") if colour else ()), *colour_words)
+    if "person" not in _KINDS_OF[noun]: return _join(size_word, colour_word, head)
+    return _join(size_word, head, "in" if colour else "", colour_word)
 
-# %% ../../nbs/data/09_grammar.ipynb #5c1a3c5b
+# %% ../../nbs/data/09_grammar.ipynb #488b6944
 _ATTRIBUTE_WEIGHTS = {(False,False): 2, (True,False): 5, (False,True): 2, (True,True): 3}  # colour named, size named
 
 def _looks(thing):
     "Colours and sizes that may be named; an empty string names none."
     return list(product(("",thing.colour), ("",thing.size) if SIZE_NAMES[thing.size] else ("",)))
 
-def _one(things, i, rng, known=0):
+def _singular(things, i, rng, known=0):
     "A singular phrase for thing `i`, unambiguous if its looks allow; `known` is the chance of `the`."
     kind = things[i].kind
     wider = [noun for noun,kinds in WIDER.items() if kind in kinds]
@@ -101,13 +106,13 @@ def _one(things, i, rng, known=0):
     colour, size = rng.choices(looks, [_ATTRIBUTE_WEIGHTS[bool(c),bool(s)] for c,s in looks])[0]
     indices = meanings[colour,size]
     chance = rng.random()
-    if fewest > 1 or chance > max(known, .03): article = _plain("a")
-    elif known: article = _plain("the")
-    else: article = (_Word("one", "number", indices),)
-    return _Phrase((*article, *_attributed(noun, colour, size, indices, False, rng)), indices, False)
+    if fewest > 1 or chance > max(known, .03): article = "a"
+    elif known: article = "the"
+    else: article = _Word("one", "number", indices)
+    return _Phrase(_join(article, *_attributed(noun, colour, size, indices, False, rng)), indices, False)
 
-# %% ../../nbs/data/09_grammar.ipynb #a5edeefc
-def _several(things, i, rng, known=0):
+# %% ../../nbs/data/09_grammar.ipynb #424a68ab
+def _plural(things, i, rng, known=0):
     "A plural phrase for thing `i` and all others that fit it, with their number; None where it is the only one."
     kind = things[i].kind
     nouns = [rng.choice(NAMES[kind])]
@@ -118,10 +123,10 @@ def _several(things, i, rng, known=0):
     weights = [_ATTRIBUTE_WEIGHTS[bool(colour),bool(size)] for _,colour,size,_ in choices]
     noun, colour, size, indices = rng.choices(choices, weights)[0]
     chance = rng.random()
-    if chance < .1: number = _plain("the" if known else rng.choice(("","some")))
-    elif chance < .2 and len(indices) == 2: number = (*_plain("a"), _Word("pair", "number", indices), *_plain("of"))
-    else: number = (_Word(NUMBERS[len(indices)-1], "number", indices),)
-    return _Phrase((*number, *_attributed(noun, colour, size, indices, True, rng)), indices, True)
+    if chance < .1: number = ["the" if known else rng.choice(("","some"))]
+    elif chance < .2 and len(indices) == 2: number = ["a", _Word("pair", "number", indices), "of"]
+    else: number = [_Word(NUMBERS[len(indices)-1], "number", indices)]
+    return _Phrase(_join(*number, *_attributed(noun, colour, size, indices, True, rng)), indices, True)
 
 def _two_colours(things, i, rng, known=0):
     "`a red and a blue ball`: two of a kind in different colours; None where there are no such two."
@@ -129,18 +134,18 @@ def _two_colours(things, i, rng, known=0):
     pair = things_meant(things, noun)
     if len(pair) != 2 or things[i].kind == "person" or len({things[j].colour for j in pair}) == 1: return None
     first, second = (_Word(rng.choice(COLOUR_NAMES[things[j].colour]), "colour", (j,)) for j in pair)
-    return _Phrase((*_plain("a"), first, *_plain("and a"), second, _Word(noun, "noun", pair)), pair, True)
+    return _Phrase(_join("a", first, "and a", second, _Word(noun, "noun", pair)), pair, True)
 
-# %% ../../nbs/data/09_grammar.ipynb #0394f6df
+# %% ../../nbs/data/09_grammar.ipynb #27459332
 def _refer(things, i, rng, known=0):
     "A phrase that means thing `i`, alone or with others of its kind."
-    makers = [make for make,share in ((_two_colours,.25), (_several,.6)) if rng.random() < share]
+    makers = [make for make,share in ((_two_colours,.25), (_plural,.6)) if rng.random() < share]
     for make in makers:
         phrase = make(things, i, rng, known)
         if phrase: return phrase
-    return _one(things, i, rng, known)
+    return _singular(things, i, rng, known)
 
-def _pick(scene, rng, order, n, known=0, used=()):
+def _choose(scene, rng, order, n, known=0, used=()):
     "Up to `n` phrases for different things outside `used`, the first of `order` first."
     phrases, used = [], set(used)
     for i in order:
@@ -152,11 +157,10 @@ def _pick(scene, rng, order, n, known=0, used=()):
     return phrases
 
 def _and(phrases):
-    "`A`, `A and B`, `A, B and C`."
-    words = phrases[0].words
-    for p in phrases[1:-1]: words += _plain(",")+p.words
-    if len(phrases) > 1: words += _plain("and")+phrases[-1].words
-    return words
+    "`A`, `A and B`, `A, B and C`, as parts for `_join`."
+    parts = [phrases[0]]
+    for p in phrases[1:-1]: parts += [",", p]
+    return [*parts, "and", phrases[-1]] if len(phrases) > 1 else parts
 
 # %% ../../nbs/data/09_grammar.ipynb #48473345
 def _text(words, things, rng):
@@ -171,32 +175,38 @@ def _text(words, things, rng):
     if style < .3: text = text[0].upper()+text[1:]
     return text+("." if style < .4 else ""), tuple(links)
 
-# %% ../../nbs/data/09_grammar.ipynb #b8cee1d4
-def _offsets(a, b):
-    "How far b is right of and below a, centre to centre, and the gaps across and down; negative gaps overlap."
-    dx, dy = (b[0]+b[2]-a[0]-a[2])/2, (b[1]+b[3]-a[1]-a[3])/2
-    return dx, dy, max(b[0]-a[2], a[0]-b[2]), max(b[1]-a[3], a[1]-b[3])
+# %% ../../nbs/data/09_grammar.ipynb #db16fe81
+def _centre_offset(a, b):
+    "How far the centre of b is right of and below that of a."
+    return (b[0]+b[2]-a[0]-a[2])/2, (b[1]+b[3]-a[1]-a[3])/2
+
+def _gap(a, b, axis):
+    "The gap between two boxes across (0) or down (1), negative where they overlap, and the smaller of their sides."
+    low, high = axis, axis+2
+    return max(b[low]-a[high], a[low]-b[high]), min(a[high]-a[low], b[high]-b[low])
 
 def _left(a, b):
-    dx, dy, across, _ = _offsets(a, b)
-    return dx > 1.5*abs(dy) and across > -.2*min(a[2]-a[0], b[2]-b[0])
+    dx, dy = _centre_offset(a, b)
+    gap, side = _gap(a, b, 0)
+    return dx > 1.5*abs(dy) and gap > -.2*side
 
 def _above(a, b):
-    dx, dy, _, down = _offsets(a, b)
-    return dy > 1.2*abs(dx) and down > -.15*min(a[3]-a[1], b[3]-b[1])
+    dx, dy = _centre_offset(a, b)
+    gap, side = _gap(a, b, 1)
+    return dy > 1.2*abs(dx) and gap > -.15*side
 
 def _over(a, b):
-    across = _offsets(a, b)[2]
-    return _above(a, b) and across < -.3*min(a[2]-a[0], b[2]-b[0])
+    gap, side = _gap(a, b, 0)
+    return _above(a, b) and gap < -.3*side
 
 def _beside(a, b):
-    _, _, across, down = _offsets(a, b)
-    lower = min(a[3]-a[1], b[3]-b[1])
-    return -.15*min(a[2]-a[0], b[2]-b[0]) < across < 35 and down < -.6*lower
+    across, width = _gap(a, b, 0)
+    down, height = _gap(a, b, 1)
+    return -.15*width < across < 35 and down < -.6*height
 
 def _swapped(test): return lambda a,b: test(b, a)
 
-# %% ../../nbs/data/09_grammar.ipynb #413b9bc0
+# %% ../../nbs/data/09_grammar.ipynb #d7c1b97f
 RELATIONS = {  # the words of a relation, and the test whether it holds between two boxes
     "to the left of": _left, "left of": _left, "on the left of": _left,
     "to the right of": _swapped(_left), "right of": _swapped(_left),
@@ -209,7 +219,8 @@ def true_relations(
     b:Sequence, # Boxes of the things that they are related to
 ) -> list[str]: # Names of `RELATIONS`
     "The relations that hold between every box of `a` and every box of `b`."
-    return [name for name,test in RELATIONS.items() if all(test(x, y) for x,y in product(a, b))]
+    pairs = list(product(a, b))
+    return [name for name,test in RELATIONS.items() if all(test(*pair) for pair in pairs)]
 
 # %% ../../nbs/data/09_grammar.ipynb #e9640e07
 _GROUND = dict(meadow="on the grass", night="on the grass", pond="on the grass", beach="on the sand",
@@ -235,29 +246,40 @@ def _places(scene, thing):
              "at the top": y < .25, "at the bottom": y > .75, _zone(scene, thing): True}
     return {place for place,holds in tests.items() if holds and place}
 
-# %% ../../nbs/data/09_grammar.ipynb #c54b2f58
+# %% ../../nbs/data/09_grammar.ipynb #9d460b1a
+class _Unfit(Exception): "The scene does not allow a form."
+
+_FORMS = {"short": [], "middle": [], "long": []}
+
+def _form(*lengths):
+    def register(form):
+        for length in lengths: _FORMS[length].append(form)
+        return form
+    return register
+
 def _where(scene, rng, phrase):
     "A place that all things of a phrase share."
     shared = set.intersection(*(_places(scene, scene.things[i]) for i in phrase.things))
-    return _plain(rng.choice(sorted(shared))) if shared else ()
+    return rng.choice(sorted(shared)) if shared else ""
 
-def _setting(scene, rng, share=.3): return _plain(rng.choice(SETTINGS[scene.backdrop])) if rng.random() < share else ()
+def _setting(scene, rng, share=.3): return rng.choice(SETTINGS[scene.backdrop]) if rng.random() < share else ""
 
-def _be(phrase): return _plain("are" if phrase.many else "is")
+def _be(phrase): return "are" if phrase.many else "is"
 
-def _be_sometimes(phrase, rng, share): return _be(phrase) if rng.random() < share else ()
+def _be_sometimes(phrase, rng, share): return _be(phrase) if rng.random() < share else ""
 
-def _there(phrase): return _plain("there are" if phrase.many and phrase.words[0].text != "a" else "there is")
+def _there(phrase): return "there are" if phrase.many and phrase.words[0].text != "a" else "there is"
+
+def _boxes(scene, phrase): return [scene.things[i].box for i in phrase.things]
 
 def _related(scene, rng, order, used=(), known=.3):
-    "Two phrases with a relation that holds between them, as (phrase, relation, phrase); None where there is none."
-    phrases = _pick(scene, rng, order, 6, known, used)
-    boxes = {p: [scene.things[i].box for i in p.things] for p in phrases}
-    for a,b in permutations(phrases, 2):
-        relations = true_relations(boxes[a], boxes[b])
+    "Two phrases with a relation that holds between them, as (phrase, relation, phrase)."
+    for a,b in permutations(_choose(scene, rng, order, 6, known, used), 2):
+        relations = true_relations(_boxes(scene, a), _boxes(scene, b))
         if relations: return a, rng.choice(relations), b
+    raise _Unfit
 
-# %% ../../nbs/data/09_grammar.ipynb #778b3b0c
+# %% ../../nbs/data/09_grammar.ipynb #2a170f44
 _OPENINGS = ("a picture of","a drawing of","an image of","this picture shows","we see","here you can see",
              "you can see","the picture shows")
 _STAGES = dict(
@@ -266,35 +288,42 @@ _STAGES = dict(
     night=("a night scene with","a dark night with"), street=("a street with","a street scene with"),
     pond=("a pond with","a lake with"), room=("a room with","the inside of a room with"))
 
+@_form("short")
 def _bare(scene, rng, order):
     "`red house on the left`"
     phrase = _refer(scene.things, order[0], rng, .15)
     words = phrase.words
     if len(words) > 3 and not phrase.many and rng.random() < .5: words = words[1:]
-    return words+(_where(scene, rng, phrase) if rng.random() < .3 else ())
+    return _join(*words, _where(scene, rng, phrase) if rng.random() < .3 else "")
 
+@_form("middle")
 def _exists(scene, rng, order):
     "`there is a kite in the sky`"
-    phrases = _pick(scene, rng, order, rng.choice((1,2,2)))
+    phrases = _choose(scene, rng, order, rng.choice((1,2,2)))
     place = _where(scene, rng, phrases[0]) if len(phrases) == 1 else _setting(scene, rng)
-    return _there(phrases[0])+_and(phrases)+place
+    return _join(_there(phrases[0]), *_and(phrases), place)
 
+@_form("middle")
 def _shown(scene, rng, order):
     "`a drawing of two kittens at the lake`"
-    opening = _plain(rng.choice(_OPENINGS))
-    return opening+_and(_pick(scene, rng, order, rng.choice((1,2,3))))+_setting(scene, rng, .4)
+    opening = rng.choice(_OPENINGS)
+    return _join(opening, *_and(_choose(scene, rng, order, rng.choice((1,2,3)))), _setting(scene, rng, .4))
 
+@_form("middle")
 def _staged(scene, rng, order):
     "`a meadow with a red house and two cats`"
-    stage = _plain(rng.choice(_STAGES[scene.backdrop]))
-    return stage+_and(_pick(scene, rng, order, rng.choice((1,2,2,3))))
+    stage = rng.choice(_STAGES[scene.backdrop])
+    return _join(stage, *_and(_choose(scene, rng, order, rng.choice((1,2,2,3)))))
 
-def _listed(scene, rng, order):
+@_form("long", "long")
+def _listed_things(scene, rng, order):
     "`a house, two cats and a kite in the countryside`"
-    phrases = _pick(scene, rng, order, rng.choice((2,3,3,4)))
-    return _and(phrases)+_setting(scene, rng) if len(phrases) > 1 else None
+    phrases = _choose(scene, rng, order, rng.choice((2,3,3,4)))
+    if len(phrases) < 2: raise _Unfit
+    return _join(*_and(phrases), _setting(scene, rng))
 
-# %% ../../nbs/data/09_grammar.ipynb #e94e907c
+# %% ../../nbs/data/09_grammar.ipynb #92877f30
+@_form("middle")
 def _stated(scene, rng, order):
     "`the cats are orange and the house is small`"
     statements = []
@@ -308,81 +337,72 @@ def _stated(scene, rng, order):
         head, verb = (plural(noun),"are") if len(meant) > 1 else (noun,"is")
         if "person" in _KINDS_OF[noun] and attribute == "colour": verb += " in"
         name = _Word(rng.choice([n for n in names if n != "little"]), attribute, meant)
-        statements.append((*_plain("the"), _Word(head, "noun", meant), *_plain(verb), name))
-    if not statements: return None
-    return statements[0]+(_plain("and")+statements[1] if len(statements) > 1 else ())
+        statements.append(_join("the", _Word(head, "noun", meant), verb, name))
+    if not statements: raise _Unfit
+    return _join(*statements[0], "and", *statements[1]) if len(statements) > 1 else statements[0]
 
-def _placed(scene, rng, order):
-    "`a kite is in the sky and two cats are on the grass`"
-    placed = [(p,_where(scene, rng, p)) for p in _pick(scene, rng, order, 3, .2)]
-    placed = [(p,place) for p,place in placed if place]
-    if not placed: return None
-    a, here = placed[0]
-    if len(placed) == 1 or here == placed[1][1]: return a.words+_be(a)+here
-    b, there = placed[1]
-    return rng.choice((a.words+here+_plain("and")+b.words+there,
-                       here+_there(a)+a.words+_plain("and")+there+b.words,
-                       a.words+_be(a)+here+_plain("and")+b.words+_be(b)+there))
-
-def _between(scene, rng, order):
-    "`the duck is between a tree and a house`"
-    single = [p for p in _pick(scene, rng, order, 6, .3) if len(p.things) == 1]
-    def box(phrase): return scene.things[phrase.things[0]].box
-    for a,b,c in product(single, repeat=3):
-        if _left(box(b), box(a)) and _left(box(a), box(c)):
-            if rng.random() < .5: b, c = c, b
-            return a.words+_be_sometimes(a, rng, .5)+_plain("between")+b.words+_plain("and")+c.words
-
-# %% ../../nbs/data/09_grammar.ipynb #74f89da7
+# %% ../../nbs/data/09_grammar.ipynb #8377fcb1
+@_form("middle", "middle")
 def _relation(scene, rng, order):
     "`a red house is left of two cats`"
-    related = _related(scene, rng, order)
-    if not related: return None
-    a, relation, b = related
-    return a.words+_be_sometimes(a, rng, .3)+_plain(relation)+b.words+_setting(scene, rng, .2)
+    a, relation, b = _related(scene, rng, order)
+    return _join(a, _be_sometimes(a, rng, .3), relation, b, _setting(scene, rng, .2))
 
+@_form("middle")
 def _inverted(scene, rng, order):
     "`above two cats there is a kite`"
-    related = _related(scene, rng, order, known=0)
-    if not related or related[1] == "higher than": return None
-    a, relation, b = related
-    return _plain(relation)+b.words+rng.choice((_be(a), _there(a), _plain("you see")))+a.words
+    a, relation, b = _related(scene, rng, order, known=0)
+    if relation == "higher than": raise _Unfit
+    return _join(relation, b, rng.choice((_be(a), _there(a), "you see")), a)
 
-def _carried(scene, rng, order):
-    "`there is a house with a duck below it`"
-    related = _related(scene, rng, order, known=0)
-    if not related: return None
-    a, relation, b = related
-    pronoun = _plain("them" if b.many else "it")
-    return rng.choice((_there(b), ()))+b.words+_plain("with")+a.words+_plain(relation)+pronoun
-
+@_form("long", "long")
 def _chained(scene, rng, order):
     "`a house is left of two cats, while a duck is under a kite`"
-    first = _related(scene, rng, order)
-    second = first and _related(scene, rng, order, first[0].things+first[2].things)
-    if not second: return None
-    a, relation, b = first
-    c, relation2, d = second
-    if rng.random() < .5:
-        join = _plain(rng.choice((", and",", while")))
-        return a.words+_be(a)+_plain(relation)+b.words+join+c.words+_be(c)+_plain(relation2)+d.words
-    return a.words+_plain(relation)+b.words+_plain("and")+c.words+_plain(relation2)+d.words
+    a, relation, b = _related(scene, rng, order)
+    c, relation2, d = _related(scene, rng, order, a.things+b.things)
+    if rng.random() < .5: return _join(a, _be(a), relation, b, rng.choice((", and",", while")), c, _be(c), relation2, d)
+    return _join(a, relation, b, "and", c, relation2, d)
 
+@_form("long", "long")
 def _added(scene, rng, order):
     "`a house is left of two cats, and there is also a kite`"
-    related = _related(scene, rng, order)
-    more = related and _pick(scene, rng, order, rng.choice((1,1,2)), used=related[0].things+related[2].things)
-    if not more: return None
-    a, relation, b = related
-    also = _plain(rng.choice(("also","")))
-    return a.words+_be(a)+_plain(relation)+b.words+_plain(", and")+_there(more[0])+also+_and(more)
+    a, relation, b = _related(scene, rng, order)
+    more = _choose(scene, rng, order, rng.choice((1,1,2)), used=a.things+b.things)
+    if not more: raise _Unfit
+    return _join(a, _be(a), relation, b, ", and", _there(more[0]), rng.choice(("also","")), *_and(more))
 
-# %% ../../nbs/data/09_grammar.ipynb #2cbc40ed
-_SHORT = (_bare,)
-_MIDDLE = (_exists, _shown, _staged, _stated, _relation, _relation, _inverted, _placed, _carried)
-_LONG = (_listed, _listed, _chained, _chained, _added, _added, _placed, _between, _carried)
+# %% ../../nbs/data/09_grammar.ipynb #ea130a4e
+@_form("middle", "long")
+def _placed(scene, rng, order):
+    "`a kite is in the sky and two cats are on the grass`"
+    placed = [(p,_where(scene, rng, p)) for p in _choose(scene, rng, order, 3, .2)]
+    placed = [(p,place) for p,place in placed if place]
+    if not placed: raise _Unfit
+    a, here = placed[0]
+    if len(placed) == 1 or here == placed[1][1]: return _join(a, _be(a), here)
+    b, there = placed[1]
+    return _join(*rng.choice(([a, here, "and", b, there], [here, _there(a), a, "and", there, b],
+                              [a, _be(a), here, "and", b, _be(b), there])))
 
-def _linked_boxes(links): return {box for l in links for box in l.boxes}
+@_form("long")
+def _between(scene, rng, order):
+    "`the duck is between a tree and a house`"
+    single = [p for p in _choose(scene, rng, order, 6, .3) if len(p.things) == 1]
+    for a,b,c in product(single, repeat=3):
+        middle, left, right = (_boxes(scene, p)[0] for p in (a,b,c))
+        if _left(left, middle) and _left(middle, right):
+            if rng.random() < .5: b, c = c, b
+            return _join(a, _be_sometimes(a, rng, .5), "between", b, "and", c)
+    raise _Unfit
+
+@_form("middle", "long")
+def _carried(scene, rng, order):
+    "`there is a house with a duck below it`"
+    a, relation, b = _related(scene, rng, order, known=0)
+    return _join(rng.choice((_there(b), "")), b, "with", a, relation, "them" if b.many else "it")
+
+# %% ../../nbs/data/09_grammar.ipynb #ad70787a
+def _linked_boxes(links): return set().union(*(l.boxes for l in links))
 
 def _bare_text(text): return text.lower().rstrip(".")
 
@@ -392,25 +412,26 @@ def _caption(scene, rng, order, forms, before):
     linked = [_linked_boxes(links) for _,links in before]
     for k in range(200):
         if k > 10: order = rng.sample(order, len(order))
-        form = rng.choice(forms if k < 30 else _SHORT+_MIDDLE+_LONG)
-        words = form(scene, rng, order)
-        if not words or not 3 <= sum(w.text != "," for w in words) <= 20: continue
+        form = rng.choice(forms if k < 30 else sum(_FORMS.values(), []))
+        try: words = form(scene, rng, order)
+        except _Unfit: continue
+        if not 3 <= sum(w.text != "," for w in words) <= 20: continue
         text, links = _text(words, scene.things, rng)
         if _bare_text(text) not in texts and (k > 20 or _linked_boxes(links) not in linked): return text, links
     raise ValueError(f"found no five captions for scene {scene.seed} with {len(scene.things)} things; compose another")
 
-# %% ../../nbs/data/09_grammar.ipynb #ea4b1e27
+# %% ../../nbs/data/09_grammar.ipynb #27ac6ef9
 def captions_of(
     scene:Scene, # At least one thing
     rng:Random, # The source of chance; the same state gives the same captions
 ) -> list[tuple[str,tuple[Link,...]]]: # Five captions with their links
     "Five different captions, all true of the scene."
     if not scene.things: raise ValueError(f"scene {scene.seed} holds nothing to speak of; give it things")
-    plan = [_SHORT, _MIDDLE, _MIDDLE, _LONG, rng.choice((_SHORT,_MIDDLE,_LONG,_LONG))]
+    plan = ["short", "middle", "middle", "long", rng.choice(("short","middle","long","long"))]
     rng.shuffle(plan)
     boxes, mentions, captions = [t.box for t in scene.things], Counter(), []
-    for forms in plan:
+    for length in plan:
         order = sorted(range(len(boxes)), key=lambda i: mentions[boxes[i]]+rng.random())
-        captions.append(_caption(scene, rng, order, forms, captions))
+        captions.append(_caption(scene, rng, order, _FORMS[length], captions))
         mentions.update(_linked_boxes(captions[-1][1]))
     return captions
