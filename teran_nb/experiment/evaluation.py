@@ -109,7 +109,8 @@ def evaluate(
     sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, progress=show, **how).cpu()
     if pooling: about["pooling"] = pooling
     ranked = retrieval(sim, captions.image_of, protocol, relevance, gains, i2t_queries, **about)
-    linked = any(captions.links or ()) and collection.features.boxes is not None
+    boxed = images.boxes is not None or collection.features.boxes is not None
+    linked = any(captions.links or ()) and boxed
     grounded = grounding(model.alignments(collection, images, sentences), captions.links) if linked else None
     relations = relation_distances(model, collection, images, sentences) if "joint" in getattr(model, "heads", {}) else {}
     return Evaluation(ranked, grounded, images, sentences, sim, relations)

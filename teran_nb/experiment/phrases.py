@@ -16,7 +16,7 @@ from ..core.files import project_path
 from ..data.captions import Captions, read_captions
 from ..data.collection import Collection
 from ..data.phrase_table import read_phrases
-from ..model.matcher import Matcher
+from ..model.encoder import Encoder
 from .grounding import GroundingRule, PhraseGrounding, grounding
 
 # %% ../../nbs/experiment/10_phrases.ipynb #343c5521
@@ -42,7 +42,7 @@ def phrase_captions(
 
 # %% ../../nbs/experiment/10_phrases.ipynb #14d7e0b6
 def ground_phrases(
-    model:Matcher, # Chooses the regions
+    model:Encoder, # Chooses the regions
     collection:Collection, # Images with boxes, captions and splits, such as `Data.whole`
     phrases:str|Path="", # As in `phrase_captions`; nothing is measured when empty
     splits:Iterable[str]=(), # Which are reported, each by itself; all that have phrases when empty
@@ -58,7 +58,7 @@ def ground_phrases(
     parts = {s: captions.split(s) for s in names} if names else {"all": captions}
     measured = {}
     for split,part in parts.items():
-        alignments = model.alignments(Collection(collection.features, part))
+        alignments = model.alignments(Collection(collection.features, part, collection.pictures))
         measured[split] = grounding(alignments, part.links, rule)
     origin = {"file": Path(phrases).name}
     if ".csv" in Path(phrases).suffixes:

@@ -155,6 +155,7 @@ class EncodedSplit:
             raise ValueError(f"{len(missing)} of {len(image_ids)} images were not encoded before, "
                              f"such as {missing[0]}; encode the collection anew")
         rows = [row[k] for k in image_ids]
+        if isinstance(encoded, Encoded): return encoded.take(rows)
         return Encoded(encoded.whole[rows], encoded.parts[rows], list(image_ids))
 
     @cached_property
@@ -225,11 +226,9 @@ def best_region(self:EncodedSplit,
 ) -> RegionMatch|None: # None for a picture without regions, and for a word without a cosine
     "The region of a picture with the highest cosine."
     if not len(cosines) or not cosines.isfinite().all(): return None
-    regions,region = self.collection.features[self.collection.image_ids[item]],int(cosines.argmax())
-    box = (0.,0.,1.,1.)
-    if regions.boxes is not None:
-        width,height = regions.size
-        box = tuple((regions.boxes[region]/np.array([width,height,width,height])).tolist())
+    region,box = int(cosines.argmax()),(0.,0.,1.,1.)
+    boxes,size = self.encoder.boxes_of(self.images, item, self.collection.features[self.collection.image_ids[item]])
+    if boxes is not None: box = tuple((boxes[region]/np.array([*size,*size])).tolist())
     return RegionMatch(item, region, float(cosines[region]), box)
 
 @patch
@@ -421,8 +420,9 @@ def _search(self:Finder, previous_ranks=None):
 def _encode_query(self:Finder, split):
     if self.direction == "t2i":
         with _without_word_warnings(): return split.encoder.encode_captions([self.query])
-    if isinstance(self.picture, OwnPicture): return split.encoder.encode_images([self.picture.regions])
+    if isinstance(self.picture, OwnPicture): return split.encoder.encode_images([self.picture])
     images,row = split.images,[self.picture]
+    if isinstance(images, Encoded): return images.take(row)
     return Encoded(images.whole[row], images.parts[row], [images.names[self.picture]])
 
 @patch

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
+from ..data.features import Regions
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
 from ..experiment.relevance import Relevance, ndcg_at_k
@@ -295,7 +296,13 @@ class Answers(Shown):
     regions:list[int] # Which of its regions
     cosines:list[float] # Cosines of word and region, the highest first
     names:list[str] # The image's id
+    boxes:np.ndarray|None=None # Of an encoder that chose its own regions: pixels of each, `(answers, 4)`
+    sizes:np.ndarray|None=None # With `boxes`: width and height of each picture
     def __len__(self): return len(self.images)
+    def box(self, i:int, about:Regions) -> tuple[np.ndarray|None,tuple|None]: # Pixels, `(width, height)`; None where not known
+        "The box of an answer and the size of its picture; those of the features unless the encoder chose its own."
+        if self.boxes is not None: return self.boxes[i],tuple(self.sizes[i])
+        return None if about.boxes is None else about.boxes[self.regions[i]],about.size
     def _repr_markdown_(self):
         rows = [[name,region,f"{cosine:.2f}"] for name,region,cosine in zip(self.names, self.regions, self.cosines)]
         return markdown_table(["image","region","cosine"], rows)
@@ -322,8 +329,9 @@ def best_regions(
         kept = order[np.sort(first_places)[:k]]
         cosines,rows = cosines[kept],rows[kept]
     image_rows = np.searchsorted(offsets, rows, side="right")-1
-    regions = rows-offsets[image_rows]
-    return Answers(image_rows.tolist(), regions.tolist(), cosines.tolist(), [images.names[i] for i in image_rows])
+    regions,own = rows-offsets[image_rows],getattr(images, "boxes", None)
+    boxes = (None,None) if own is None else (own.values[rows].numpy(),images.sizes[image_rows].numpy())
+    return Answers(image_rows.tolist(), regions.tolist(), cosines.tolist(), [images.names[i] for i in image_rows], *boxes)
 
 # %% ../../nbs/look/01_galleries.ipynb #666ab8bc
 def show_word(
@@ -335,13 +343,13 @@ def show_word(
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(answers)
     if not n: return nothing("no query of this kind", plain(word))
-    if collection[answers.images[0]].regions.boxes is None: return _whole_pictures(collection, answers, word, columns)
+    if answers.box(0, collection[answers.images[0]].regions)[0] is None: return _whole_pictures(collection, answers, word, columns)
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
     axes = grid(n, columns, (1.6,1.75), title=wrapped(title, 15*min(columns, n)))
-    for ax,i,region,cosine,name in zip(axes, answers.images, answers.regions, answers.cosines, answers.names):
+    for k,(ax,i,cosine,name) in enumerate(zip(axes, answers.images, answers.cosines, answers.names)):
         image = collection[i]
         picture,note = image_picture(image)
-        part,(x1,y1,x2,y2) = crop(picture, image.regions.boxes[region], image.regions.size, .3)
+        part,(x1,y1,x2,y2) = crop(picture, *answers.box(k, image.regions), .3)
         ax.imshow(part)
         draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
         ax.set(xticks=[], yticks=[], xlim=(-.5,part.width-.5), ylim=(part.height-.5,-.5))

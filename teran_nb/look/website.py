@@ -200,9 +200,9 @@ def word(self:Cards,
     vectors = torch.stack([word_vector(self.encoder, word, s) for s in sentences])
     best = best_regions(vectors.mean(0), self.result.images, k)
     answers = []
-    for row,region,cosine,name in zip(best.images, best.regions, best.cosines, best.names):
-        regions = self.collection[row].regions
-        box = None if regions.boxes is None else _percent(regions.boxes, region, regions.size)
+    for i,(row,cosine,name) in enumerate(zip(best.images, best.cosines, best.names)):
+        box,size = best.box(i, self.collection[row].regions)
+        box = None if box is None else _percent(box[None], 0, size)
         answers.append({"name": name, "cosine": cosine, "box": box, "thumbnail": self.thumbnails(row)})
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
 

@@ -47,10 +47,6 @@ class Encoded(NamedTuple):
         words = [self.words[i] for i in rows.tolist()] if len(self.words) else ()
         boxes,sizes = (None,None) if self.boxes is None else (self.boxes[rows],self.sizes[rows])
         return Encoded(self.whole[rows], self.parts[rows], [self.names[i] for i in rows.tolist()], words, boxes, sizes)
-    def boxes_of(self, i:int, about:Regions|None=None) -> tuple[np.ndarray|None,tuple|None]: # `(regions, 4)`, `(width, height)`; None where not known
-        "Pixels of the regions of one image and the size of its picture; those of `about` unless the encoder chose its own."
-        if self.boxes is not None: return self.boxes[i].numpy(),tuple(self.sizes[i].tolist())
-        return (None,None) if about is None else (about.boxes,about.size)
 
 # %% ../../nbs/model/04_encoder.ipynb #6e9f0731
 Picture = str|Path|Image.Image|np.ndarray
@@ -164,6 +160,11 @@ class Encoder:
     def reads(self, collection:Collection) -> list: # Anything that JSON can hold
         "What the encoded images of a collection depend on, besides the encoder."
         return [collection.features.manifest["sha256"],collection.image_ids]
+    def boxes_of(self, images:Encoded, i:int, about:Regions|None=None) -> tuple[np.ndarray|None,tuple|None]: # `(regions, 4)`, `(width, height)`
+        "Pixels of the regions of one image, and its picture's size: those that were encoded with it, else those of `about`; None where not known."
+        if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
+        if about is None: return None,None
+        return None if self.own_regions else about.boxes,about.size
     def check(self, regions:Regions) -> None: "Refuse region features that this encoder was not made for (ValueError)."
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **how) -> Tensor:
         "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
@@ -216,7 +217,7 @@ def explain(self:Encoder,
     regions,words = images.parts[i],captions.parts[j]
     if not pooling: regions,words = self.meet(regions, words)
     image_id = images.names[i] if about is None else about.image_id
-    boxes,size = images.boxes_of(i, about)
+    boxes,size = self.boxes_of(images, i, about)
     return explain(regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image_id,
                    picture=picture, pooling=pooling or self.pooling, note=self.note)
 
