@@ -45,22 +45,7 @@ def patches(
     pixels = np.array(cut, np.uint8).reshape(-1, PATCH_SIDE, PATCH_SIDE, 3)
     return pixels.transpose(0,3,1,2).astype(np.float32, order="C")
 
-# %% ../../nbs/data/06_descriptors.ipynb #9d441440
-def _edges(p):
-    "Gradient of every pixel in x and y, from the channel where it is strongest, and its length, `(k, 32, 32)`."
-    dx, dy = np.zeros_like(p), np.zeros_like(p)
-    dx[...,1:-1] = p[...,2:]-p[...,:-2]
-    dy[...,1:-1,:] = p[...,2:,:]-p[...,:-2,:]
-    x, y = dx[:,0], dy[:,0]
-    strongest = x**2+y**2
-    for c in (1,2):
-        square = dx[:,c]**2+dy[:,c]**2
-        stronger = square > strongest
-        x, y = np.where(stronger, dx[:,c], x), np.where(stronger, dy[:,c], y)
-        strongest = np.where(stronger, square, strongest)
-    return x, y, np.sqrt(strongest)
-
-# %% ../../nbs/data/06_descriptors.ipynb #d628b09f
+# %% ../../nbs/data/06_descriptors.ipynb #0f90dc78
 _ROW, _COL = np.indices((PATCH_SIDE,PATCH_SIDE))
 _CELL = _ROW//8*4+_COL//8  # which of 4 x 4 cells a pixel lies in
 
@@ -74,16 +59,21 @@ def _two_bins(x, bins, wrap=False):
     "The two bins next to a position on a scale, and the share of the upper one."
     low = np.floor(x)
     share, low = x-low, low.astype(int)
-    if not wrap: return low, np.minimum(low+1, bins-1), share
-    low = np.where(low < 0, low+bins, low)
-    return np.where(low >= bins, low-bins, low), np.where(low+1 >= bins, low+1-bins, low+1), share
+    if wrap: return low%bins, (low+1)%bins, share
+    return low, np.minimum(low+1, bins-1), share
 
-# %% ../../nbs/data/06_descriptors.ipynb #68b63f1f
+# %% ../../nbs/data/06_descriptors.ipynb #13ad593d
 def orientations(
     p:np.ndarray, # Patches, `(k, 3, 32, 32)`
 ) -> np.ndarray: # Edge strength of 16 cells x 9 directions, `(k, 144)`
     "Histogram of oriented gradients: 4 x 4 cells, 9 directions from 0 to 180 degrees."
-    dx, dy, strength = _edges(p)
+    dx, dy = np.zeros_like(p), np.zeros_like(p)
+    dx[...,1:-1] = p[...,2:]-p[...,:-2]
+    dy[...,1:-1,:] = p[...,2:,:]-p[...,:-2,:]
+    square = dx**2+dy**2
+    strongest = square.argmax(1)[:,None]  # of the three channels
+    dx, dy, square = (np.take_along_axis(x, strongest, 1)[:,0] for x in (dx,dy,square))
+    strength = np.sqrt(square)
     low, high, share = _two_bins(np.arctan2(dy,dx)*(9/np.pi), 9, wrap=True)
     return _histogram(_CELL*9+low, strength*(1-share), 144)+_histogram(_CELL*9+high, strength*share, 144)
 
@@ -142,24 +132,21 @@ def thumbnails(
     light, tint = small[:,0].reshape(k,64), _half(small[:,1:]).reshape(k,32)
     return np.concatenate([light,tint], 1)/127.5-1
 
-# %% ../../nbs/data/06_descriptors.ipynb #20d3203a
+# %% ../../nbs/data/06_descriptors.ipynb #c39b6f05
 BLOCKS = {"shape": slice(0,144), "colour": slice(144,228), "texture": slice(228,287), "thumbnail": slice(287,383)}
 DIM = 383  # numbers of one descriptor
 
-def _level(x):
-    "Rows scaled to one length, the same for every block; a row shorter than 1 stays proportionally shorter."
-    norm = np.sqrt((x*x).sum(1, keepdims=True))
-    return x*((DIM/len(BLOCKS))**.5/np.maximum(norm, 1))
-
-# %% ../../nbs/data/06_descriptors.ipynb #3ef32602
 def describe(
     picture:Image.Image, # Any mode and size
     boxes:ArrayLike, # Pixels x1,y1,x2,y2, `(k, 4)`; clipped to the picture
 ) -> np.ndarray: # float32, `(k, 383)`
     "What each box of a picture looks like, from its own pixels only."
     p = patches(picture, boxes)
-    blocks = np.sqrt(orientations(p)/PATCH_SIDE**2), np.sqrt(colours(p)), np.sqrt(textures(p)), thumbnails(p)
-    return np.concatenate([_level(x) for x in blocks], 1)
+    blocks = [np.sqrt(orientations(p)/PATCH_SIDE**2), np.sqrt(colours(p)), np.sqrt(textures(p)), thumbnails(p)]
+    for i,block in enumerate(blocks):
+        length = np.sqrt((block*block).sum(1, keepdims=True))  # below 1, it stays proportionally shorter
+        blocks[i] = block*((DIM/len(BLOCKS))**.5/np.maximum(length, 1))
+    return np.concatenate(blocks, 1)
 
 # %% ../../nbs/data/06_descriptors.ipynb #ff89aced
 _GRIDS = ((1,1,1,1), (3,1,.45,1), (1,3,1,.45), (2,2,.6,.6), (3,3,.45,.45),  # columns, rows, width, height

@@ -27,7 +27,7 @@ from .descriptors import DIM, describe
 from .drawing import Scene, compose, covered_share
 from .grammar import captions_of
 
-# %% ../../nbs/data/10_scenes.ipynb #61b21e11
+# %% ../../nbs/data/10_scenes.ipynb #683d17b6
 def _clip(box, size):
     "The part of a box inside the picture, at least three pixels wide and high."
     x1, y1, x2, y2 = box
@@ -37,10 +37,10 @@ def _clip(box, size):
 
 def _jittered(box, size, rng, low, high):
     "The box moved and resized at random, to an IoU with the original from `low` to `high`, in double precision."
-    w, h = box[2]-box[0], box[3]-box[1]
+    sides = [box[2]-box[0], box[3]-box[1]]*2
     spread = .05 if low >= .7 else .13
     for _ in range(100):
-        moved = _clip([v+rng.gauss(0, spread)*s for v,s in zip(box, (w,h,w,h))], size)
+        moved = _clip([v+rng.gauss(0, spread)*side for v,side in zip(box, sides)], size)
         if low <= box_iou([moved], [box], torch.float64).item() <= high: return moved
     return box
 
@@ -93,7 +93,7 @@ def regions_of(
     rng.shuffle(boxes)
     return np.array([_clip(b, size) for b in boxes], np.float32)
 
-# %% ../../nbs/data/10_scenes.ipynb #9db216a4
+# %% ../../nbs/data/10_scenes.ipynb #2366ff1d
 SPLITS = ("train","val","test")
 EXTRACTOR = "scenes-descriptors-v1"  # what made the features; other features need another name
 _VERSION = 1  # of the drawn world
@@ -113,8 +113,8 @@ def draw_scene(
     "Compose a scene, write its captions, and describe its regions."
     scene = compose(number)
     rng = Random(f"told {number}")
-    captions, boxes, picture = captions_of(scene, rng), regions_of(scene, rng), scene.picture()
-    file = BytesIO()
+    captions, boxes = captions_of(scene, rng), regions_of(scene, rng)
+    picture, file = scene.picture(), BytesIO()
     picture.save(file, "PNG", compress_level=3)
     return DrawnScene(file.getvalue(), describe(picture, boxes).astype(np.float16), boxes, captions, scene.size)
 
