@@ -49,29 +49,27 @@ def every_pair(
             rows.append(torch.cat([block(i, c) for c in captions], 1))
     return torch.cat(rows)[by_length[0].argsort()][:,by_length[1].argsort()]
 
-# %% ../../nbs/model/03_similarity.ipynb #43d1a9ca
-def _members(
-    offsets:Tensor, # Where each set begins, and the end of the last, `(n+1)`
-    sets:Tensor, # Which sets, `(k)`
-) -> tuple[Tensor,Tensor]: # For every vector: the place of its set in `sets`, its row in the packed values
-    "All vectors of some sets, in order."
-    lengths = offsets.diff()[sets]
-    place = torch.repeat_interleave(lengths)
-    first = offsets[sets] + lengths - lengths.cumsum(0)
-    return place, torch.arange(len(place), device=lengths.device) + first[place]
+# %% ../../nbs/model/03_similarity.ipynb #bc0e7c2e
+def _max(x):
+    "The maximum over the middle axis, `(n, length, m)` to `(n, m)`."
+    if not x.is_cpu or x.dtype.itemsize > 2: return x.amax(1)
+    return F.max_pool2d(x[:,None].permute(0,3,1,2), (1,x.shape[1]))[:,:,0,0]
 
 class _Block:
     "Some sets of a pack, sorted by length. Sets of one length form a group `(sets, length)`, or `(length, sets)` by position."
     def __init__(self, offsets, sets, by_position, in_place):
         self.sets = sets
-        lengths,counts = offsets.diff()[sets].unique_consecutive(return_counts=True)
-        self.counts,self.shapes = counts.tolist(),[]
-        sizes = (counts*lengths).tolist()
-        groups = []
-        for count,length,members in zip(self.counts, lengths.tolist(), torch.stack(_members(offsets, sets)).split(sizes, 1)):
-            if by_position: members = members.view(2, count, length).mT.flatten(1)
+        lengths = offsets.diff()[sets]
+        owners = torch.repeat_interleave(lengths) # for each vector, the place of its set in `sets`
+        first = offsets[sets] + lengths - lengths.cumsum(0)
+        rows = torch.arange(len(owners), device=lengths.device) + first[owners]
+        lengths,counts = lengths.unique_consecutive(return_counts=True)
+        self.counts,self.shapes,groups = counts.tolist(),[],[]
+        members = torch.stack([owners,rows]).split((counts*lengths).tolist(), 1)
+        for count,length,group in zip(self.counts, lengths.tolist(), members):
+            if by_position: group = group.view(2, count, length).mT.flatten(1)
             self.shapes.append((length,count) if by_position else (count,length))
-            groups.append(members)
+            groups.append(group)
         self.owners,self.rows = torch.cat(groups, 1)
         self.start = int(self.rows.min())
         self.order = self.rows - self.start if in_place else None
@@ -85,15 +83,19 @@ class _Block:
         "One axis of `x` split into groups; axis 1 of each is the one to pool."
         sizes = [a*b for a,b in self.shapes]
         return [part.unflatten(dim, shape) for part,shape in zip(x.split(sizes, dim), self.shapes)]
+    def maxima(self, x, dim):
+        "The maximum over each set, which lies along `dim`."
+        return torch.cat([_max(group) for group in self.groups(x, dim)], dim)
+    def sums(self, x, dim, dtype):
+        "The sum over each set."
+        return torch.cat([group.sum(1, dtype=dtype) for group in self.groups(x, dim)], dim)
+    def add_at_maxima(self, link, x, dim, grad):
+        "Add the gradient of the maximum over each set of `x` to `link`, where the maximum was reached."
+        parts = zip(self.groups(link, dim), self.groups(x, dim), grad.split(self.counts, dim))
+        for target,group,g in parts: target.scatter_add_(1, group.argmax(1, keepdim=True), g.unsqueeze(1))
 
-# %% ../../nbs/model/03_similarity.ipynb #f539ab04
-def _blocks(
-    offsets:Tensor, # Where each set begins, and the end of the last, `(n+1)`
-    size:int, # Vectors in a block, about
-    by_position:bool=False, # Lay out the first vectors of all sets, then the second ones, ...
-    in_place:bool=False, # Leave the vectors where they are; the cosines are sorted instead
-) -> list: # Blocks of sets of like length; empty sets are in none
-    "Cut a pack into blocks."
+def _blocks(offsets, size, by_position=False, in_place=False):
+    "A pack in blocks of about `size` vectors, of sets of like length; empty sets are in none."
     lengths = offsets.diff()
     def by_length(sets): return sets[lengths[sets].argsort(stable=True)]
     sets = lengths.nonzero()[:,0]
@@ -102,13 +104,9 @@ def _blocks(
     counts = cuts.unique_consecutive(return_counts=True)[1].tolist()
     return [_Block(offsets, by_length(part), by_position, in_place) for part in sets.split(counts) if len(part)]
 
-# %% ../../nbs/model/03_similarity.ipynb #d4021ea8
-def _dots(
-    x:Tensor, # Vectors, `(n, dim)`
-    y:Tensor, # Vectors, `(m, dim)`
-    out:Tensor=None, # Memory for the result, `(n, m)`; used by `torch.mm`
-) -> Tensor: # `(n, m)`
-    "Inner products of all of `x` with all of `y`."
+# %% ../../nbs/model/03_similarity.ipynb #907ba3d4
+def _dots(x, y, out=None):
+    "Inner products of all of `x` with all of `y`; `torch.mm` writes into `out`."
     large = min(len(x), len(y)) >= 8 and len(x)*len(y)*x.shape[1] >= 2**25
     convolve = large and x.dtype == torch.float32 and x.device.type == "cpu" and torch.backends.mkldnn.is_available()
     with torch.autocast(x.device.type, enabled=False):
@@ -116,28 +114,9 @@ def _dots(
         if len(x) < len(y): return _dots(y, x).T
         return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0]
 
-# %% ../../nbs/model/03_similarity.ipynb #8be13b7a
-def _max(x:Tensor) -> Tensor: # `(n, length, m)` -> `(n, m)`
-    "The maximum over the middle axis."
-    if not x.is_cpu or x.dtype.itemsize > 2: return x.amax(1)
-    return F.max_pool2d(x[:,None].permute(0,3,1,2), (1,x.shape[1]))[:,:,0,0]
-
-def _group_max(x, block, dim):
-    "The maximum over each set of a block, which lies along `dim`."
-    return torch.cat([_max(g) for g in block.groups(x, dim)], dim)
-
-def _group_sum(x, block, dim, dtype):
-    "The sum over each set of a block."
-    return torch.cat([g.sum(1, dtype=dtype) for g in block.groups(x, dim)], dim)
-
-# %% ../../nbs/model/03_similarity.ipynb #a2293129
-def _sizes(
-    regions:Tensor, # All of them, `(total, dim)`
-    words:Tensor, # All of them, `(total, dim)`
-    dtype:torch.dtype, # Compute in
-    memory:float, # Bound, bytes
-) -> tuple[int,int,int]: # Regions in a block, words in a block, sorted words to keep
-    "Sizes of the blocks that fit into memory."
+# %% ../../nbs/model/03_similarity.ipynb #fb62a266
+def _sizes(regions, words, dtype, memory):
+    "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
     keep = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
     side = min(memory / 8 / dtype.itemsize, 5 * 2**20 if regions.device.type == "cpu" else torch.inf)**.5
     rows,columns = 1.5*side,side/1.5
@@ -145,7 +124,7 @@ def _sizes(
     rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
     return max(1, min(int(rows), keep)),max(1, min(int(columns), keep)),keep
 
-# %% ../../nbs/model/03_similarity.ipynb #49196777
+# %% ../../nbs/model/03_similarity.ipynb #08fb8420
 class _Forward:
     "The similarity matrix, block by block."
     may_stay = True # With few vectors on one side, those of the other stay in place
@@ -175,11 +154,11 @@ class _Forward:
                 yield
     def pool(self, images, captions, x, y, cosines):
         sim = 0
-        if "words" in self.maxima: sim = sim + _group_sum(_group_max(cosines, images, 0), captions, 1, self.total)
-        if "regions" in self.maxima: sim = sim + _group_sum(_group_max(cosines, captions, 1), images, 0, self.total)
+        if "words" in self.maxima: sim = sim + captions.sums(images.maxima(cosines, 0), 1, self.total)
+        if "regions" in self.maxima: sim = sim + images.sums(captions.maxima(cosines, 1), 0, self.total)
         self.sim[images.sets.to(sim.device)[:,None],captions.sets.to(sim.device)] = sim
 
-# %% ../../nbs/model/03_similarity.ipynb #d19d173b
+# %% ../../nbs/model/03_similarity.ipynb #bdec2fcf
 class _Backward(_Forward):
     "What the pairs' gradients give to regions and words, block by block."
     may_stay = False
@@ -191,31 +170,18 @@ class _Backward(_Forward):
         device = cosines.device
         grad = self.grad[images.sets.to(device)[:,None],captions.sets.to(device)].to(self.dtype)
         link = self.link[:cosines.numel()].view_as(cosines).zero_()
-        if "words" in self.maxima: _credit(link, cosines, images, 0, grad[:,captions.owners.to(device)])
-        if "regions" in self.maxima: _credit(link, cosines, captions, 1, grad[images.owners.to(device)])
+        if "words" in self.maxima: images.add_at_maxima(link, cosines, 0, grad[:,captions.owners.to(device)])
+        if "regions" in self.maxima: captions.add_at_maxima(link, cosines, 1, grad[images.owners.to(device)])
         for result,block,other,part in zip(self.result, (images,captions), (y,x), (link,link.T)):
             if result is not None: result.index_add_(0, block.rows.to(device), _dots(part, other.T).to(result.dtype))
 
-def _credit(link, cosines, block, dim, grad):
-    "Add the gradients of the maxima over each set of a block where they were reached."
-    for target,x,g in zip(block.groups(link, dim), block.groups(cosines, dim), grad.split(block.counts, dim)):
-        target.scatter_add_(1, x.argmax(1, keepdim=True), g.unsqueeze(1))
-
-# %% ../../nbs/model/03_similarity.ipynb #67be5ef5
+# %% ../../nbs/model/03_similarity.ipynb #7c231c2f
 def _padded(values, offsets, sets):
     "Vectors of some sets `(sets, longest, dim)`, their rows in the packed values, and their mask."
     mask = length_mask(offsets.diff()[sets])
     rows = (offsets[sets][:,None] + torch.arange(mask.shape[1], device=mask.device)).masked_fill(~mask, 0)
     return values[rows], rows, mask
 
-def _pairs_with_gradient(grad, offsets, dim, memory):
-    "Pairs `(2, k)` of an image and a caption that are not empty, as many at a time as the memory (bytes) allows."
-    regions,words = (o.diff() for o in offsets)
-    pairs = ((grad != 0) & (regions > 0)[:,None] & (words > 0)).nonzero().T
-    if not pairs.numel(): return
-    r,w = int(regions.max()),int(words.max())
-    floats = (r+w)*dim + 3*r*w
-    yield from pairs.split(max(1, int(memory / 4 / grad.dtype.itemsize / floats)), 1)
 
 def _winners(images, captions, maxima):
     "Rows of regions, rows of words and the pair of the cosines that made up the similarities of some pairs."
@@ -231,14 +197,19 @@ def _winners(images, captions, maxima):
         yield region_rows[pair,region], word_rows[pair,best[pair,region]], pair
 
 def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
-    "What the gradients of few pairs give to regions and words."
+    "What the gradients of few pairs give to regions and words, as many pairs at a time as the memory (MiB) allows."
     regions,words = regions.to(grad.dtype),words.to(grad.dtype)
     result = [torch.zeros_like(v) if w else None for v,w in zip((regions,words), wanted)]
-    for pairs in _pairs_with_gradient(grad, offsets, regions.shape[1], memory * 2**20):
-        sides = _padded(regions, offsets[0], pairs[0]),_padded(words, offsets[1], pairs[1])
-        for r,w,pair in _winners(*sides, maxima):
-            values = grad[tuple(pairs)][pair]
-            link = torch.sparse_coo_tensor(torch.stack([r,w]), values, (len(regions),len(words)), check_invariants=False)
+    region_count,word_count = (o.diff() for o in offsets)
+    pairs = ((grad != 0) & (region_count > 0)[:,None] & (word_count > 0)).nonzero().T
+    if not pairs.numel(): return result
+    r,w = int(region_count.max()),int(word_count.max())
+    floats = (r+w)*regions.shape[1] + 3*r*w
+    for some in pairs.split(max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats)), 1):
+        sides = _padded(regions, offsets[0], some[0]),_padded(words, offsets[1], some[1])
+        for region,word,pair in _winners(*sides, maxima):
+            rows,values = torch.stack([region,word]),grad[tuple(some)][pair]
+            link = torch.sparse_coo_tensor(rows, values, (len(regions),len(words)), check_invariants=False)
             if wanted[0]: torch.addmm(result[0], link, words, out=result[0])
             if wanted[1]: torch.addmm(result[1], link.t(), regions, out=result[1])
     return result
