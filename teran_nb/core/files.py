@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['locked', 'atomic', 'make_once', 'require_file', 'most_unpacked', 'open_plain', 'read_bytes', 'read_text', 'checked',
-           'read_json', 'write_json', 'digest', 'StoreWriter', 'Store', 'save_tensors', 'load_tensors', 'save_packed',
-           'open_packed', 'require_space', 'project_path', 'home']
+           'no_collection', 'read_json', 'write_json', 'digest', 'StoreWriter', 'Store', 'save_tensors', 'load_tensors',
+           'check_archive', 'save_packed', 'open_packed', 'require_space', 'project_path', 'home']
 
-# %% ../../nbs/core/01_files.ipynb #673c3457
-import errno, gzip, hashlib, json, math, os, shutil, stat, tempfile, time, types, zlib
+# %% ../../nbs/core/01_files.ipynb #a3d5abf4
+import errno, gc, gzip, hashlib, json, math, os, shutil, stat, tempfile, time, types, zipfile, zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
@@ -176,7 +176,7 @@ def read_text(
     try: return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as e: raise ValueError(f"{path} is cut off or not UTF-8 text: {e}") from None
 
-# %% ../../nbs/core/01_files.ipynb #80c5c799
+# %% ../../nbs/core/01_files.ipynb #58dd4e21
 _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",
           dict: "an object", types.NoneType: "null"}
 _IN_64_BITS = range(-2**63, 2**63)
@@ -195,7 +195,10 @@ def _is_kind(value, kind):
     return isinstance(value, kind)
 
 def _check_kind(kind):
-    return lambda value: "" if _is_kind(value, kind) else f" is {_shown(value)}, not {_KINDS[kind]}"
+    def check(value):
+        if type(value) is kind is str and value.isascii(): return "" # most values of a large file
+        return "" if _is_kind(value, kind) else f" is {_shown(value)}, not {_KINDS[kind]}"
+    return check
 
 def _check_list(each):
     def check(value):
@@ -270,7 +273,16 @@ def checked(
     if isinstance(where, Path) and problem[0] != " ": problem = ": " + problem.lstrip(".")
     raise ValueError(f"{where}{problem}" + (f"; {cure}" if cure else ""))
 
-# %% ../../nbs/core/01_files.ipynb #74491cf1
+# %% ../../nbs/core/01_files.ipynb #446cc85d
+@contextmanager
+def no_collection() -> Iterator[None]:
+    "Pause the garbage collector, which would go through millions of new values again and again and find nothing."
+    was_on = gc.isenabled()
+    gc.disable()
+    try: yield
+    finally:
+        if was_on: gc.enable()
+
 def read_json(
     path:str|Path, # JSON file in UTF-8, plain or packed by gzip
     shape:Any=Any, # Types that its value must have, for `checked`
@@ -300,7 +312,7 @@ def digest(
     if not isinstance(value, bytes): value = json.dumps(value, sort_keys=True).encode("utf8")
     return hashlib.sha256(value).hexdigest()
 
-# %% ../../nbs/core/01_files.ipynb #33a8d571
+# %% ../../nbs/core/01_files.ipynb #2237bf0d
 class StoreWriter:
     "Write a store, array by array: `with atomic(path) as tmp, StoreWriter(tmp) as w: ...`."
     def __init__(self,
@@ -333,6 +345,10 @@ class StoreWriter:
         f.truncate(size)
         self.checksums[part] = hashlib.file_digest(f, "sha256") # this leaves the position at the end of the file
 
+    def digests(self) -> dict: # Part to SHA-256
+        "Checksums of everything that was put."
+        return {part: checksum.hexdigest() for part,checksum in self.checksums.items()}
+
     def sync(self) -> None:
         "Bring everything that was put to the disk."
         for f in self.files.values():
@@ -354,7 +370,7 @@ class StoreWriter:
             if not os.fstat(f.fileno()).st_nlink:
                 raise FileNotFoundError(f"{self.folder/part}.bin is gone: something removed it while it was written; write the store again")
         self.close()
-        manifest = about | {"sha256": {part: checksum.hexdigest() for part,checksum in self.checksums.items()}}
+        manifest = about | {"sha256": self.digests()}
         write_json(self.folder/"manifest.json", manifest | {"self": digest(manifest)})
 
 # %% ../../nbs/core/01_files.ipynb #b4e38fa5
@@ -439,6 +455,23 @@ def load_tensors(
     broken = [name for name,t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
     if broken: raise ValueError(f"{path}: {broken[0]} holds NaN or infinite numbers; {cure}")
     return tensors
+
+# %% ../../nbs/core/01_files.ipynb #ff541bf5
+def check_archive(
+    path:str|Path, # Zip archive
+    cure:str="copy it again", # What to do about a damaged one, for the error
+) -> None:
+    "Refuse an archive whose members are damaged, or unpack to far more than its size."
+    size = require_file(path).stat().st_size
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
+            if unpacked > most_unpacked(size): problem = f"unpacks to {unpacked/1e6:,.0f} MB"
+            else:
+                broken = archive.testzip()
+                problem = broken and f"{broken} does not match its checksum"
+    except Exception as e: problem = f"{type(e).__name__}: {e}" # zipfile raises any error on damaged files
+    if problem: raise ValueError(f"{path} is damaged or cut off ({problem}); {cure}")
 
 # %% ../../nbs/core/01_files.ipynb #c88079b9
 def save_packed(

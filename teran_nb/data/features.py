@@ -5,18 +5,19 @@
 # %% auto #0
 __all__ = ['FORMAT', 'WORDS', 'Regions', 'check_regions', 'FeatureWriter', 'Features']
 
-# %% ../../nbs/data/02_features.ipynb #9abb7b50
+# %% ../../nbs/data/02_features.ipynb #c9da2737
 import json, os, shutil
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import Store, StoreWriter, atomic, locked, require_space
+from ..core.files import Store, StoreWriter, atomic, digest, locked, require_space
 
 # %% ../../nbs/data/02_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class Regions:
     extractor:str="" # Name of the extractor that made the features, where known
     def __len__(self): return len(self.features)
 
-# %% ../../nbs/data/02_features.ipynb #f7cc9a39
+# %% ../../nbs/data/02_features.ipynb #7094e7c4
 def check_regions(
     r:Regions, # Regions to check
     dim:int, # Required length of a vector
@@ -51,6 +52,8 @@ def check_regions(
             fail(f"{len(values)} {name} for {len(features)} regions")
     if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer):
         fail("classes are not whole numbers; give indices into class_names")
+    if r.classes is not None and not all(0 <= c < 2**31 for c in (np.min(r.classes),np.max(r.classes))):
+        fail("classes are not between 0 and 2,147,483,647; give indices into class_names")
     if r.confidences is not None and not np.isfinite(np.asarray(r.confidences, dtype=float)).all():
         fail("NaN or infinite confidences")
 
@@ -58,7 +61,7 @@ def _check_boxes(boxes, n, size, fail):
     if size is None: fail("boxes without the size of their picture")
     if boxes.shape != (n,4): fail(f"boxes have the shape {boxes.shape}, not ({n}, 4)")
     w,h = size
-    if not (w > 0 and h > 0): fail(f"size {w} x {h} is not a picture's")
+    if not (0 < w < np.inf and 0 < h < np.inf): fail(f"size {w} x {h} is not a picture's")
     x1,y1,x2,y2 = boxes.T
     good = (0 <= x1) & (x1 < x2) & (x2 <= w) & (0 <= y1) & (y1 < y2) & (y2 <= h) # False for NaN
     if not good.all():
@@ -145,7 +148,7 @@ def add(self:FeatureWriter,
     self.total += len(r)
     self.ids[r.image_id] = len(r)
 
-# %% ../../nbs/data/02_features.ipynb #6a8e3648
+# %% ../../nbs/data/02_features.ipynb #4fc6616f
 @patch
 def __enter__(self:FeatureWriter):
     with ExitStack() as stack:
@@ -154,7 +157,7 @@ def __enter__(self:FeatureWriter):
         if self.resume: stack.enter_context(locked(self.tmp))
         if not (self.resume and self._continue()):
             self.parts.put("offsets", np.zeros(1, "<i8"))
-            if self.resume: (self.tmp/"journal").write_text(json.dumps({"source": self.resume} | self.about) + "\n")
+            if self.resume: self._note({"source": self.resume} | self.about)
         self._open = stack.pop_all()
     return self
 
@@ -170,14 +173,27 @@ def __exit__(self:FeatureWriter, kind, error, trace):
         numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
         self.parts.finish(self.about | {"class_names": self.class_names} | numbers | {"image_ids": list(self.ids)})
 
-# %% ../../nbs/data/02_features.ipynb #05f4336d
+# %% ../../nbs/data/02_features.ipynb #a5de0f34
+def _count(x):
+    "a whole number from 0"
+    return type(x) is int and 0 <= x < 2**40
+
+def _precision(x):
+    "float16 or float32"
+    return x in ("float16","float32")
+
+_Manifest = TypedDict("_Manifest", {"extractor": str, "dim": _count, "dtype": _precision, "class_names": list[str],
+                                    "count": _count, "regions": _count, "image_ids": list[str]})
+
 class Features(Store):
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
     def __init__(self,
         path:str|Path, # Folder that a `FeatureWriter` wrote
     ):
-        super().__init__(path, FORMAT, "feature store")
+        super().__init__(path, FORMAT, "feature store", _Manifest)
         about = self.manifest
+        if len(about["image_ids"]) != about["count"] or not {"offsets","values"} <= set(about["sha256"]):
+            raise ValueError(f"{path} has a manifest that contradicts itself; copy the feature store again")
         self.dim,self.extractor = about["dim"],about["extractor"]
         self.image_ids,self.class_names = about["image_ids"],about["class_names"]
         parts = _parts(about, about["count"], about["regions"])
@@ -185,6 +201,9 @@ class Features(Store):
         self.offsets,self.values = part("offsets"),part("values")
         self.boxes,self.sizes = part("boxes"),part("sizes") # None where features came without boxes
         self.classes,self.confidences = part("classes"),part("confidences") # None where not known
+        if self.offsets[0] != 0 or self.offsets[-1] != about["regions"] or (np.diff(self.offsets) < 0).any():
+            raise ValueError(f"{self.path/'offsets.bin'} does not count {about['regions']:,} regions; "
+                             "the feature store is damaged, copy it again")
 
     def __len__(self): return len(self.image_ids)
     def __repr__(self):
@@ -212,16 +231,21 @@ class Features(Store):
         return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
                        rows(self.classes), rows(self.confidences), self.extractor)
 
-# %% ../../nbs/data/02_features.ipynb #026c04a5
+# %% ../../nbs/data/02_features.ipynb #d0d5be05
+@patch
+def _note(self:FeatureWriter, entry:dict):
+    "Append an entry and its checksum to the journal."
+    with open(self.tmp/"journal", "a", encoding="utf8") as f:
+        f.write(json.dumps(entry | {"self": digest(entry)}) + "\n")
+        f.flush()
+        os.fsync(f.fileno())
+
 @patch
 def _keep(self:FeatureWriter):
     "Bring all parts to the disk, then write into the journal how far they go."
     self.parts.sync()
-    with open(self.tmp/"journal", "a", encoding="utf8") as f:
-        new_images,new_names = list(self.ids.items())[self.kept_images:],self.class_names[self.kept_names:]
-        f.write(json.dumps({"images": new_images, "counts": self.counts, "class_names": new_names}) + "\n")
-        f.flush()
-        os.fsync(f.fileno())
+    self._note({"images": list(self.ids.items())[self.kept_images:], "counts": self.counts,
+                "class_names": self.class_names[self.kept_names:], "sha256": self.parts.digests()})
     self.kept_images,self.kept_names = len(self.ids),len(self.class_names)
 
 def _read_journal(path):
@@ -229,7 +253,14 @@ def _read_journal(path):
     if not path.is_file(): return []
     *lines,cut = path.read_bytes().split(b"\n")
     if cut: os.truncate(path, path.stat().st_size - len(cut))
-    return [json.loads(line) for line in lines]
+    entries = []
+    for i,line in enumerate(lines, 1):
+        try: entry = json.loads(line)
+        except (ValueError, RecursionError): entry = None
+        if not isinstance(entry, dict) or entry.pop("self", None) != digest(entry):
+            raise ValueError(f"{path} line {i} does not match its checksum; remove {path.parent} to begin again")
+        entries.append(entry)
+    return entries
 
 @patch
 def _continue(self:FeatureWriter):
@@ -253,5 +284,11 @@ def _continue(self:FeatureWriter):
             raise ValueError(f"{file} has {file.stat().st_size:,} bytes and its journal says {size:,}; "
                              f"remove {self.tmp} to begin again")
         self.parts.resume(part, size)
+    kept = entries[-1]["sha256"]
+    changed = [part for part,checksum in self.parts.digests().items() if kept.get(part) != checksum]
+    if changed or len(kept) != len(self.parts.files):
+        self.parts.close()
+        raise ValueError(f"{self.tmp} was changed after it was stopped ({', '.join(changed) or 'a part is missing'}); "
+                         "remove it to begin again")
     self.optional = {part: part in self.parts.files for part in ("classes","confidences")}
     return True

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'History', 'fit']
 
-# %% ../../nbs/experiment/04_learner.ipynb #d25901f1
-import hashlib, json, math, signal, threading, time
+# %% ../../nbs/experiment/04_learner.ipynb #4865e2a5
+import hashlib, json, math, shutil, signal, threading, time, warnings
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..core.packed import Packed
-from ..core.files import atomic, locked, require_space
+from ..core.files import atomic, check_archive, checked, locked, require_space
 from ..core.config import one_of, pick_device, seed_everything, to_config
 from ..core.display import Shown, markdown_table, progress
 from ..data.collection import Collection
@@ -252,7 +253,18 @@ def _data_hash(train, valid, model, relevance):
 
 def _relevance_names(relevance): return [r.name for r in relevance] or ["rouge"]
 
-# %% ../../nbs/experiment/04_learner.ipynb #73757917
+# %% ../../nbs/experiment/04_learner.ipynb #6dda3a6c
+_State = TypedDict("_State", {"epoch": int, "step": int, "losses": list[float], "history": list[dict], "objective": dict, "optimizer": dict,
+                              "scaler": dict, "data": str, "config": dict[str,dict]})
+
+def _read_state(path):
+    "A checkpoint whose checksums are right."
+    cure = "train anew, or copy the run again"
+    check_archive(path, cure)
+    try: state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as e: raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
+    return checked(state, _State, path, cure)
+
 class _Training:
     "A run: its state, its steps, its validation, its checkpoint."
     def __init__(self, model, train, valid, config, folder, device, relevance):
@@ -339,19 +351,35 @@ class _Training:
         state = {"epoch": self.epoch, "step": self.step, "losses": self.losses, "history": self.history.epochs,
                  "objective": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(),
                  "scaler": scaler.state_dict() if scaler else {}, "data": self.data, "config": self.configs()}
-        with atomic(self.folder/"last.pt") as p: torch.save(state, p)
+        last = self.folder/"last.pt"
+        if last.is_file():
+            with atomic(self.folder/"previous.pt") as p: shutil.copyfile(last, p)
+        with atomic(last) as p: torch.save(state, p)
+
+    def require_finite(self):
+        "Refuse weights that a step has broken, before they are kept."
+        broken = next((name for name,p in self.plain.named_parameters() if not p.isfinite().all()), None)
+        if broken is None: return
+        raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step {self.step}; {self.folder} keeps "
+                                 "the last good state; train with a lower rate, or with precision='fp32'")
 
     def restore(self):
         path = self.folder/"last.pt"
         if not path.is_file(): raise FileNotFoundError(f"nothing to resume in {self.folder}: last.pt is not there")
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        try: state = _read_state(path)
+        except ValueError as e:
+            path = self.folder/"previous.pt"
+            if not path.is_file(): raise
+            state = _read_state(path)
+            warnings.warn(f"{e}; training goes on from {path}, which was kept one save before")
         kinds = {"train": TrainConfig, "model": type(self.plain.model.config)}
         saved = {name: asdict(to_config(kind, state["config"][name])) for name,kind in kinds.items()}
         _require_same(saved, self.configs(), path)
         if state["data"] != self.data:
             raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume with the same data")
         load_weights(self.plain, state["objective"], path)
-        self.optimizer.load_state_dict(state["optimizer"])
+        try: self.optimizer.load_state_dict(state["optimizer"])
+        except Exception as e: raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None # it is not checked inside
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
@@ -398,7 +426,7 @@ def _logger(folder, rows, tensorboard):
         writer.flush()
     return log
 
-# %% ../../nbs/experiment/04_learner.ipynb #b37b3d6e
+# %% ../../nbs/experiment/04_learner.ipynb #bf5dc82b
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
@@ -420,7 +448,9 @@ def fit(
         log = _logger(folder, run.history.epochs, tensorboard) if main else None
         while not run.finished():
             start = time.perf_counter()
-            if not run.run_epoch(stopped):
+            ended = run.run_epoch(stopped)
+            run.require_finite()
+            if not ended:
                 run.save()
                 raise KeyboardInterrupt(f"stopped in epoch {run.epoch+1} after step {run.step}; everything is kept in {folder}, "
                                         "resume goes on from there")

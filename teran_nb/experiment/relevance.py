@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['BETA', 'GAINS', 'QUERIES', 'Relevance', 'rouge_l_scores', 'rouge_l', 'read_relevance', 'ndcg_at_k', 'mean_ndcg']
 
-# %% ../../nbs/experiment/00_relevance.ipynb #dbeb0525
-import warnings
+# %% ../../nbs/experiment/00_relevance.ipynb #398abebc
+import hashlib, warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 from torch import Tensor
 
-from ..core.files import atomic, digest, home, require_space
+from ..core.files import atomic, digest, home, require_file, require_space
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from ..data.captions import Captions
@@ -166,11 +166,14 @@ def rouge_l_scores(
     blocks = list(_rouge_l_blocks(candidates, references, np.float64, workers))
     return np.concatenate(blocks) if blocks else np.zeros((0,len(references)))
 
-# %% ../../nbs/experiment/00_relevance.ipynb #dfb2984e
+# %% ../../nbs/experiment/00_relevance.ipynb #5ce15f3c
 def _cached(path, shape):
-    "The cached matrix as a memory map; None where there is none, or where it is incomplete."
+    "The cached matrix as a memory map; None where there is none, or where it is damaged. Its checksum stands behind the numbers."
     if not path.is_file(): return None
-    try: values = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        content = np.memmap(path, np.uint8, "r")
+        is_whole = hashlib.sha256(content[:-32]).digest() == content[-32:].tobytes()
+        values = np.load(path, mmap_mode="r", allow_pickle=False) if is_whole else np.empty(0)
     except (ValueError, EOFError): values = np.empty(0)
     if values.shape == shape and values.dtype == np.float32: return values
     warnings.warn(f"{path} is cut off or was changed; it is computed again")
@@ -183,18 +186,21 @@ def rouge_l(
     "ROUGE-L relevance of a split, computed once."
     fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
-    path = Path(cache or home()/"relevance")/f"rouge-l-v1-{fingerprint[:32]}.npy"
+    path = Path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
     if _cached(path, shape) is None:
         references = [[] for _ in captions.image_ids]
         for text,i in zip(captions.texts, captions.image_of): references[i].append(text)
         require_space(path.parent, 4*shape[0]*shape[1])
-        with atomic(path) as tmp, open(tmp, "wb") as f:
-            np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for block in _rouge_l_blocks(captions.texts, references, np.float32, workers): f.write(block)
+        with atomic(path) as tmp:
+            with open(tmp, "wb") as f:
+                np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
+                for block in _rouge_l_blocks(captions.texts, references, np.float32, workers): f.write(block)
+            checksum = bytes.fromhex(digest(tmp))
+            with open(tmp, "ab") as f: f.write(checksum)
     values = np.load(path, mmap_mode="r", allow_pickle=False)
     return Relevance("rouge", values, f"the split's captions, beta {BETA}", fingerprint)
 
-# %% ../../nbs/experiment/00_relevance.ipynb #54a078ec
+# %% ../../nbs/experiment/00_relevance.ipynb #8bdcc387
 def _memory_map(path, shape):
     "The numbers of a raw or a NumPy file as a memory map of this shape."
     needed = f"{shape[0]:,} captions x {shape[1]:,} images"
@@ -206,8 +212,9 @@ def _memory_map(path, shape):
                              "it is for another split, or cut off")
         return np.memmap(path, np.float32, "r", shape=shape)
     try: values = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as e:
+    except Exception as e: # a broken header raises even a tokenizer's errors
         raise ValueError(f"{path} is not a whole array of numbers ({e}); make or fetch it again") from None
+    if values.dtype.kind != "f": raise ValueError(f"{path} holds {values.dtype}, not floating-point numbers; make or fetch it again")
     if values.shape != shape:
         raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers, and needed are {needed}; "
                          "it is for another split, or transposed")
@@ -228,7 +235,7 @@ def _check_values(path, values, captions):
         warnings.warn(f"{path}: captions are hardly more relevant for their own image than for others; "
                       "is it for another split of the same size?")
 
-# %% ../../nbs/experiment/00_relevance.ipynb #8c22eef8
+# %% ../../nbs/experiment/00_relevance.ipynb #38309208
 def read_relevance(
     path:str|Path, # Raw float32, row by row, with any file ending; or a NumPy file
     captions:Captions, # The captions of the whole split
@@ -237,7 +244,7 @@ def read_relevance(
 ) -> Relevance: # Memory-mapped where its rows or columns are consecutive in the file
     "Read precomputed relevance, checked against its split."
     path = Path(path)
-    if not path.is_file(): raise FileNotFoundError(f"{path} is not there")
+    require_file(path)
     values = _memory_map(path, (len(captions),len(captions.image_ids)))
     relevance = Relevance(name, values, path.name, _captions_digest(captions))
     _check_values(path, values, captions)
