@@ -15,6 +15,7 @@ import torch
 from ..core.files import project_path, read_json, write_json
 from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
 from ..data.collection import Collection
+from ..data.provenance import provenance
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
 from ..published.published_matcher import PublishedMatcher, Variant
@@ -45,6 +46,7 @@ def train(
     begin = p.about.get("begin")
     if begin and (folder/"model").is_dir(): begin = folder # a resumed run has a vocabulary of its own
     model = begin_with(p.model, project_path(begin)) if begin else make_matcher(p.model, data.train.captions.texts)
+    model.provenance = provenance(data.train)
     resume = (folder/"last.pt").is_file()
     return fit(model, data.train, data.val, p.train, folder, resume, p.device, tensorboard, data.relevance("val"))
 

@@ -9,6 +9,7 @@ __all__ = ['Picture', 'Images', 'Sentences', 'Encoded', 'GivenImage', 'given_ima
 # %% ../../nbs/model/04_encoder.ipynb #44b98083
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,6 +166,8 @@ class Encoder:
         if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
         if about is None: return None,None
         return None if self.own_regions else about.boxes,about.size
+    def note_on(self, regions:Regions) -> str: return "" # What a reader should know of the answers about one image; see `note` for all of them
+    def knows(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
     def check(self, regions:Regions) -> None: "Refuse region features that this encoder was not made for (ValueError)."
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **how) -> Tensor:
         "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
@@ -236,7 +239,9 @@ def align(self:Encoder,
     if regions is None and not self.own_regions: regions = self.describe(image)
     encoded = self.encode_images([image if self.own_regions else regions])
     picture = image.open if isinstance(image.picture, Path) else image.picture
-    return self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
+    alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
+    note = "" if regions is None else self.note_on(regions)
+    return replace(alignment, note=f"{alignment.note} {note}".strip()) if note else alignment
 
 @patch
 def alignments(self:Encoder,

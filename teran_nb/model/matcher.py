@@ -9,23 +9,27 @@ __all__ = ['Matcher', 'make_matcher', 'load_weights', 'model_folder']
 import dataclasses, hashlib, warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..core.files import atomic, read_json, write_json
+from ..core.files import atomic, load_tensors, read_json, save_tensors, write_json
 from ..core.config import to_config
 from ..core.display import progress
 from ..data.features import Regions
 from ..data.stopwords import stop_words
+from ..data.vocabulary import split_words
+from ..data.provenance import Provenance, open_provenance, save_provenance
+from ..photos.extractors import Extractor
+from ..photos.prepare import extractor_for, trained_on
 from .encoder import Encoded, Encoder, Images, Sentences, region_sets, sentences
-from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without
 from .heads import Side
+from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without
 from .regions import RegionBatch, region_batch
 from .network import MatcherConfig, Network
 
@@ -33,6 +37,8 @@ from .network import MatcherConfig, Network
 class Matcher(Network, Encoder):
     "Encodes images and captions separately, region by region and word by word."
     Config,name = MatcherConfig,"matcher"
+    folder:Path|None = None # Where it was loaded from
+    provenance:Provenance|None = None # What it keeps of its training data
 
 def make_matcher(
     config:MatcherConfig, # Everything about the network
@@ -74,12 +80,12 @@ def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:i
 
 @patch
 def encode_images(self:Matcher,
-    images:Images, # Whatever `region_sets` takes
+    images:Images, # One image or many; a picture without regions is described first
     batch:int=128, # Images at a time
     show:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
-    sets = region_sets(images)
+    sets = region_sets(images, self.describe)
     if len(sets): self.check(sets[0])
     def encode(rows):
         padded = region_batch([sets[i] for i in rows]).to(self.device)
@@ -117,7 +123,7 @@ def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords: retu
 
 @patch
 def encode_captions(self:Matcher,
-    captions:Sentences, # Whatever `sentences` takes
+    captions:Sentences, # One sentence or many
     batch:int=512, # Captions at a time
     show:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
@@ -134,12 +140,13 @@ def encode_captions(self:Matcher,
 
 @patch
 def similarity(self:Matcher,
-    images:Encoded|Side, # `Encoded`, or one side of `forward`
-    captions:Encoded|Side, # `Encoded`, or the other side
+    images:Encoded|Side|Images, # Images, encoded or not, or one side of `forward`
+    captions:Encoded|Side|Sentences, # Captions, encoded or not, or the other side
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     **how, # As of `Network.similarity`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair; of what was encoded before, without gradients and dropout."
+    images,captions = self.encoded(images, captions)
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
         with self.eval_mode(): return Network.similarity(self, images, captions, pooling, **how)
     return Network.similarity(self, images, captions, pooling, **how)
@@ -183,26 +190,51 @@ def meet(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     with self.eval_mode(): regions,words = self.head.relate(regions.to(self.device), words.to(self.device))
     return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
 
+# %% ../../nbs/model/11_matcher.ipynb #7f9e6533
+@patch
+def find_extractor(self:Matcher) -> Extractor:
+    "The extractor of the region features that the model reads."
+    store = self.provenance
+    if store is None and self.folder is not None: store = trained_on(self.folder)
+    return extractor_for(self.extractor, store, device=self.device.type)
+
+@patch
+def note_on(self:Matcher, regions:Regions) -> str:
+    "What a reader should know of the answers about one image."
+    if self.provenance is None or not self.provenance.is_foreign(regions): return ""
+    return f"The picture is unlike the images that this model was trained on ({self.provenance.data}), so its answers mean little here."
+
+@patch
+def knows(self:Matcher, word:str) -> bool:
+    "Whether a word occurred in a training caption; True where this is not known, as of a pretrained text encoder."
+    if self.provenance is not None: return self.provenance.knows(word)
+    if self.config.text.pretrained: return True
+    vocabulary = self.text.tokenizer.get_vocab()
+    return all(part in vocabulary for part in split_words(word))
+
 # %% ../../nbs/model/11_matcher.ipynb #ff8f5813
 @patch
 def save(self:Matcher, folder:str|Path) -> None:
     "Write the model's folder. In a folder with a model of the same configuration only the weights are replaced, atomically."
     folder = Path(folder)
-    weights = {name: v.contiguous() for name,v in self.state_dict().items()}
+    weights = self.state_dict()
     if folder.exists():
         if to_config(type(self.config), _saved_config(folder)) != self.config:
             raise ValueError(f"{folder} holds a model of another configuration; choose another folder")
         if load_text(self.config.text, folder/"text").tokenizer.get_vocab() != self.text.tokenizer.get_vocab():
             raise ValueError(f"{folder} holds a model with another vocabulary; choose another folder")
-        with atomic(folder/"model.safetensors") as p: save_file(weights, p)
+        save_tensors(weights, folder/"model.safetensors")
         return
     with atomic(folder) as tmp:
         tmp.mkdir()
         write_json(tmp/"config.json", {"format": 2, "kind": type(self).__name__, "model": dataclasses.asdict(self.config)})
         save_text(self.text, tmp/"text")
-        save_file(weights, tmp/"model.safetensors")
+        save_tensors(weights, tmp/"model.safetensors")
+        if self.provenance: save_provenance(self.provenance, tmp)
 
-def _saved_config(folder): return read_json(folder/"config.json").get("model", {})
+_Saved = TypedDict("_Saved", {"format": NotRequired[int], "kind": NotRequired[str], "model": dict})
+
+def _saved_config(folder): return read_json(folder/"config.json", _Saved)["model"]
 
 def load_weights(
     model:nn.Module, # Takes the weights
@@ -210,13 +242,16 @@ def load_weights(
     where:str|Path="the checkpoint", # What they come from, for the error
 ) -> None:
     "Load weights; missing, unknown and misshapen ones are named (ValueError)."
+    _check_weights(model, weights, where)
+    model.load_state_dict(weights)
+
+def _check_weights(model, weights, where):
     own = model.state_dict()
     reshaped = {k for k in own.keys() & weights.keys() if own[k].shape != weights[k].shape}
     wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": reshaped}
     if any(wrong.values()):
         what = "; ".join(f"{len(names)} {k}, such as {min(names)}" for k,names in wrong.items() if names)
         raise ValueError(f"{where} is of another configuration: {what}")
-    model.load_state_dict(weights)
 
 # %% ../../nbs/model/11_matcher.ipynb #8a9f050a
 def model_folder(
@@ -236,17 +271,21 @@ def model_folder(
 def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
     "Open a model's folder, or that of its run, offline."
     folder = model_folder(folder)
-    about,saved = read_json(folder/"config.json"),_saved_config(folder)
+    about,saved = read_json(folder/"config.json", _Saved),_saved_config(folder)
     known = {f.name for f in dataclasses.fields(cls.Config)}
     if about.get("format", 1) == 1: saved = {k: v for k,v in saved.items() if k in known}
     if about.get("kind", cls.__name__) != cls.__name__:
         raise ValueError(f"{folder} holds a {about['kind']}; open it with `load_model`")
     config = to_config(cls.Config, saved)
-    model = cls(config, load_text(config.text, folder/"text"))
-    try: weights = load_file(folder/"model.safetensors")
-    except Exception as e:
-        raise ValueError(f"{folder/'model.safetensors'} is not a whole safetensors file ({e}); copy the model again") from None
+    weights = load_tensors(folder/"model.safetensors", "copy the model again")
     weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()} # format 1
+    try:
+        with torch.device("meta"): # takes no memory, however large the configuration says that the network is
+            _check_weights(cls(config, load_text(config.text, folder/"text")), weights, folder/"model.safetensors")
+    except (AssertionError, RuntimeError, TypeError, ZeroDivisionError) as e:
+        raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({e}); copy the model again") from None
+    model = cls(config, load_text(config.text, folder/"text"))
     load_weights(model, weights, folder/"model.safetensors")
+    model.folder,model.provenance = folder,open_provenance(folder)
     model.name = folder.parent.name if folder.name == "model" else folder.name
     return model.to(device).eval()

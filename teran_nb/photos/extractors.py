@@ -33,6 +33,7 @@ from ..data.pictures import MAX_PIXELS, find_pictures, read_picture, upright
 from ..data.features import FeatureWriter, Features, Regions, WORDS
 from ..data.descriptors import DIM, describe, windows
 from ..data.scenes import EXTRACTOR as SCENES
+from ..data.provenance import Provenance
 from .vision import Backbone, Detector, PROMPTS, roi_align
 from .visual_words import VisualWords, left_out_table
 
@@ -430,15 +431,16 @@ def extract_folder(
 
 # %% ../../nbs/photos/02_extractors.ipynb #2c0749ca
 def extractor_of(
-    store:Features, # Features that other pictures shall be compared with
+    store:Features|Provenance, # Features that other pictures shall be compared with, or what a model keeps of them
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # The one that made it
-    "Build the extractor of a feature store again, for `extract_picture`."
+    "Build the extractor of some features again, for `extract_picture`."
     if store.extractor == SCENES: return Windows(name=SCENES) # the same descriptors, for any box
-    if "extraction" not in store.manifest:
+    recipe = store.recipe if isinstance(store, Provenance) else store.manifest.get("extraction", {}).get("recipe")
+    if recipe is None:
         raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run: "
                          "no other picture can be described like it; extract your own pictures by `extract_folder`")
-    kind, settings = store.manifest["extraction"]["recipe"]
+    kind, settings = recipe
     if kind == "words" and (store.path/WORDS).is_file(): settings = settings | {"weights": str(store.path/WORDS)}
     made = _from_recipe(kind, settings, device)
     if made.name != store.extractor:
