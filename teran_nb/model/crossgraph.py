@@ -77,13 +77,9 @@ def side(self:CrossGraph,
     inner = source @ destination.mT @ message
     return _Side(nodes, mask, source, destination, message, inner, self.concept(nodes))
 
-# %% ../../nbs/model/09_crossgraph.ipynb #3e4f89e7
-def _cross_messages(
-    receiver:_Side, # Side whose nodes receive messages
-    sender:_Side, # The other side
-    share:Tensor, # 1/N, `(senders, receivers)`
-) -> Tensor: # `(senders, receivers, nodes, dim)`
-    "Sum of the messages that each node receives from every set of the other side (CGAM eq. 3-5)."
+# %% ../../nbs/model/09_crossgraph.ipynb #b0c06a02
+def _cross_messages(receiver, sender, share):
+    "What each node receives from every set of the other side; `share` is 1/N, `(senders, receivers)` (CGAM eq. 3-5)."
     shape = receiver.nodes.shape[:2]
     affinity = torch.matmul(receiver.source.flatten(0,1), sender.destination.mT).unflatten(1, shape)
     affinity = affinity*share[...,None,None]
@@ -112,19 +108,13 @@ def relate(self:CrossGraph,
     words:Tensor, # Unit vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Shared concepts of the regions and of the words, of the same shapes
     "C of one pair (CGAM eq. 5)."
-    def one_set(vectors):
-        mask = torch.ones(1, len(vectors), dtype=torch.bool, device=vectors.device)
-        return self.side(vectors[None], mask)
-    concepts = self.concepts(one_set(regions), one_set(words))[0,0]
-    return concepts.split([len(regions),len(words)])
+    sides = []
+    for nodes in (regions,words): sides.append(self.side(nodes[None], nodes.new_ones(1, len(nodes), dtype=torch.bool)))
+    return self.concepts(*sides)[0,0].split([len(regions),len(words)])
 
-# %% ../../nbs/model/09_crossgraph.ipynb #62065c1c
-def _head_cosines(
-    a:Tensor, # Vectors, `(..., dim)`
-    b:Tensor, # Vectors, broadcast with `a`
-    heads:int, # Number of parts of a vector
-) -> Tensor: # `(..., heads)`; 0 where a part is zero
-    "Cosine of each part of two vectors (CGAM eq. 9-11)."
+# %% ../../nbs/model/09_crossgraph.ipynb #11d397fc
+def _head_cosines(a, b, heads):
+    "Cosine of each of `heads` parts of two vectors, 0 where a part is zero (CGAM eq. 9-11)."
     a,b = a.unflatten(-1, (heads,-1)),b.unflatten(-1, (heads,-1))
     lengths = torch.linalg.vector_norm(a, dim=-1)*torch.linalg.vector_norm(b, dim=-1)
     return (a*b).sum(-1)/lengths.clamp(min=1e-8)
@@ -144,7 +134,7 @@ def compare(self:CrossGraph,
     with torch.autocast(cosines.device.type, enabled=False): score = scorer(cosines)[...,0] # rounded scores would tie
     return score.masked_fill(~mask, 0).sum(-1)/mask.sum(-1).clamp(min=1)
 
-# %% ../../nbs/model/09_crossgraph.ipynb #340baf68
+# %% ../../nbs/model/09_crossgraph.ipynb #613089d4
 @patch
 def forward(self:CrossGraph,
     regions:Tensor, # Unit vectors, `(images, regions, dim)`
@@ -158,10 +148,8 @@ def forward(self:CrossGraph,
     pairs = len(regions),len(words),-1
     real = torch.cat([region_mask[:,None].expand(pairs), word_mask.expand(pairs)], 2)
     sims = []
-    if self.image is not None:
-        sims.append(self.compare(self.image, images.nodes[:,None], region_mask[:,None], concepts, real))
-    if self.text is not None:
-        sims.append(self.compare(self.text, captions.nodes[None], word_mask[None], concepts, real))
+    if self.image: sims.append(self.compare(self.image, images.nodes[:,None], region_mask[:,None], concepts, real))
+    if self.text: sims.append(self.compare(self.text, captions.nodes[None], word_mask[None], concepts, real))
     both_real = region_mask.any(1)[:,None] & word_mask.any(1)
     return (sum(sims)/len(sims)).masked_fill(~both_real, 0)
 

@@ -6,12 +6,13 @@
 __all__ = ['MIRRORS', 'FORMS', 'SCHEDULES', 'Relations', 'attend', 'm_kl', 'compress', 'isda', 'objects_of', 'singular',
            'distributed', 'iais', 'JointConfig', 'Joint', 'Related', 'word_relations']
 
-# %% ../../nbs/model/08_relations.ipynb #d0b341b4
+# %% ../../nbs/model/08_relations.ipynb #d26ce148
 import math
 from dataclasses import dataclass
 
 import torch
 from fastcore.basics import patch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEncoder
@@ -100,11 +101,11 @@ def isda(
     with torch.autocast(words.device.type, enabled=False):
         return m_kl(compress(words, word_sets), compress(regions, region_sets))
 
-# %% ../../nbs/model/08_relations.ipynb #7a419657
+# %% ../../nbs/model/08_relations.ipynb #2adda43f
 def objects_of(
     links:list, # Annotated links of one caption, as in `Captions.links`
     spans:list, # Characters `[start,end)` of each word slot
-    boxes, # Boxes of the regions in pixels, an array `(regions, 4)`
+    boxes:ArrayLike, # Boxes of the regions in pixels, `(regions, 4)`
     threshold:float=.5, # Smallest IoU with which a region shows an object, in [0,1]
 ) -> list: # For each object its word slots and its region slots, two tuples of numbers, for `isda`
     "Word slots and region slots of each annotated object."
@@ -193,18 +194,7 @@ class JointConfig:
         if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
         if self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
 
-# %% ../../nbs/model/08_relations.ipynb #23d82d05
-def _initialise(joint):
-    "Random weights scaled by each layer's input width; equal weights for queries and keys, and for both projections."
-    for module in joint.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=module.in_features**-.5)
-            nn.init.zeros_(module.bias)
-    joint.regions.project.weight.data.copy_(joint.words.project.weight)
-    for layer in joint.encoder.layer:
-        attention = layer.attention.self
-        attention.key.weight.data.copy_(attention.query.weight)
-
+# %% ../../nbs/model/08_relations.ipynb #a87f64f8
 class _Projection(nn.Module):
     "Projects the vectors of one modality, adds its type vector and normalises."
     def __init__(self, dim, width):
@@ -214,7 +204,7 @@ class _Projection(nn.Module):
         self.norm = nn.LayerNorm(width, eps=1e-12)
     def forward(self, x): return self.norm(self.project(x) + self.kind)
 
-# %% ../../nbs/model/08_relations.ipynb #b3391968
+# %% ../../nbs/model/08_relations.ipynb #ffc8c9b6
 class Joint(CrossingHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
     ranks_by = "one transformer over both sides"
@@ -232,7 +222,14 @@ class Joint(CrossingHead):
             attention_probs_dropout_prob=config.dropout, attn_implementation="eager"))
         self.drop = nn.Dropout(config.dropout)
         self.score = nn.Linear(config.width, 1)
-        _initialise(self)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-.5)
+                nn.init.zeros_(module.bias)
+        self.regions.project.weight.data.copy_(self.words.project.weight)
+        for layer in self.encoder.layer:
+            attention = layer.attention.self
+            attention.key.weight.data.copy_(attention.query.weight)
 
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; unbounded."
@@ -255,6 +252,13 @@ class Joint(CrossingHead):
         bias = torch.zeros_like(mask, dtype=x.dtype).masked_fill(~mask, torch.finfo(x.dtype).min)[:,None,None]
         for layer in layers: x = layer(x, bias)
         return x
+
+    def _last_scores(self, x):
+        "Scaled scores of queries with keys in the last layer, `(pairs, heads, slots, slots)`."
+        attention = self.encoder.layer[-1].attention.self
+        queries = attention.query(x).unflatten(-1, (self.config.heads,-1)).transpose(1, 2)
+        keys = attention.key(x).unflatten(-1, (self.config.heads,-1)).transpose(1, 2)
+        return queries @ keys.mT*attention.scaling
 
 # %% ../../nbs/model/08_relations.ipynb #94ed56fd
 @patch
@@ -280,15 +284,7 @@ def relate(self:Joint,
     x = self._run_layers(x, mask, self.encoder.layer)[0,1:]
     return x[len(words):],x[:len(words)]
 
-# %% ../../nbs/model/08_relations.ipynb #cab34f0d
-@patch
-def _scores(self:Joint, x):
-    "Scaled scores of queries with keys in the last layer, `(pairs, heads, slots, slots)`."
-    attention = self.encoder.layer[-1].attention.self
-    queries = attention.query(x).unflatten(-1, (self.config.heads,-1)).transpose(1, 2)
-    keys = attention.key(x).unflatten(-1, (self.config.heads,-1)).transpose(1, 2)
-    return queries @ keys.mT*attention.scaling
-
+# %% ../../nbs/model/08_relations.ipynb #0af8b3d2
 @patch
 def relations(self:Joint,
     regions:Tensor, # `(pairs, regions, dim)`
@@ -301,7 +297,7 @@ def relations(self:Joint,
         raise ValueError(f"relations are those of pairs, here are {len(regions)} images and {len(words)} captions")
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     x = self._run_layers(x, mask, self.encoder.layer[:-1])
-    return attend(self._scores(x)[:,:,1:,1:], word_mask, region_mask)
+    return attend(self._last_scores(x)[:,:,1:,1:], word_mask, region_mask)
 
 # %% ../../nbs/model/08_relations.ipynb #27c69f86
 @dataclass(frozen=True, eq=False)
