@@ -77,11 +77,12 @@ DENSE = {
 } # Modes by name; `none` is the model itself
 MODES = "none", *DENSE
 
-# %% ../../nbs/pretrained/00_dense.ipynb #4ad0e153
+# %% ../../nbs/pretrained/00_dense.ipynb #b8d89d50
 class LastBlock(NamedTuple):
     "The last block of a vision transformer, and its parts."
     block:nn.Module # From hidden states to hidden states
-    attention:nn.Module # With `q_proj`, `k_proj` and `v_proj`
+    attention:nn.Module # From normed states to what is added to them
+    qkv:tuple[nn.Module,nn.Module,nn.Module] # Its projections to queries, keys and values
     out:nn.Module # The projection behind the attention
     heads:int # Number of heads
     branch:nn.Module # What is added to the residual: the attention, or the layer scale behind it
@@ -110,8 +111,7 @@ def dense_states(
     how,added = DENSE[one_of(mode, DENSE, "dense mode")],{}
     def attend(module, args, kwargs, output):
         x = args[0] if args else kwargs["hidden_states"]
-        split = lambda y: y.unflatten(-1, (last.heads, -1)).transpose(1, 2)
-        q,k,v = split(module.q_proj(x)),split(module.k_proj(x)),split(module.v_proj(x))
+        q,k,v = [project(x).unflatten(-1, (last.heads, -1)).transpose(1, 2) for project in last.qkv]
         y = last.out(how.attend(q, k, v, mask, near).transpose(1, 2).flatten(2))
         return (y, *output[1:]) if isinstance(output, tuple) else y
     def keep(module, args, output): added["branch"] = _first(output)

@@ -32,7 +32,7 @@ from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .dense import LastBlock, dense_states, keep_call, nearness
 
-# %% ../../nbs/pretrained/01_families.ipynb #73c151c1
+# %% ../../nbs/pretrained/01_families.ipynb #e47b17a3
 _LETTERS = [*string.ascii_lowercase, *string.ascii_uppercase, *string.digits, *" .,:!?'-"]
 _SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 _VISION = {**_SIZES, "image_size": 32, "patch_size": 8}
@@ -121,7 +121,7 @@ def save_random(
         for p in model.parameters(): # scales, biases and weights that all matter
             if p.numel() == 1: torch.nn.init.uniform_(p, .5, 1.5)
             elif p.ndim > 1: torch.nn.init.normal_(p, std=p.shape[-1]**-.5)
-            else: torch.nn.init.normal_(p, std=.1, mean=float(p.mean()))
+            else: torch.nn.init.normal_(p, std=.1, mean=float(p.detach().mean()))
     for part in (model, tokenizer, _random_processor(kind)): part.save_pretrained(folder)
     if kind == "colmodernvbert": write_json(Path(folder)/"processor_config.json", {"image_seq_len": 4})
     return Path(folder)
@@ -232,7 +232,7 @@ class Family:
         "What an image processor or tokenizer made, on the device and in the precision of the network."
         return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
 
-# %% ../../nbs/pretrained/01_families.ipynb #3d2ae242
+# %% ../../nbs/pretrained/01_families.ipynb #bd7aa476
 class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
     name,model_class = "clip","CLIPModel"
@@ -248,7 +248,8 @@ class DualFamily(Family):
         return min(self.model.config.text_config.max_position_embeddings, self.tokenizer.model_max_length)
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layers[-1]
-        return LastBlock(block, block.self_attn, block.self_attn.out_proj, block.self_attn.num_heads, block.self_attn)
+        own = block.self_attn
+        return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.out_proj, own.num_heads, own)
     def to_text(self, states:Tensor) -> Tensor: # From states behind the last block, `(..., width)`, to `(..., dim)`
         return self.model.visual_projection(self.model.vision_model.post_layernorm(states))
     def token_vectors(self, states:Tensor) -> Tensor: # From the text's last states to `(..., dim)`
@@ -400,14 +401,15 @@ def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,li
     boxes = [patch_boxes(p.size, (grid[1]*side, grid[0]*side), (0,0), grid, side) for p,grid in zip(pictures, grids)]
     return inputs,grids,boxes
 
-# %% ../../nbs/pretrained/01_families.ipynb #47040b67
+# %% ../../nbs/pretrained/01_families.ipynb #f5d3f38e
 class Aimv2Family(DualFamily):
     "AIMv2-lit: patches go through the pooling head, each alone, and the projection."
     name,model_class,before = "aimv2","Aimv2Model",0
     modes = SiglipFamily.modes
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layers[-1]
-        return LastBlock(block, block.attention, block.attention.out_proj, block.attention.num_heads, block.attention)
+        own = block.attention
+        return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.out_proj, own.num_heads, own)
     def to_text(self, states:Tensor) -> Tensor:
         head = self.model.vision_model.head
         return self.model.visual_projection(head.output_proj(head.v_proj(self.model.vision_model.rms_norm(states))))
@@ -426,8 +428,10 @@ class TipsFamily(DualFamily):
     def before(self) -> int: return 1 + self.model.config.vision_config.num_register_tokens
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layer[-1]
-        attention = block.attention
-        return LastBlock(block, attention, attention.o_proj, attention.num_attention_heads, block.layer_scale1)
+        own,heads = block.attention,self.model.config.vision_config.num_attention_heads
+        if hasattr(own, "q_proj"): qkv,out = (own.q_proj, own.k_proj, own.v_proj),own.o_proj
+        else: qkv,out = (own.attention.query, own.attention.key, own.attention.value),own.output.dense # transformers 5.17
+        return LastBlock(block, own, qkv, out, heads, block.layer_scale1)
     def to_text(self, states:Tensor) -> Tensor: return self.model.vision_model.layernorm(states)
     def token_vectors(self, states:Tensor) -> Tensor: return states
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
@@ -532,7 +536,7 @@ def late_score(self:LateFamily,
         for j,text in enumerate(texts): score[i,j] = (text @ image.mT).amax(1).sum()
     return score
 
-# %% ../../nbs/pretrained/01_families.ipynb #371c3113
+# %% ../../nbs/pretrained/01_families.ipynb #c1a59c47
 FAMILIES = {family.name: family for family in (
     DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family, TipsFamily,
     LateFamily, ColQwen2Family, ColModernVBertFamily)} # Adapter by `model_type`
@@ -566,7 +570,8 @@ def _weights(family, name, dtype, **how):
 def _pictures_of(family, name, **how):
     "The image processor, by Pillow."
     settings,_ = ImageProcessingMixin.get_image_processor_dict(name, **how)
-    return getattr(transformers, family.pillow_class)(**{**getattr(family, "pillow_defaults", {}), **settings})
+    try: return getattr(transformers, family.pillow_class)(**{**getattr(family, "pillow_defaults", {}), **settings})
+    except ImportError: raise ValueError(f"{family.pillow_class} of transformers {transformers.__version__} needs torchvision") from None
 
 def _prompts_of(family, name, image_processor, tokenizer, **how):
     "The processor that also writes the prompts, with the settings of its file where there is one."
