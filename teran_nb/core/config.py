@@ -25,7 +25,9 @@ def one_of(
     name:str, # What is chosen, for the error: `pooling`
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones."
-    if value not in known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
+    try: is_known = value in known
+    except TypeError: is_known = False # a list, where names are asked for
+    if not is_known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
     return value
 
 # %% ../../nbs/core/02_config.ipynb #3268c712

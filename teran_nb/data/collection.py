@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 from fastcore.basics import patch
@@ -55,7 +56,7 @@ class Pictures:
         if self.folder is None: return None
         if self.files is not None:
             path = within(self.folder, self.files[image_id]) if image_id in self.files else None
-            return path and _existing(path)
+            return path and path.suffix.lower() in SUFFIXES and _existing(path) or None # never any other file of the disk
         stem = within(self.folder, image_id)
         if stem is None: return None
         try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(stem.name)
@@ -160,17 +161,16 @@ def split(self:Collection,
     return Collection(self.features, self.captions.split(name), self.pictures, name=f"{self.name} {name}")
 
 # %% ../../nbs/data/03_collection.ipynb #96fe1cd6
+_Elsewhere = TypedDict("_Elsewhere", {"folder": str, "files": dict[str,str]})
+
 def _find_pictures(folder):
     "`Pictures` of a collection's folder; None where it has none."
     small,elsewhere = folder/"thumbnails",folder/"pictures.json"
     if not small.is_dir(): small = None
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
     if not elsewhere.is_file(): return small and Pictures(small=small)
-    about = read_json(elsewhere)
-    files = about.get("files") if isinstance(about, dict) else None
-    if not isinstance(files, dict) or not isinstance(about.get("folder"), str):
-        raise ValueError(f"{elsewhere} does not say the folder and the files of pictures; copy the collection again")
-    return Pictures(Path(about["folder"]), files, small)
+    about = read_json(elsewhere, _Elsewhere, "it does not say the folder and the files of pictures; copy the collection again")
+    return Pictures(Path(about["folder"]), about["files"], small)
 
 @patch(cls_method=True)
 def open(cls:Collection,

@@ -6,8 +6,8 @@
 __all__ = ['read_sizes', 'fit_boxes', 'read_class_names', 'Source', 'Report', 'file_stamps', 'convert', 'write_table',
            'match_captions']
 
-# %% ../../nbs/data/05_convert.ipynb #799029f5
-import base64, csv, io, json, re, shutil, struct, warnings, zipfile, zlib
+# %% ../../nbs/data/05_convert.ipynb #db44ecab
+import base64, json, re, shutil, warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,37 +15,39 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, digest, read_json
+from ..core.files import atomic, checked, digest, read_json, read_text
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
-from .captions import Captions
+from .captions import Captions, read_table
 from .features import FeatureWriter, Regions
 from .formats import FORMATS, ForeignRegions, ForeignRow, Options, recognise
 
-# %% ../../nbs/data/05_convert.ipynb #2042f5a9
+# %% ../../nbs/data/05_convert.ipynb #f2464fcb
+def _named_size(image_id, size):
+    "An entry like those of the other layouts; without numbers where it has another shape."
+    if isinstance(size, dict): return size | {"id": image_id}
+    width,height = size if isinstance(size, list) and len(size) == 2 else (None,None)
+    return {"id": image_id, "width": width, "height": height}
+
 def read_sizes(
     path:str|Path, # CSV with id, width, height; JSON with `images`, such as COCO's; or JSON `{id: [width, height]}`
 ) -> dict: # Image id to (width, height) in pixels
     "Read the sizes of pictures."
     path = Path(path)
-    if not path.is_file(): raise FileNotFoundError(f"file of picture sizes {path} is not there")
-    try:
-        if path.suffix == ".csv": rows = csv.DictReader(io.StringIO(path.read_text("utf-8-sig")))
-        else:
-            rows = read_json(path)
-            if isinstance(rows, dict) and "images" in rows: rows = rows["images"]
-            elif isinstance(rows, dict):
-                sizes,rows = rows,[]
-                for image_id,size in sizes.items():
-                    width,height = (size["width"],size["height"]) if isinstance(size, dict) else size
-                    rows.append({"id": image_id, "width": width, "height": height})
-        sizes = {}
-        for row in rows:
-            key = next((k for k in ("id","image") if row.get(k) not in (None,"")), "image_id")
-            sizes[str(row[key])] = (float(row["width"]),float(row["height"]))
-        return sizes
-    except (KeyError, TypeError, ValueError, AttributeError) as e:
-        raise ValueError(f"{path} is not a table of id, width and height ({type(e).__name__}: {e})") from None
+    if path.suffix == ".csv": rows = [row for _,row in read_table(path)[1]]
+    else:
+        rows = read_json(path)
+        if isinstance(rows, dict) and "images" in rows: rows = rows["images"]
+        elif isinstance(rows, dict): rows = [_named_size(image_id, size) for image_id,size in rows.items()]
+    sizes = {}
+    for i,row in enumerate(checked(rows, list[dict], path, "it needs id, width and height of each image")):
+        key = next((k for k in ("id","image") if row.get(k) not in (None,"")), "image_id")
+        try: size = float(row["width"]),float(row["height"])
+        except (KeyError, TypeError, ValueError, OverflowError): size = 0,0
+        if not all(0 < v < np.inf for v in size) or not isinstance(row.get(key), (str,int)):
+            raise ValueError(f"{path} is not a table of id, width and height: entry {i} has no id, or its sides are not numbers above 0")
+        sizes[str(row[key])] = size
+    return sizes
 
 # %% ../../nbs/data/05_convert.ipynb #be9a876b
 def fit_boxes(
@@ -65,13 +67,12 @@ def fit_boxes(
                          "the boxes belong to another size of it")
     return boxes.clip(0, limit), int((excess > 1e-3*tolerance).sum())
 
-# %% ../../nbs/data/05_convert.ipynb #096ccc90
+# %% ../../nbs/data/05_convert.ipynb #95ad42ec
 def read_class_names(
     path:str|Path, # Text file with one class name per line
 ) -> tuple: # The names in their order
     "Read the names of classes; each must occur once."
-    if not Path(path).is_file(): raise FileNotFoundError(f"file of class names {path} is not there")
-    lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    lines = read_text(path).splitlines()
     names = [line.strip() for line in lines if line.strip()]
     distinct = len(set(names))
     if not names or distinct < len(names):
@@ -84,8 +85,8 @@ def _named_classes(classes, names, path):
     if classes is None: return None
     classes = np.asarray(classes).reshape(-1)
     if classes.dtype.kind in "US": return classes.astype(str)
-    if classes.dtype.kind not in "iuf" or (classes != classes.round()).any() or (classes < 0).any():
-        raise ValueError(f"classes such as {classes[:3].tolist()} are neither names nor numbers from 0 on")
+    if classes.dtype.kind not in "iuf" or not ((classes == classes.round()) & (classes >= 0) & (classes < 2**31)).all():
+        raise ValueError(f"classes such as {classes[:3].tolist()} are neither names nor whole numbers from 0 to 2,147,483,647")
     if not names: return classes.astype(np.int32)
     if classes.max(initial=0) >= len(names):
         raise ValueError(f"class {classes.max():g} has no name: {path} holds {len(names)}")
@@ -112,7 +113,7 @@ class Source:
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
-# %% ../../nbs/data/05_convert.ipynb #fbc60b5c
+# %% ../../nbs/data/05_convert.ipynb #b81b6182
 def _cause(error):
     "Why a row or file cannot be read, as one clause."
     is_ours = isinstance(error, ValueError) and not isinstance(error, (json.JSONDecodeError,UnicodeError))
@@ -123,10 +124,12 @@ def rows(self:Source) -> Iterator[ForeignRow]: # One per image, not yet decoded
     "The rows of all files."
     for path in self.paths:
         try: yield from FORMATS[self.format or recognise(path)](path, self.options)
-        except (ValueError, ImportError, FileNotFoundError): raise
-        except Exception as e: raise ValueError(f"{path}: {_cause(e)}") from None
+        except (ImportError, FileNotFoundError): raise
+        except Exception as e:
+            if isinstance(e, ValueError) and str(path) in str(e): raise
+            raise ValueError(f"{path}: {_cause(e)}") from None
 
-# %% ../../nbs/data/05_convert.ipynb #2a760863
+# %% ../../nbs/data/05_convert.ipynb #b37dc656
 @patch
 def name(self:Source,
     row:ForeignRow, # A row of this source
@@ -161,8 +164,7 @@ def read(self:Source,
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped
     "Decode a row; a broken one raises a `ValueError` that names the row."
     try: return self._to_regions(self.name(row), row.decode())
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError,
-            struct.error, zlib.error, zipfile.BadZipFile) as e:
+    except Exception as e: # damaged rows raise any error of NumPy and of the libraries of the formats
         if isinstance(e, ValueError) and str(e).startswith(str(row)): raise
         raise ValueError(f"{row}: {_cause(e)}") from None
 

@@ -6,8 +6,8 @@
 __all__ = ['FORMATS', 'ForeignRegions', 'ForeignRow', 'Options', 'bottom_up_rows', 'vinvl_rows', 'npz_rows', 'teran_rows',
            'scan_rows', 'lmdb_rows', 'hdf5_rows', 'recognise']
 
-# %% ../../nbs/data/04_formats.ipynb #b4f184c7
-import base64, binascii, gzip, importlib, io, json, re
+# %% ../../nbs/data/04_formats.ipynb #31a2232f
+import base64, binascii, gzip, importlib, io, json, re, zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+
+from ..core.files import checked, most_unpacked, open_plain, read_text, require_file
 
 # %% ../../nbs/data/04_formats.ipynb #f91fc0de
 @dataclass(frozen=True)
@@ -66,13 +68,16 @@ def _class_numbers(text, n):
         raise ValueError(f"base64 of {len(data):,} bytes is of the wrong length for {n} class numbers")
     return np.frombuffer(data, f"<i{len(data)//n}")
 
-# %% ../../nbs/data/04_formats.ipynb #8c300689
+# %% ../../nbs/data/04_formats.ipynb #bc608adc
 def _lines(path, longest=2**26):
     "Number, byte offset and text of each line of a table, plain or .gz; empty lines are skipped."
-    open_table = gzip.open if Path(path).suffix == ".gz" else open
-    with open_table(path, "rb") as table:
+    with open_plain(path) as table:
         number,offset = 0,0
-        while line := table.readline(longest):
+        def next_line():
+            try: return table.readline(longest)
+            except (EOFError, zlib.error, gzip.BadGzipFile) as e:
+                raise ValueError(f"{path} is cut off after line {number}: {e}") from None
+        while line := next_line():
             number += 1
             if len(line) == longest:
                 too_long = f"{path} line {number} is longer than {longest:,} bytes"
@@ -112,7 +117,7 @@ def bottom_up_rows(
             if number == 1 and image_id == "image_id": continue # the names of the columns
             yield ForeignRow(file, f"line {number}", image_id, partial(_decode_table_row, line))
 
-# %% ../../nbs/data/04_formats.ipynb #b3d78ffa
+# %% ../../nbs/data/04_formats.ipynb #81ee258f
 def _only_file(folder, *patterns):
     "The one file of a folder that matches a pattern, or None."
     files = sorted({file for pattern in patterns for file in folder.glob(pattern)})
@@ -128,13 +133,15 @@ def _vinvl_tables(path):
         labels = _only_file(folder, "predictions.tsv", "*label.tsv")
         features = path if path.is_file() else _only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
         return [features, labels, _only_file(folder, "*hw.tsv")]
-    try: names = yaml.safe_load(path.read_text(encoding="utf8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
+    text = read_text(path)
+    try: names = yaml.safe_load(text)
+    except Exception as e: # its constructors raise any error
         raise ValueError(f"{path} is not yaml: {' '.join(str(e).split())}") from None
     if not isinstance(names, dict) or "feature" not in names: raise ValueError(f"{path} names no feature table")
+    checked({k: names[k] for k in ("feature","label","hw") if k in names}, dict[str,str], path, "give the name of a file")
     tables = []
     for key in ("feature","label","hw"):
-        table = folder/str(names[key]) if key in names else None
+        table = folder/names[key] if key in names else None
         if table and not table.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{folder} names {names[key]}, which is outside of it; that is refused")
         if table and not table.is_file(): raise FileNotFoundError(f"{table} is not there")
@@ -190,7 +197,7 @@ def vinvl_rows(
         decode = partial(_decode_vinvl_row, key, cells, labels, sizes, options.geometry)
         yield ForeignRow(feature_table, f"line {number}", key.decode("utf8", "replace"), decode)
 
-# %% ../../nbs/data/04_formats.ipynb #84a82fba
+# %% ../../nbs/data/04_formats.ipynb #d757fff5
 _NAMES = {"features": ("features","feat","image_features","x"), "count": ("num_boxes","num_bbox"),
           "boxes": ("boxes","bbox","image_bb"), "fractions": ("norm_bb",),
           "confidences": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"),
@@ -205,9 +212,17 @@ def _reason(error):
     return str(error) if isinstance(error, ValueError) else f"is broken or cut off ({type(error).__name__}: {error})"
 
 def _load(file, mmap=None):
-    "An array or an archive of arrays, never Python objects."
-    try: return np.load(file, mmap_mode=mmap, allow_pickle=False)
+    "An array or an archive of arrays, never Python objects, and never far more than the file's size."
+    size = len(file.getbuffer()) if isinstance(file, io.BytesIO) else require_file(file).stat().st_size
+    try: loaded = np.load(file, mmap_mode=mmap, allow_pickle=False)
     except Exception as e: raise ValueError(_reason(e)) from None # a broken header raises even a tokenizer's errors
+    members = loaded.zip.infolist() if isinstance(loaded, np.lib.npyio.NpzFile) else []
+    _require_bounded(sum(member.file_size for member in members), size)
+    return loaded
+
+def _require_bounded(unpacked, size):
+    if unpacked > most_unpacked(size):
+        raise ValueError(f"unpacks to {unpacked/1e6:,.0f} MB from {size/1e6:,.1f} MB; it is refused")
 
 # %% ../../nbs/data/04_formats.ipynb #db50969c
 def _decode_arrays(arrays:Mapping) -> ForeignRegions:
@@ -235,12 +250,12 @@ def _decode_arrays(arrays:Mapping) -> ForeignRegions:
     size = None if width is None or height is None else (float(width),float(height))
     return ForeignRegions(rows(features), rows(boxes), size, rows(array("confidences")), unit, classes)
 
-# %% ../../nbs/data/04_formats.ipynb #36df8f75
+# %% ../../nbs/data/04_formats.ipynb #b3c3e7fe
 def _decode_npz(file, box_file=None):
     "One image from an archive; from a second file its boxes, where they are apart."
     if box_file is not None and not box_file.is_file(): raise ValueError(f"its boxes {box_file} are not there")
     with _load(file) as arrays: regions = _decode_arrays(arrays)
-    return regions if box_file is None else replace(regions, boxes=_load(box_file), unit=False)
+    return regions if box_file is None else replace(regions, boxes=_load(box_file, "r"), unit=False)
 
 def npz_rows(
     path:Path, # Folder of `<image id>.npz`
@@ -259,11 +274,10 @@ def teran_rows(
     for file in sorted(features.glob("*.npz")):
         yield ForeignRow(file, "", file.stem, partial(_decode_npz, file, boxes/f"{file.stem}.npy"))
 
-# %% ../../nbs/data/04_formats.ipynb #9cf727a4
+# %% ../../nbs/data/04_formats.ipynb #843643cc
 def _read_ids(file, n):
     "`n` image ids from a text file, which may repeat each id the same number of times in a row."
-    if not Path(file).is_file(): raise FileNotFoundError(f"file of image ids {file} is not there")
-    ids = Path(file).read_text(encoding="utf-8-sig").split()
+    ids = read_text(file).split()
     if not ids or len(ids) % n: raise ValueError(f"{file} has {len(ids)} ids for {n} images")
     return ids[::len(ids)//n]
 
@@ -281,7 +295,7 @@ def scan_rows(
     file = path if path.is_file() else _only_file(path, "*_ims.npy")
     try: array = _load(file, "r")
     except ValueError as e: raise ValueError(f"{file}: {e}") from None
-    if array.ndim not in (2,3) or not len(array):
+    if array.ndim not in (2,3) or not array.size:
         raise ValueError(f"{file} has the shape {array.shape}, not (images, regions, dim)")
     copies = 5 if len(array) % 5 == 0 and (array[:5] == array[:1]).all() else 1
     n = len(array)//copies
@@ -314,9 +328,12 @@ def _read_msgpack(data):
     if not isinstance(arrays, dict): raise ValueError(f"holds a {type(arrays).__name__}, not a dictionary of arrays")
     return arrays
 
-# %% ../../nbs/data/04_formats.ipynb #4e4de235
+# %% ../../nbs/data/04_formats.ipynb #e80a3500
 def _decode_lmdb_value(value):
-    if value[:4] == b"\x04\x22\x4d\x18": value = _need("lz4.frame").decompress(value)
+    if value[:4] == b"\x04\x22\x4d\x18":
+        unpacking = _need("lz4.frame").LZ4FrameDecompressor()
+        size,value = len(value),unpacking.decompress(value, most_unpacked(len(value)))
+        if not unpacking.eof: raise ValueError(f"{size:,} packed bytes are cut off, or unpack to far more")
     if value[:4] == b"PK\x03\x04": return _decode_npz(io.BytesIO(value))
     if value[:1] == b"\x80": raise ValueError(_reason(ValueError("pickle")))
     return _decode_arrays(_read_msgpack(value))
@@ -339,7 +356,7 @@ def lmdb_rows(
             if name.startswith("__"): continue # such as __keys__
             yield ForeignRow(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_decode_lmdb_value, value))
 
-# %% ../../nbs/data/04_formats.ipynb #f784e192
+# %% ../../nbs/data/04_formats.ipynb #5b8a7542
 class _Group:
     "The datasets of an HDF5 group, or one row of each; only data inside this file."
     def __init__(self, group, row=None): self.group,self.row = group,row
@@ -352,6 +369,7 @@ class _Group:
         item = self.group[name]
         if hasattr(item, "keys"): return _Group(item)
         if item.dtype.hasobject: raise ValueError(f"{name} holds no numbers")
+        _require_bounded(item.nbytes//(1 if self.row is None else max(1, len(item))), Path(item.file.filename).stat().st_size)
         return item[()] if self.row is None else item[self.row]
 
 def _decode_group(groups, name):
@@ -361,10 +379,11 @@ def _decode_group(groups, name):
     fields = [k for k in ("features","boxes","cls_prob") if f"{image_id}_{k}" in groups]
     return _decode_arrays({k: groups[f"{image_id}_{k}"] for k in fields})
 
-# %% ../../nbs/data/04_formats.ipynb #0ecf0377
+# %% ../../nbs/data/04_formats.ipynb #966da755
 def _array_rows(path, file, features, id_file):
     "The rows of an HDF5 file with long arrays."
-    if "pos_boxes" in file: places = [slice(int(start), int(stop)) for start,stop in file["pos_boxes"][()]]
+    _require_bounded(file[features].nbytes, path.stat().st_size)
+    if "pos_boxes" in file: places = [slice(int(start), int(stop)) for start,stop in _Group(file)["pos_boxes"]]
     else: places = range(len(file[features]))
     key = next((k for k in ("image_ids","image_id","img_ids","img_id","ids") if k in file), None)
     if id_file: ids = _read_ids(id_file, len(places))
@@ -382,6 +401,7 @@ def hdf5_rows(
 ) -> Iterator[ForeignRow]: # One per image
     "An HDF5 file of long arrays, or of one group per image."
     h5py = _need("h5py")
+    require_file(path)
     try: file = h5py.File(path, "r")
     except OSError as e: raise ValueError(f"{path} is cut off or no HDF5: {e}") from None
     with file:

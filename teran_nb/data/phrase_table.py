@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['ROUNDED', 'words_of', 'read_phrases']
 
-# %% ../../nbs/data/12_phrase_table.ipynb #08e77c68
-import csv, io, re, unicodedata, warnings
+# %% ../../nbs/data/12_phrase_table.ipynb #e26a0c9f
+import math, re, unicodedata, warnings
 from pathlib import Path
 
 import numpy as np
 
-from .captions import Captions, Link, read_text
+from .captions import Captions, Link, read_table
 
 # %% ../../nbs/data/12_phrase_table.ipynb #738bf94d
 def words_of(
@@ -29,7 +29,7 @@ def _occurrences(words, phrase):
     starts = [i for i in range(len(texts)-n+1) if tuple(texts[i:i+n]) == phrase]
     return [(words[i][1], words[i+n-1][2]) for i in starts]
 
-# %% ../../nbs/data/12_phrase_table.ipynb #a7aa042a
+# %% ../../nbs/data/12_phrase_table.ipynb #c18463ba
 ROUNDED = .001 # share of a side by which a box may end outside the picture
 
 def _read_row(row, number, sizes, pixels):
@@ -44,7 +44,7 @@ def _read_row(row, number, sizes, pixels):
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]
     except (TypeError,ValueError):
         raise ValueError(f"the box {corners} of image {name} is not four numbers; is the row cut off?") from None
-    if not (x1 < x2 and y1 < y2):
+    if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):
         raise ValueError(f"the box {box} of image {name} is inverted; "
                          "x1,y1 is its left upper corner, x2,y2 its right lower one")
     w,h = sizes[i].tolist() if pixels else (1.,1.)
@@ -73,7 +73,7 @@ def _link(captions, phrases, sizes):
     links = [tuple(sorted(l, key=lambda link: (link.start,link.end))) for l in links]
     return Captions(texts, image_of, captions.image_ids, sizes, captions.splits, links)
 
-# %% ../../nbs/data/12_phrase_table.ipynb #e0a11842
+# %% ../../nbs/data/12_phrase_table.ipynb #b66abb33
 def read_phrases(
     path:str|Path, # CSV file with the columns filename or image, phrase, x1, y1, x2, y2; a row for each box of a phrase
     captions:Captions, # Captions of at least these images
@@ -82,8 +82,7 @@ def read_phrases(
     skip:bool=False, # Leave out wrong rows, with a warning, instead of refusing them
 ) -> Captions: # The images that have phrases, with links; a phrase that stands in no caption is added as a caption
     "Join a table of phrases and boxes with captions: each phrase is linked wherever its words stand."
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
-    columns = reader.fieldnames or ["none"]
+    columns,table = read_table(path)
     known = {"filename" if c == "image" else c for c in columns}
     missing = [c for c in ("filename","phrase","x1","y1","x2","y2") if c not in known]
     if missing: raise ValueError(f"{path} needs the columns {', '.join(missing)}; it has {', '.join(columns)}")
@@ -93,9 +92,9 @@ def read_phrases(
                          "such as those of the feature store")
     number = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     phrases,errors = {},[] # image -> words -> (phrase as it was first written, boxes)
-    for row in reader:
+    for line,row in table:
         try: i,words,box = _read_row(row, number, sizes, pixels)
-        except ValueError as e: errors.append(f"{path} line {reader.line_num}: {e}")
+        except ValueError as e: errors.append(f"{path} line {line}: {e}")
         else:
             _,boxes = phrases.setdefault(i, {}).setdefault(words, (row["phrase"].strip(), []))
             boxes.append(box)

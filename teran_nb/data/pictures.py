@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['SUFFIXES', 'MAX_PIXELS', 'within', 'find_pictures', 'opaque', 'upright', 'read_picture']
 
-# %% ../../nbs/data/01_pictures.ipynb #aa20e1c1
-import math, warnings
+# %% ../../nbs/data/01_pictures.ipynb #718c3975
+import math, os, warnings
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ..core.files import require_file
 
 # %% ../../nbs/data/01_pictures.ipynb #178cf6f5
 def within(
@@ -23,7 +25,7 @@ def within(
     if path.is_absolute() or path.drive or ".." in path.parts or "\0" in str(name): return None
     return Path(folder)/path
 
-# %% ../../nbs/data/01_pictures.ipynb #e571a4cd
+# %% ../../nbs/data/01_pictures.ipynb #d85d51aa
 SUFFIXES = ( # endings of picture files, in any case; of two files with the same name the earlier ending counts
     ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif")
 
@@ -31,17 +33,23 @@ def find_pictures(
     folder:str|Path, # Searched with all folders below it; hidden files are left out
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
-    folder,pictures = Path(folder),{}
+    folder,pictures,unnamed = Path(folder),{},[]
     if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         hidden = any(part.startswith(".") for part in name.parts)
         if hidden or path.suffix.lower() not in SUFFIXES or not path.is_file(): continue
+        if any("\ud800" <= c <= "\udfff" for c in str(name)): # bytes that are not UTF-8
+            unnamed.append(os.fsencode(name).decode("utf8", "backslashreplace"))
+            continue
         image_id = name.with_suffix("").as_posix()
         if image_id in pictures:
             raise ValueError(f"{pictures[image_id]} and {path} would both be image {image_id!r}; "
                              "rename or remove one of them")
         pictures[image_id] = path
+    if unnamed:
+        warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; rename them",
+                      stacklevel=2)
     if not pictures: raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(SUFFIXES)}")
     return pictures
 
@@ -83,7 +91,7 @@ def upright(
     if reduce: picture.thumbnail((side,side))
     return picture, size[::-1] if sideways else size
 
-# %% ../../nbs/data/01_pictures.ipynb #9fc2fec0
+# %% ../../nbs/data/01_pictures.ipynb #e1bca579
 @contextmanager
 def _without_limit():
     "Switch off Pillow's own limit, which counts the pixels of the file and not those that are decoded."
@@ -97,6 +105,7 @@ def read_picture(
     max_pixels:int=MAX_PIXELS, # Most pixels to decode at once
 ) -> tuple: # The picture, upright and in RGB; its full size, `(width, height)`
     "Read a picture in bounded memory; one that cannot be read is named, with the reason."
+    if isinstance(path, (str,Path)): require_file(path)
     try:
         with warnings.catch_warnings(), _without_limit(), Image.open(path) as picture:
             warnings.simplefilter("ignore") # about odd metadata

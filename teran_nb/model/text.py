@@ -242,7 +242,13 @@ def load_text(
     folder:str|Path, # Where `save_text` wrote to
 ) -> TextEncoder: # With fresh weights, to be filled by the model's
     "Rebuild a saved text encoder, offline."
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        if config.kind == "bert": architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as e: # tokenizers raises plain exceptions
+        raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model again") from None
     if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
-    architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
+    layers = getattr(architecture, "num_hidden_layers", None)
+    if layers != config.layers:
+        raise ValueError(f"{folder} describes {layers} layers, and its model has {config.layers}; copy the model again")
     return TextEncoder(config, tokenizer, _Bert(AutoModel.from_config(architecture), config.fine_tune))

@@ -6,7 +6,7 @@
 __all__ = ['read_checkpoint', 'original_config', 'original_names', 'Original', 'save_original', 'load_original']
 
 # %% ../../nbs/published/03_originals.ipynb #609e8b55
-import argparse, dataclasses, pickle, re, tempfile
+import argparse, dataclasses, pickle, re, tempfile, zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ..core.files import atomic
+from ..core.files import atomic, check_archive, checked, require_file
+from ..core.config import to_config
 from ..core.display import Shown, markdown_table
 from ..core.hub import pretrained
+from ..data.pictures import within
 from ..model.text import TextConfig, load_text, save_text
 from ..model.regions import RegionConfig, StackConfig
 from ..model.network import HEADS
@@ -33,8 +35,10 @@ def read_checkpoint(
 ) -> dict: # Its content: `model`, `config` and more
     "Open an original checkpoint without running code from it."
     path = Path(path)
-    if not path.is_file(): raise FileNotFoundError(f"no checkpoint at {path}")
+    if not path.exists(): raise FileNotFoundError(f"no checkpoint at {path}")
+    require_file(path)
     try:
+        if zipfile.is_zipfile(path): check_archive(path)
         with torch.serialization.safe_globals(_SAFE):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
@@ -49,6 +53,10 @@ def read_checkpoint(
     content = checkpoint if isinstance(checkpoint, dict) else {}
     missing = [key for key in ("model","config") if not isinstance(content.get(key), dict)]
     if missing: raise ValueError(f"{path} is no checkpoint of TERN or TERAN: it has no {' and no '.join(missing)}")
+    for name,weight in content["model"].items():
+        is_weight = isinstance(name, str) and isinstance(weight, torch.Tensor)
+        if not is_weight or weight.is_floating_point() and not weight.isfinite().all():
+            raise ValueError(f"{path}: its weight {name!r} is not a tensor of finite numbers; copy it again")
     return checkpoint
 
 # %% ../../nbs/published/03_originals.ipynb #9bd3c591
@@ -62,6 +70,7 @@ class _Settings:
     def get(self, key, *default):
         group,name = key.split(".")
         values = self.config.get(group) or {}
+        checked(values, dict, f"{self.path}: its config {group}")
         if name not in values and not default: raise ValueError(f"{self.path}: its config has no {key}")
         return values.get(name, *default)
     def one_of(self, key, known, *default):
@@ -104,7 +113,7 @@ def original_config(
         measure=settings.get("training.measure", "dot"),
         text_layers=settings.get("text-model.layers", 0),
         text_dropout=settings.get("text-model.dropout", .1))
-    return PublishedConfig(
+    config = PublishedConfig(
         text=text, regions=regions, variant=variant,
         dim=settings.get("model.embed-size"),
         last=StackConfig(settings.get("model.layers"), dropout=settings.get("model.dropout", .1)),
@@ -113,6 +122,7 @@ def original_config(
         pooling=_POOLING[settings.one_of("training.alignment-mode", _POOLING, "MrSw")],
         reference=Reference("teran" if is_teran else "tern",
                             bool(is_teran and settings.get("model.exclude-stopwords", False))))
+    return to_config(PublishedConfig, dataclasses.asdict(config)) # which checks types and sizes
 
 # %% ../../nbs/published/03_originals.ipynb #e139a252
 def original_names(
@@ -262,6 +272,7 @@ def save_original(
 
 # %% ../../nbs/published/03_originals.ipynb #8f4822cd
 _TEXT = "text model","say its folder by `text=`" # for errors
+_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
 
 def _text_encoder(config, source):
     "A text encoder with the architecture and vocabulary of `source`, and as many layers as the checkpoint keeps."
@@ -300,15 +311,23 @@ def load_original(
     path = Path(path)
     checkpoint = read_checkpoint(path)
     name = str(_Settings(checkpoint["config"], path).get("text-model.pretrain"))
-    beside = path.parent/name
-    source = text or (beside if beside.is_dir() else name)
+    beside = within(path.parent, name)
+    source = text or (beside if beside and beside.is_dir() else name)
+    if source == name and name not in _KNOWN_TEXTS:
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file does not choose "
+                                "what is asked of the hub, so say its folder or its name by `text=`")
     try: max_tokens = pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
     except (OSError,ValueError,AttributeError) as e:
         raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither "
                                 f"a folder of one nor a name that can be reached: {e}") from None
     try: config = original_config(checkpoint["config"], path, max_tokens)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
-    model = PublishedMatcher(config, _text_encoder(config.text, source))
+    largest = max((max(weight.shape, default=0) for weight in checkpoint["model"].values()), default=0)
+    if max(config.dim, config.text.dim, config.regions.features, config.text.layers) > largest:
+        raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")
+    try: model = PublishedMatcher(config, _text_encoder(config.text, source))
+    except (AssertionError, RuntimeError, TypeError, ZeroDivisionError) as e:
+        raise ValueError(f"{path}: its config describes a network that cannot be built ({e}); copy it again") from None
     weights,left_out = _translated(checkpoint["model"], model, path)
     model.load_state_dict(weights)
     model.original = Original(str(path), checkpoint.get("epoch", -1), checkpoint["config"], left_out)
