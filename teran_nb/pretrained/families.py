@@ -8,9 +8,10 @@ __all__ = ['FAMILIES', 'save_random', 'PictureVectors', 'SentenceVectors', 'patc
            'Siglip2Family', 'Aimv2Family', 'TipsFamily', 'LateFamily', 'ColQwen2Family', 'ColModernVBertFamily',
            'family_of']
 
-# %% ../../nbs/pretrained/01_families.ipynb #1b320984
+# %% ../../nbs/pretrained/01_families.ipynb #85664279
 import inspect, string
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,10 +33,15 @@ from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .dense import LastBlock, dense_states, keep_call, nearness
 
-# %% ../../nbs/pretrained/01_families.ipynb #e47b17a3
+# %% ../../nbs/pretrained/01_families.ipynb #d36072e3
 _LETTERS = [*string.ascii_lowercase, *string.ascii_uppercase, *string.digits, *" .,:!?'-"]
 _SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 _VISION = {**_SIZES, "image_size": 32, "patch_size": 8}
+
+def _pillow(path):
+    "An image processor of transformers, from its own module: in some versions the package offers it with torchvision only."
+    folder,name = path.split(".")
+    return getattr(import_module(f"transformers.models.{folder}.image_processing_pil_{folder}"), name)
 
 def _letters(first, space="▁", behind=""):
     "A vocabulary of special tokens, then letters."
@@ -94,16 +100,16 @@ def _random_config(kind, tokenizer):
 
 def _random_processor(kind):
     square = {"size": {"height": 32, "width": 32}}
-    if kind == "siglip2": return transformers.Siglip2ImageProcessorPil(max_num_patches=16, patch_size=8)
-    if kind == "siglip": return transformers.SiglipImageProcessorPil(**square)
-    if kind == "tipsv2": return transformers.SiglipImageProcessorPil(**square, do_normalize=False, resample=2)
-    if kind == "colpali": return transformers.SiglipImageProcessorPil(**square, image_seq_length=16)
-    if kind == "chinese_clip": return transformers.ChineseCLIPImageProcessorPil(**square, do_center_crop=False)
+    if kind == "siglip2": return _pillow("siglip2.Siglip2ImageProcessorPil")(max_num_patches=16, patch_size=8)
+    if kind == "siglip": return _pillow("siglip.SiglipImageProcessorPil")(**square)
+    if kind == "tipsv2": return _pillow("siglip.SiglipImageProcessorPil")(**square, do_normalize=False, resample=2)
+    if kind == "colpali": return _pillow("siglip.SiglipImageProcessorPil")(**square, image_seq_length=16)
+    if kind == "chinese_clip": return _pillow("chinese_clip.ChineseCLIPImageProcessorPil")(**square, do_center_crop=False)
     if kind == "colqwen2":
-        return transformers.Qwen2VLImageProcessorPil(size={"shortest_edge": 32**2, "longest_edge": 64**2}, patch_size=8)
+        return _pillow("qwen2_vl.Qwen2VLImageProcessorPil")(size={"shortest_edge": 32**2, "longest_edge": 64**2}, patch_size=8)
     if kind == "colmodernvbert":
-        return transformers.Idefics3ImageProcessorPil(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
-    return transformers.CLIPImageProcessorPil(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32})
+        return _pillow("idefics3.Idefics3ImageProcessorPil")(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
+    return _pillow("clip.CLIPImageProcessorPil")(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32})
 
 def save_random(
     kind:str, # `model_type` of a family
@@ -181,7 +187,7 @@ def placement(
     inner = processor.crop_size["width"],processor.crop_size["height"]
     return Placement(resized, ((resized[0] - inner[0])//2, (resized[1] - inner[1])//2), inner)
 
-# %% ../../nbs/pretrained/01_families.ipynb #cdb9fc41
+# %% ../../nbs/pretrained/01_families.ipynb #097abf72
 def unit(x:Tensor) -> Tensor:
     "Vectors of unit length, in float32."
     return F.normalize(x.float(), dim=-1)
@@ -198,7 +204,7 @@ class Family:
     words:str = "prompts" # `tokens` where single tokens were trained, `prompts` where they were not
     modes:tuple[str,...] = ("none",) # Dense modes it can do; the first is what `auto` means
     model_class:str = "" # Class in transformers
-    pillow_class:str = "CLIPImageProcessorPil" # Class of the image processor in transformers that needs Pillow only
+    pillow_class:str = "clip.CLIPImageProcessorPil" # Folder and class of the image processor in transformers that needs Pillow only
     processor_class:str = "" # Class of the processor in transformers that also writes prompts; empty where there is none
     def __init__(self,
         model:PreTrainedModel, # The network, as transformers made it
@@ -335,14 +341,14 @@ def sentences(self:DualFamily,
         offsets.append(list(found.values()))
     return SentenceVectors(unit(out.pooler_output), tokens, offsets)
 
-# %% ../../nbs/pretrained/01_families.ipynb #a1c218c1
+# %% ../../nbs/pretrained/01_families.ipynb #9fb8c2ca
 class MetaClip2Family(DualFamily):
     "MetaCLIP 2: CLIP in many languages."
     name,model_class = "metaclip_2","MetaClip2Model"
 
 class ChineseClipFamily(DualFamily):
     "Chinese-CLIP: the vision side of CLIP, and a Chinese BERT."
-    name,model_class,pillow_class = "chinese_clip","ChineseCLIPModel","ChineseCLIPImageProcessorPil"
+    name,model_class,pillow_class = "chinese_clip","ChineseCLIPModel","chinese_clip.ChineseCLIPImageProcessorPil"
 
 class AltClipFamily(DualFamily):
     "AltCLIP: the vision side of CLIP, and XLM-RoBERTa."
@@ -352,10 +358,10 @@ class AltClipFamily(DualFamily):
         text = self.model.config.text_config
         return min(text.max_position_embeddings - text.pad_token_id - 1, self.tokenizer.model_max_length)
 
-# %% ../../nbs/pretrained/01_families.ipynb #6f5c543c
+# %% ../../nbs/pretrained/01_families.ipynb #5d9faf0b
 class SiglipFamily(DualFamily):
     "SigLIP and SigLIP 2 of fixed size: patches go through the pooling head, each alone."
-    name,model_class,pillow_class = "siglip","SiglipModel","SiglipImageProcessorPil"
+    name,model_class,pillow_class = "siglip","SiglipModel","siglip.SiglipImageProcessorPil"
     modes = "none","value","vv","qq+kk","kk","qq"
     before,padding = 0,"max_length"
     @property
@@ -388,10 +394,10 @@ def tokens(self:SiglipFamily, texts:Sequence[str]) -> tuple[dict,Tensor,list]:
     for row,(_,places) in zip(spans, small): row[:] = [(places[start], places[end]) for start,end in row]
     return batch,kept,spans
 
-# %% ../../nbs/pretrained/01_families.ipynb #b8dd9475
+# %% ../../nbs/pretrained/01_families.ipynb #534c17d8
 class Siglip2Family(SiglipFamily):
     "SigLIP 2 NaFlex: pictures keep their shape."
-    name,model_class,pillow_class = "siglip2","Siglip2Model","Siglip2ImageProcessorPil"
+    name,model_class,pillow_class = "siglip2","Siglip2Model","siglip2.Siglip2ImageProcessorPil"
 
 @patch
 def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,list,list]:
@@ -401,7 +407,7 @@ def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,li
     boxes = [patch_boxes(p.size, (grid[1]*side, grid[0]*side), (0,0), grid, side) for p,grid in zip(pictures, grids)]
     return inputs,grids,boxes
 
-# %% ../../nbs/pretrained/01_families.ipynb #f5d3f38e
+# %% ../../nbs/pretrained/01_families.ipynb #4c345ebc
 class Aimv2Family(DualFamily):
     "AIMv2-lit: patches go through the pooling head, each alone, and the projection."
     name,model_class,before = "aimv2","Aimv2Model",0
@@ -419,7 +425,7 @@ class Aimv2Family(DualFamily):
 
 class TipsFamily(DualFamily):
     "TIPS v2: patches have the width of the sentences."
-    name,model_class,pillow_class = "tipsv2","Tipsv2Model","SiglipImageProcessorPil"
+    name,model_class,pillow_class = "tipsv2","Tipsv2Model","siglip.SiglipImageProcessorPil"
     modes,padding = ("value","none","vv","qq+kk","kk","qq"),"max_length"
     pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Where a file names none
     @property
@@ -438,11 +444,11 @@ class TipsFamily(DualFamily):
         "The model's own score, `logits_per_image` of transformers."
         return images @ texts.mT / self.model.temperature.float()
 
-# %% ../../nbs/pretrained/01_families.ipynb #e1bbc6e9
+# %% ../../nbs/pretrained/01_families.ipynb #8cce11c6
 class LateFamily(Family):
     "ColPali: patches and tokens are compared one by one."
     name,model_class,words = "colpali","ColPaliForRetrieval","tokens"
-    pillow_class,processor_class = "SiglipImageProcessorPil","ColPaliProcessor"
+    pillow_class,processor_class = "siglip.SiglipImageProcessorPil","ColPaliProcessor"
     inside = "paligemma","gemma","siglip_vision_model" # Models it may be built of
     @property
     def dim(self) -> int: return self.model.config.embedding_dim
@@ -460,7 +466,7 @@ class LateFamily(Family):
 class ColQwen2Family(LateFamily):
     "ColQwen2: pictures keep their shape, and four patches are merged into one."
     name,model_class = "colqwen2","ColQwen2ForRetrieval"
-    pillow_class,processor_class = "Qwen2VLImageProcessorPil","ColQwen2Processor"
+    pillow_class,processor_class = "qwen2_vl.Qwen2VLImageProcessorPil","ColQwen2Processor"
     inside = "qwen2_vl","qwen2_vl_text","qwen2_vl_vision"
     @property
     def opening(self) -> str: return self.processor.query_prefix
@@ -471,7 +477,7 @@ class ColQwen2Family(LateFamily):
 class ColModernVBertFamily(LateFamily):
     "ColModernVBert: a large picture is cut into tiles; the small picture of the whole behind them is no part of the grid."
     name,model_class = "colmodernvbert","ColModernVBertForRetrieval"
-    pillow_class,processor_class = "Idefics3ImageProcessorPil","ColModernVBertProcessor"
+    pillow_class,processor_class = "idefics3.Idefics3ImageProcessorPil","ColModernVBertProcessor"
     inside = "modernvbert","modernbert","siglip_vision_model"
     @property
     def opening(self) -> str: return self.processor.query_prefix
@@ -536,7 +542,7 @@ def late_score(self:LateFamily,
         for j,text in enumerate(texts): score[i,j] = (text @ image.mT).amax(1).sum()
     return score
 
-# %% ../../nbs/pretrained/01_families.ipynb #c1a59c47
+# %% ../../nbs/pretrained/01_families.ipynb #d12af113
 FAMILIES = {family.name: family for family in (
     DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family, TipsFamily,
     LateFamily, ColQwen2Family, ColModernVBertFamily)} # Adapter by `model_type`
@@ -570,8 +576,7 @@ def _weights(family, name, dtype, **how):
 def _pictures_of(family, name, **how):
     "The image processor, by Pillow."
     settings,_ = ImageProcessingMixin.get_image_processor_dict(name, **how)
-    try: return getattr(transformers, family.pillow_class)(**{**getattr(family, "pillow_defaults", {}), **settings})
-    except ImportError: raise ValueError(f"{family.pillow_class} of transformers {transformers.__version__} needs torchvision") from None
+    return _pillow(family.pillow_class)(**{**getattr(family, "pillow_defaults", {}), **settings})
 
 def _prompts_of(family, name, image_processor, tokenizer, **how):
     "The processor that also writes the prompts, with the settings of its file where there is one."
