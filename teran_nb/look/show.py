@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['COLOURS', 'ORDERS', 'CONTRASTS', 'plain', 'wrapped', 'short', 'numbered', 'grey_stop_words', 'grid', 'new_axis',
            'nothing', 'save', 'picture_of', 'image_picture', 'crop', 'show_heatmap', 'show_heatmaps',
-           'words_of_regions', 'draw_box', 'centre_note', 'show_grounding', 'show_regions', 'show_samples']
+           'words_of_regions', 'draw_box', 'centre_note', 'show_grounding', 'show_heat', 'show_heats', 'show_regions',
+           'show_samples']
 
 # %% ../../nbs/look/00_show.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -28,25 +30,30 @@ from ..core.files import atomic
 from ..core.config import one_of
 from ..core.boxes import box_iou
 from ..data.stopwords import STOP_WORDS
-from ..model.pair import Alignment
+from ..model.pair import Alignment, box_from_heat, heat_peak
 
 # %% ../../nbs/look/00_show.ipynb #f2ec8c1f
 @lru_cache
 def _has_glyph(letter, families):
     return any(get_font(findfont(FontProperties(family=[f]))).get_char_index(ord(letter)) for f in families)
 
+def _without_glyph(letter):
+    "What stands for a letter that no font has: the name of an emoji, nothing for what cannot be seen, else `□`."
+    kind,name = unicodedata.category(letter),unicodedata.name(letter, "")
+    if kind[0] in "CM" or kind == "Sk": return "" # control characters, combining marks, skin tones
+    if name.startswith("REGIONAL INDICATOR"): return name[-1] # a flag is two of them
+    return f"[{name.lower()}]" if kind == "So" and name else "□"
+
 def plain(
     text:object, # Text from data
 ) -> str: # One line for matplotlib
     "Text without formulas and without letters that no font has."
     text,families = " ".join(str(text).split()),tuple(plt.rcParams["font.family"])
-    missing = {c for c in text if not _has_glyph(c, families)}
-    invisible = {c for c in missing if unicodedata.category(c)[0] in "CM"} # control characters and combining marks
-    if missing > invisible:
+    drawn = {c: _without_glyph(c) for c in set(text) if not _has_glyph(c, families)}
+    if "□" in drawn.values():
         warnings.warn("no font in use has some letters of these texts, □ stands for them; "
                       "plt.rcParams['font.family'] takes a list of fonts", stacklevel=2)
-    for c in missing: text = text.replace(c, "" if c in invisible else "□")
-    return text.replace("$", r"\$")
+    return "".join(drawn.get(c, c) for c in text).replace("$", r"\$")
 
 # %% ../../nbs/look/00_show.ipynb #f1cfe9ba
 def wrapped(
@@ -255,7 +262,7 @@ def _thumbnails(ax, a, rows):
     "What each row's box shows, left of the row, unless rows are too thin or there is no picture."
     points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36) # side of a thumbnail
     if a.boxes is None or points < 6: return
-    size = _frame_size(a)
+    size = a.frame
     picture,note = picture_of(a.image, size)
     if note: return
     for y,r in enumerate(rows):
@@ -265,11 +272,6 @@ def _thumbnails(ax, a, rows):
         place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
         ax.add_artist(AnnotationBbox(image, (0,y), frameon=False, pad=0, **place))
     ax.tick_params(axis="y", pad=points+5)
-
-def _frame_size(a):
-    "Width and height of the picture that the boxes of an alignment lie in."
-    if a.size is None: return tuple(map(float, a.boxes.max(0)[2:]))
-    return tuple(map(float, a.size))
 
 # %% ../../nbs/look/00_show.ipynb #ac5d0bc3
 def show_heatmaps(
@@ -439,7 +441,7 @@ def show_grounding(
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
     _columns(a) # refuses a caption without words
     if a.boxes is None: return _without_boxes(a, ax)
-    own_figure,size = ax is None,_frame_size(a)
+    own_figure,size = ax is None,a.frame
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture, size)
     groups,below = words_of_regions(a, skip, floor)
@@ -481,6 +483,53 @@ def _without_boxes(a, ax):
     _caption_title(ax, a.caption)
     _legend(ax, [], [why])
     return ax
+
+# %% ../../nbs/look/00_show.ipynb #ea068614
+def show_heat(
+    a:Alignment, # With boxes; without a picture the map is drawn on an empty one
+    word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns`
+    ax:Axes=None, # Where to draw
+    limits:tuple=None, # Lowest and highest cosine of the colour scale; those of this map by default
+    threshold:float=.5, # Of the box, as of `box_from_heat`
+    bar:bool=True, # Whether to draw the colour bar
+) -> Axes:
+    "The cosines of a word or phrase spread over the picture."
+    heat,columns,size = a.heat(word),a.columns(word),a.frame
+    lowest,highest = float(heat[~heat.isnan()].min()),float(heat[~heat.isnan()].max())
+    look,label = _scale(*(limits or (lowest,highest)), "pair")
+    picture,note = picture_of(a.image, size)
+    ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
+    image = ax.imshow(heat, extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **look)
+    draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*_fontsize(ax))
+    ax.plot(*heat_peak(heat, size), "+", color="black", markeredgecolor="black", markersize=_fontsize(ax), markeredgewidth=1.4)
+    phrase = " ".join(a.words[j] for j in columns)
+    ax.set_title(f"“{wrapped(phrase, 28, 2)}”" if bar else f"“{wrapped(phrase, 28, 2)}” {lowest:z.2f} to {highest:z.2f}",
+                 fontsize=1.2*_fontsize(ax))
+    if note: ax.set_xlabel(note, fontsize=7, color="dimgrey")
+    if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
+    return ax
+
+# %% ../../nbs/look/00_show.ipynb #3d9acd03
+def show_heats(
+    a:Alignment, # With boxes
+    words:Sequence=(), # Words and phrases; by default all words but stop-words, at most `most`
+    columns:int=3, # Maps in a row
+    most:int=12, # Maps, at most, where no words are given
+    title:str="", # Title of the figure; the caption by default
+) -> list[Axes]: # One axis a word
+    "The maps of several words on one colour scale."
+    _columns(a) # refuses a caption without words
+    words = words or numbered(a.words)[:most] or range(len(a.words))[:most]
+    maps = torch.stack([a.heat(word) for word in words])
+    known = maps[~maps.isnan()]
+    limits = float(known.min()),float(known.max())
+    width,height = a.frame
+    axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80))
+    for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
+    figure = axes[-1].figure
+    last_row = [ax for ax in axes if ax.figure is figure]
+    figure.colorbar(axes[0].images[1], ax=last_row, label=_scale(*limits, "pair")[1], pad=.02, aspect=40, location="bottom")
+    return axes
 
 # %% ../../nbs/look/00_show.ipynb #e906995c
 def _by_importance(regions):
