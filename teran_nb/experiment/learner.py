@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 from ..core.packed import Packed
 from ..core.files import atomic, check_archive, checked, locked, require_space
 from ..core.config import one_of, pick_device, seed_everything, to_config
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import Shown, markdown_table, progress, still_running
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.losses import Uncertainty, info_nce, triplet
@@ -295,6 +295,7 @@ class _Training:
         loader = DataLoader(data, batch_size=None, sampler=range(self.step, len(data)), num_workers=c.workers)
         bar = progress(desc=f"epoch {self.epoch+1}/{c.epochs}", total=len(data), initial=self.step,
                        disable=not acc.is_main_process, unit="batch")
+        begin,first,last_validation = time.perf_counter(),self.step,self.last_validation()
         self.objective.train()
         for batch in loader:
             seed_everything(hash((c.seed, self.epoch, self.step, acc.process_index)) % 2**32)
@@ -314,7 +315,9 @@ class _Training:
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
             self.step += 1
-            bar.set_postfix_str(f"loss {np.mean(self.losses[-50:]):.2f}", refresh=False)
+            of_a_step = (time.perf_counter()-begin)/(self.step-first)
+            left = of_a_step*(len(data)*(c.epochs-self.epoch) - self.step)
+            bar.set_postfix_str(f"loss {np.mean(self.losses[-50:]):.2f}{last_validation}, {left/60:.0f} min left in all", refresh=False)
             bar.update()
             if update and not last and self.any_process(stopped()): return False
         bar.close()
@@ -326,11 +329,17 @@ class _Training:
         if acc.is_main_process:
             start,model = time.perf_counter(),self.plain.model
             numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": self.optimizer.param_groups[0]["lr"]}
-            numbers |= evaluate(model, self.valid, relevance=self.relevance).metrics
+            with still_running(f"validation of epoch {self.epoch+1}/{self.config.epochs}"):
+                numbers |= evaluate(model, self.valid, relevance=self.relevance).metrics
             self.history.epochs.append(numbers | {"seconds": seconds + time.perf_counter()-start})
             if self.history.best() is self.history.epochs[-1]: model.save(self.folder/"model")
         if acc.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
         self.epoch,self.step,self.losses = self.epoch+1,0,[]
+
+    def last_validation(self):
+        "What the validation before this epoch gave, for the bar."
+        if not self.history.epochs: return ""
+        return f", {self.config.select} {100*self.history.epochs[-1][self.config.select]:.1f} % (best {100*self.history.best()[self.config.select]:.1f})"
 
     def finished(self):
         "Whether all epochs are done, or patience has run out."
