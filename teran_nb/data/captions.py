@@ -300,7 +300,7 @@ def read_lines(
 # %% ../../nbs/data/00_captions.ipynb #8e35044f
 def read_table(
     path:str|Path, # CSV file with a header row, plain or .gz
-) -> tuple[list,Iterator]: # Names of the columns; `(line, row)`: the line in which each row begins, and its cells by column
+) -> tuple[list,Iterator]: # Names of the columns; `(line, row)`: where each row begins, and its cells by column; a row that was cut off has fewer
     "Rows of a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     line = 1
@@ -312,10 +312,10 @@ def read_table(
             raise ValueError(f"{path}: the row that begins in line {line} is not CSV ({e}); a quotation mark is missing or one "
                              f"too many, or a cell is longer than {csv.field_size_limit():,} letters") from None
     columns = row() or []
+    if len(set(columns)) < len(columns): raise ValueError(f"{path} has two columns of one name; rename one")
     def rows():
         while (cells := row()) is not None:
             if not cells: continue
-            if len(cells) < len(columns): raise ValueError(f"{path} is cut off in line {line}")
             if len(cells) > len(columns):
                 raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; "
                                  "put quotation marks around text with commas")
@@ -339,6 +339,7 @@ def read_csv(
         raise ValueError(f"{path} needs the columns image and caption; it has {', '.join(columns)}")
     images,rows = {},[]
     for line,row in table:
+        if len(row) < len(columns): raise ValueError(f"{path} is cut off in line {line}")
         image_id,where = row["image"],f"{path} line {line}"
         about = (row.get("split") or None, _csv_size(where, row.get("width", ""), row.get("height", "")))
         if images.setdefault(image_id, about) != about:

@@ -39,8 +39,8 @@ def _read_row(row, number, sizes, pixels):
     i = number.get(name, number.get(Path(name).stem))
     if i is None:
         raise ValueError(f"image {name!r} has no captions; name it as the captions do, with or without its ending")
-    words = tuple(word for word,_,_ in words_of(row["phrase"]))
-    if not words: raise ValueError(f"the phrase {row['phrase']!r} of image {name} has no word")
+    words = tuple(word for word,_,_ in words_of(row.get("phrase") or ""))
+    if not words: raise ValueError(f"the phrase {row.get('phrase')!r} of image {name} has no word")
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]
     except (TypeError,ValueError):
         raise ValueError(f"the box {corners} of image {name} is not four numbers; is the row cut off?") from None

@@ -16,7 +16,7 @@ from random import Random
 
 from PIL import Image
 
-from ..core.files import digest, home, make_once, project_path, read_json, write_json
+from ..core.files import digest, home, locked, make_once, project_path, read_json, write_json
 from ..core.config import commit, one_of
 from ..core.display import Shown, escape, markdown_table
 from ..data.captions import Captions, read_captions
@@ -265,27 +265,28 @@ def _describe(recipe, by, work, resume, device, show, extraction):
 def _work_folder(work, request, resume):
     "Begin or continue in a folder of unfinished work; after an error it is kept if features have been begun."
     def has_begun(): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
-    if not resume: shutil.rmtree(work, ignore_errors=True)
+    if work.is_dir():
+        with locked(work): # refused while another process prepares it
+            if not resume: shutil.rmtree(work)
     may_change = ("bad","missing","merge","prefix","captions","reading","state")
     fixed = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
-    if has_begun() and read_json(work/"asked.json") != fixed:
+    if has_begun() and (not (work/"asked.json").is_file() or read_json(work/"asked.json") != fixed):
         raise ValueError(f"{work} is unfinished work of another recipe; resume=False begins again")
     shutil.rmtree(work/"whole", ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
     write_json(work/"asked.json", fixed)
     is_done = False
     try:
-        yield
+        with locked(work): yield
         is_done = True
     finally:
         if is_done or not has_begun(): shutil.rmtree(work, ignore_errors=True)
 
 def _write_manifest(folder, recipe, about, left_out, near, start, show):
-    "Check what was made, remove the files of unfinished work, and write `collection.json`."
+    "Check what was made, and write `collection.json`."
     made = Collection.open(folder)
     made.features.verify()
     same = same_pictures(made, near, show=show)
-    for name in ("left-out.json","sizes.json","asked.json",WORDS): (folder/name).unlink(missing_ok=True)
     if recipe.features:
         made_by = "given" if recipe.made_by else "not given"
         about["note"] = f"features came from {recipe.features}; made_by was {made_by}"
@@ -309,6 +310,8 @@ def _open_prepared(output, request, near):
     if manifest.get("asked") != request:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
+    for name in ("left-out.json","sizes.json","asked.json",WORDS): # of unfinished work, needed until the folder had its name
+        (output/name).unlink(missing_ok=True)
     if manifest.get("near", near) != near:
         raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
                               "choose another output, or remove it")
