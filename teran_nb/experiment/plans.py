@@ -17,6 +17,7 @@ from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.network import MatcherConfig
 from ..published.papers import Published, published
+from ..pretrained.dual import pretrained_name
 from .metrics import PROTOCOLS, folds
 from .learner import PRECISIONS, TrainConfig
 from .rows import MODELS, trained_as
@@ -160,9 +161,10 @@ def members(
 
 # %% ../../nbs/experiment/08_plans.ipynb #9c0afee2
 def model_folders(
-    path:str|Path, # A run's folder, a model's folder, or the file of an original checkpoint
+    path:str|Path, # A run's folder, a model's folder, the file of an original checkpoint, or a pretrained dual encoder's folder or name
 ) -> list[Path]: # One for each model of the run
     "Where the models of a run lie: one path, or the folders of all members of an ensemble."
+    if pretrained := pretrained_name(path): return [Path(pretrained)]
     path = project_path(path)
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]

@@ -6,20 +6,24 @@
 __all__ = ['train', 'read_history', 'load_model', 'evaluate_run']
 
 # %% ../../nbs/experiment/09_runs.ipynb #f64db87a
-import json, subprocess, sys
+import json, subprocess, sys, time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from ..core.files import project_path, read_json, write_json
+from ..core.display import LOG_SECONDS, log_line
 from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
 from ..data.collection import Collection
 from ..data.provenance import provenance
+from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
 from ..published.published_matcher import PublishedMatcher, Variant
 from ..published.originals import load_original
+from ..pretrained.dual import DualEncoder, pretrained_name
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
 from .learner import History, fit
@@ -55,8 +59,15 @@ def _train_in_processes(p, folder, processes):
     "Train by torch's launcher, one process a GPU."
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    done = subprocess.run([*launch, "-m", "teran_nb.experiment.runs", str(folder), "launch.json"], stderr=subprocess.PIPE, text=True)
-    if done.returncode: raise RuntimeError(f"training on {processes} processes failed: {done.stderr[-2000:]}")
+    command = [*launch, "-m", "teran_nb.experiment.runs", str(folder), "launch.json"]
+    messages,logged = deque(maxlen=50),time.monotonic()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr: # bars too, each state of them is a line
+            messages.append(line)
+            if time.monotonic() - logged < LOG_SECONDS: continue
+            logged = time.monotonic()
+            log_line(line.rstrip())
+    if process.returncode: raise RuntimeError(f"training on {processes} processes failed: {''.join(messages)[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], p.train.select)
 
 def _main(folder, name="config.json"):
@@ -80,13 +91,14 @@ def read_history(
 
 # %% ../../nbs/experiment/09_runs.ipynb #c83c6402
 def load_model(
-    path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, or an original `.pth` or `.pth.tar`
+    path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, an original `.pth` or `.pth.tar`, or a pretrained dual encoder's folder or name
     device:str="cpu", # `auto`, `cpu` or `cuda`
     text:str="", # Folder or name of an original's text model, where it is not the one its config names
-) -> Matcher: # Ready to encode, align and rank
+) -> Encoder: # Ready to encode, align and rank
     "Load a trained model."
     device = pick_device(device)
     path = model_folders(path)[0]
+    if pretrained_name(path): return DualEncoder.from_pretrained(path, device=device.type)
     if path.is_file():
         text_folder = project_path(text)
         return load_original(path, text_folder if text and text_folder.is_dir() else text, device)
@@ -112,7 +124,7 @@ def evaluate_run(
     gains:str="exponential", # Of NDCG, as in `retrieval`
     i2t_queries:str="all", # Of NDCG, as in `retrieval`
     rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
-) -> tuple[Matcher,Evaluation]: # The (first) model, and what it reached
+) -> tuple[Encoder,Evaluation]: # The (first) model, and what it reached
     "Evaluate a trained model, an original checkpoint, or an ensemble."
     runs = [runs] if isinstance(runs, (str,Path)) else runs
     folders = []
@@ -125,7 +137,7 @@ def evaluate_run(
     models = [load_model(folder, device, text) for folder in folders]
     for model in models:
         model.config = override(model.config, changes)
-        model.heads["alignment"].pooling = model.config.pooling
+        if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     about = _about(row, models, origins)
     results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, **about) for model in models)
     if len(models) == 1: return models[0],next(results)

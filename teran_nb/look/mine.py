@@ -20,7 +20,7 @@ from ..data.features import Regions
 from ..data.collection import Collection
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
 from ..model.encoder import Encoded, Encoder, encoded_images, encoding_key
-from ..search.index import SearchIndex, index_images, similarity_of, vector_gigabytes
+from ..search.index import Index, index_images, similarity_of, vector_gigabytes
 from .galleries import Asked
 from .finder import open_models
 
@@ -39,7 +39,7 @@ def searchable(
     index:str="auto", # `always` or `never` an index; `auto`: where vectors take more than `memory`, if that is possible
     memory:float=4, # GB
     show:bool=False, # Whether to show progress
-) -> Encoded|SearchIndex:
+) -> Encoded|Index:
     "The encoded images of a collection, as vectors in memory or as an index on disk."
     _check_index(index, {"this model": encoder})
     if index == "auto":
@@ -55,21 +55,22 @@ class Mine(Shown):
     models:dict[str,Encoder] # By name
     prepared:Prepared # What the preparation did with each file
     collection:Collection # The pictures
-    encoded:dict[str,Encoded|SearchIndex] # The images as each model encodes them
+    encoded:dict[str,Encoded|Index] # The images as each model encodes them
     @property
     def name(self) -> str: return next(iter(self.models)) # Of the first model
     @property
     def model(self) -> Encoder: return self.models[self.name]
     @property
-    def images(self) -> Encoded|SearchIndex: return self.encoded[self.name]
+    def images(self) -> Encoded|Index: return self.encoded[self.name]
     def _repr_markdown_(self):
         images,left_out = self.images,self.prepared.left_out
-        indexed = isinstance(images, SearchIndex)
-        size = sum(e.parts.values.nbytes for e in self.encoded.values())/1e6
+        indexed = isinstance(images, Index)
+        size = sum(e.home.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
+        regions = images.layout.added if indexed else int(images.parts.offsets[-1])
         table = markdown_table(["","my pictures"], [
-            ("pictures", f"{len(self.collection):,}"), ("regions", f"{int(images.parts.offsets[-1]):,}"),
+            ("pictures", f"{len(self.collection):,}"), ("regions", f"{regions:,}"),
             ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
-            ("searched", f"by {len(images.centroids):,} centroids, then exactly" if indexed else "exactly"),
+            ("searched", f"by {len(images.home.centroids):,} centroids, then exactly" if indexed else "exactly"),
             ("MB on the disk", f"{size:.1f}"), ("files left out", len(left_out))])
         return table + (f"\n\n{markdown_table(['file','why it was left out'], left_out[:20])}" if left_out else "")
 
@@ -89,14 +90,15 @@ def ask(self:Mine,
 # %% ../../nbs/look/05_mine.ipynb #4458f8a5
 def _common_extractor(models, name, settings, device):
     "The extractor whose regions all models read."
-    needed = {encoder.extractor for encoder in models.values()}
+    readers = [encoder for encoder in models.values() if not encoder.own_regions] or list(models.values())
+    needed = {encoder.extractor for encoder in readers}
     if len(needed) > 1:
         names = " and ".join(map(repr, sorted(needed)))
         raise ValueError(f"these models read different features, by {names}; open them one after the other")
-    first = next(iter(models.values()))
+    first = readers[0]
     extractor = extractor_for(first.extractor, None, name, settings, device) if name else first.find_extractor()
     sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), None, None, extractor=extractor.name)
-    for encoder in models.values(): encoder.check(sample)
+    for encoder in readers: encoder.check(sample)
     return extractor
 
 def open_mine(
