@@ -50,7 +50,7 @@ class MatcherConfig:
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
     def check_pooling_name(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
 
-# %% ../../nbs/model/10_network.ipynb #57de8f0e
+# %% ../../nbs/model/10_network.ipynb #c4691563
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
     def __init__(self,
@@ -78,14 +78,14 @@ class Network(nn.Module):
         x,mask = self.text(batch)
         return self.finish(-1, self.project_words(x), mask)
     def finish(self, side:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers of a side: 0 for images, -1 for captions (in a list of one, if they are shared, both are the same)."
+        "The last layers: `last[0]` of the images, `last[-1]` of the captions; shared layers are both."
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
         "One vector for each region, without I-CLS and padding."
         return Packed.from_padded(vectors[:,1:], batch.mask)
     def word_parts(self, vectors:Tensor, batch:TokenBatch) -> Packed:
-        "One vector for each piece of a word, without [CLS], [SEP] and padding."
+        "One vector for each piece of a word; `word_mask` leaves out [CLS], [SEP] and padding."
         return Packed.from_padded(vectors, batch.word_mask)
     @property
     def device(self) -> torch.device: return self.project_words.weight.device
