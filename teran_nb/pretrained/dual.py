@@ -149,7 +149,7 @@ class DualEncoder(Encoder):
         family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
         return cls(family, config, path.name if path.is_dir() else str(name), boxes, home()/"encoded" if keep == "auto" else keep)
 
-# %% ../../nbs/pretrained/04_dual.ipynb #dc1e8616
+# %% ../../nbs/pretrained/04_dual.ipynb #1d4dbded
 @patch
 def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
     "Whole vector, regions and boxes of each picture of a batch; boxes in pixels of the opened picture."
@@ -157,11 +157,20 @@ def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Imag
         for picture in pictures: yield self._windows(picture, len(pictures))
         return
     v = self.family.pictures(pictures, self.config.dense)
+    if self.config.regions == "patches" and self.late:
+        for i,picture in enumerate(pictures): yield v.whole[i],*_with_rest(v.patches[i], v.boxes[i].cpu(), v.parts[i], picture.size)
+        return
     if self.config.regions == "patches":
         yield from zip(v.whole, v.patches, v.boxes)
         return
     for i,boxes in enumerate(self._boxes(images, pictures)):
         yield v.whole[i],box_vectors(v.patches[i], v.grids[i], v.boxes[i], boxes),boxes
+
+def _with_rest(patches, boxes, parts, size):
+    "Patches, and behind them the other vectors that a late interaction compares, whose box is the whole picture."
+    rest = parts[~(parts @ patches.T > 1 - 1e-6).any(1)]
+    frames = torch.tensor([[0.,0.,*size]]).expand(len(rest), 4)
+    return torch.cat([patches, rest]),torch.cat([boxes, frames])
 
 @patch
 def _boxes(self:DualEncoder, images, pictures):
@@ -228,19 +237,31 @@ def reads(self:DualEncoder,
     features = collection.features.manifest["sha256"] if self.config.regions == "boxes" else ""
     return [collection.image_ids, file_stamps(path for path in paths if path), features]
 
-# %% ../../nbs/pretrained/04_dual.ipynb #885ec626
+# %% ../../nbs/pretrained/04_dual.ipynb #29586afb
+def _rows(tokens, parts):
+    "For each of `parts` which token it is, -1 for the vectors of the prompt around the sentence."
+    rows,token = [],0
+    for vector in parts:
+        is_next = token < len(tokens) and torch.equal(vector, tokens[token])
+        rows.append(token if is_next else -1)
+        token += is_next
+    return rows
+
 @patch
-def _token_words(self:DualEncoder, text, offsets):
-    "The words of a sentence that was encoded token by token, and which tokens are kept."
+def _token_vectors(self:DualEncoder, text, tokens, offsets, parts):
+    "The words of a sentence that was encoded token by token, and a vector for each token that is compared."
     spans,silent = word_spans(text),stop_words(self.config.stop_words) if self.config.stop_words else ()
-    kept,piece_of = [],[]
-    for token,(start,end) in enumerate(offsets):
+    words = [text[a:b] for a,b in spans]
+    vectors,rows = (tokens,range(len(tokens))) if parts is None else (parts,_rows(tokens, parts))
+    kept,piece_of,pieces = [],[],[]
+    for k,token in enumerate(rows):
+        start,end = offsets[token] if token >= 0 else (0,0)
         word = next((j for j,(a,b) in enumerate(spans) if a < end and b > start), -1)
-        if word >= 0 and text[slice(*spans[word])].casefold() in silent: continue
-        kept.append(token)
+        if word >= 0 and words[word].casefold() in silent: continue
+        kept.append(k)
         piece_of.append(word)
-    pieces = [text[start:end] for start,end in (offsets[k] for k in kept)]
-    return CaptionWords([text[a:b] for a,b in spans], spans, piece_of, pieces),kept
+        pieces.append(text[start:end])
+    return CaptionWords(words, spans, piece_of, pieces),vectors.float().cpu()[kept]
 
 @patch
 def encode_captions(self:DualEncoder,
@@ -255,10 +276,10 @@ def encode_captions(self:DualEncoder,
         v = self.family.sentences(texts[i:i+batch])
         whole.append(v.whole.float().cpu())
         if self.config.words == "prompts": continue
-        for text,tokens,offsets in zip(texts[i:i+batch], v.tokens, v.offsets):
-            about,kept = self._token_words(text, offsets)
+        for k,text in enumerate(texts[i:i+batch]):
+            about,vectors = self._token_vectors(text, v.tokens[k], v.offsets[k], v.parts[k] if self.late else None)
             words.append(about)
-            sets.append(tokens.float().cpu()[kept])
+            sets.append(vectors)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     if self.config.words == "tokens": return Encoded(torch.cat(whole), Packed.from_sets(sets), texts, words)
     silent = stop_words(self.config.stop_words) if self.config.stop_words else ()
