@@ -36,14 +36,19 @@ _LARGEST = {"layers": 1000, "seed": 2**63-1} # whole numbers of a configuration;
 def to_config(
     cls:type, # A dataclass
     values:dict, # Field names and values; a dataclass field as a dict, a tuple as a list
+    where:str|Path="", # File of the values, for errors
 ) -> Any: # An instance of `cls`
     "Make a dataclass from plain values; unknown field names, and values of another type, are refused."
+    try: return _to_config(cls, values)
+    except ValueError as e: raise ValueError(f"{where}: {e}" if where else str(e)) from None
+
+def _to_config(cls, values):
     checked(values, dict, f"the configuration {cls.__name__}")
     kinds,fields = get_type_hints(cls),{}
     for name,value in values.items():
         kind,where = kinds[one_of(name, kinds, f"field of {cls.__name__}")],f"{cls.__name__}.{name}"
         if not dataclasses.is_dataclass(kind): checked(value, kind, where)
-        elif not isinstance(value, kind): value = to_config(kind, value)
+        elif not isinstance(value, kind): value = _to_config(kind, value)
         largest = _LARGEST.get(name, 2**31-1)
         if type(value) is int and not 0 <= value <= largest: raise ValueError(f"{where} is {value}; it goes from 0 to {largest}")
         fields[name] = tuple(value) if isinstance(value, list) else value

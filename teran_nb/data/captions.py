@@ -336,7 +336,7 @@ def read_csv(
     "Read captions from a CSV file."
     columns,table = read_table(path)
     if not {"image","caption"} <= set(columns):
-        raise ValueError(f"{path} needs the columns image and caption; it has {', '.join(columns)}")
+        raise ValueError(f"{path} needs the columns image and caption; it has {', '.join(columns)[:200]}")
     images,rows = {},[]
     for line,row in table:
         if len(row) < len(columns): raise ValueError(f"{path} is cut off in line {line}")

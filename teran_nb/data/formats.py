@@ -37,7 +37,7 @@ class ForeignRow:
     where:str # Place in the file, such as `line 7`; empty where the file holds one image
     image_id:str # Name of the image in the file
     decode:Callable # Returns the `ForeignRegions`; raises an error where the row is broken
-    def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id}"
+    def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id[:200]}"
 
 # %% ../../nbs/data/04_formats.ipynb #efcd0d5a
 @dataclass(frozen=True)

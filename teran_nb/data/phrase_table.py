@@ -85,7 +85,7 @@ def read_phrases(
     columns,table = read_table(path)
     known = {"filename" if c == "image" else c for c in columns}
     missing = [c for c in ("filename","phrase","x1","y1","x2","y2") if c not in known]
-    if missing: raise ValueError(f"{path} needs the columns {', '.join(missing)}; it has {', '.join(columns)}")
+    if missing: raise ValueError(f"{path} needs the columns {', '.join(missing)}; it has {', '.join(columns)[:200]}")
     sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes is None:
         raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "

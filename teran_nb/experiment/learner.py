@@ -382,7 +382,7 @@ class _Training:
             state = _read_state(path)
             warnings.warn(f"{e}; training goes on from {path}, which was kept one save before")
         kinds = {"train": TrainConfig, "model": type(self.plain.model.config)}
-        saved = {name: asdict(to_config(kind, state["config"][name])) for name,kind in kinds.items()}
+        saved = {name: asdict(to_config(kind, state["config"].get(name, {}), path)) for name,kind in kinds.items()}
         _require_same(saved, self.configs(), path)
         if state["data"] != self.data:
             raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume with the same data")

@@ -9,6 +9,7 @@ __all__ = ['Plan', 'plan', 'run_to_resume', 'start', 'read_plan', 'open_run', 'm
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 from ..core.files import project_path, read_json, require_space, write_json
 from ..core.config import environment, new_run, one_of, override, pick_device, to_config
@@ -120,13 +121,17 @@ def start(
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
 # %% ../../nbs/experiment/08_plans.ipynb #f1662132
+_About = TypedDict("_About", {"model": str, "preset": str, "overrides": dict, "data": dict})
+_Saved = TypedDict("_Saved", {"about": _About, "model": dict, "train": dict, "device": str, "members": NotRequired[int]})
+
 def read_plan(
     folder:str|Path, # A run's folder
     name:str="config.json", # File in the folder
 ) -> Plan: # What the run was asked to do
     "The plan of a run."
-    config = read_json(Path(folder)/name)
-    network,training = to_config(MatcherConfig, config["model"]),to_config(TrainConfig, config["train"])
+    path = Path(folder)/name
+    config = read_json(path, _Saved, "it is not the configuration of a run; copy the run again")
+    network,training = to_config(MatcherConfig, config["model"], path),to_config(TrainConfig, config["train"], path)
     return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/08_plans.ipynb #4c88255b

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.files import project_path, read_json, write_json
+from ..core.files import checked, project_path, read_json, read_text, write_json
 from ..core.display import LOG_SECONDS, log_line
 from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
 from ..data.collection import Collection
@@ -84,10 +84,17 @@ def read_history(
     "What a run measured after each epoch."
     path = project_path(folder)/"log.jsonl"
     if not path.is_file(): raise FileNotFoundError(f"no log.jsonl in {path.parent}; name the folder of a run (of an ensemble, of one of its members)")
-    lines = path.read_text(encoding="utf8").splitlines()
-    epochs = [json.loads(line) for line in lines if line.strip()]
-    last_of_each = {epoch["epoch"]: epoch for epoch in epochs} # a resumed epoch is logged twice
-    return History(list(last_of_each.values()), read_plan(path.parent).train.select)
+    select = read_plan(path.parent).train.select
+    last_of_each = {} # a resumed epoch is logged twice
+    for number,line in enumerate(read_text(path).splitlines(), 1):
+        if not line.strip(): continue
+        where = f"{path} line {number}"
+        try: epoch = json.loads(line)
+        except (ValueError, RecursionError): raise ValueError(f"{where} is not JSON; it may be cut off") from None
+        checked(epoch, dict[str,float], where, "copy the log again")
+        if not {"epoch",select} <= epoch.keys(): raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
+        last_of_each[epoch["epoch"]] = epoch
+    return History(list(last_of_each.values()), select)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c83c6402
 def load_model(
@@ -106,10 +113,11 @@ def load_model(
 
 def _is_published(folder):
     "Whether a model's folder holds a `PublishedMatcher`; folders of format 1 do not name their kind."
-    about = read_json(folder/"config.json")
+    about = read_json(folder/"config.json", dict)
     if "kind" in about: return about["kind"] == "PublishedMatcher"
-    saved = about["model"]
-    return bool(saved.get("reference", {}).get("code")) or to_config(Variant, saved.get("variant", {})) != Variant()
+    saved = checked(about.get("model"), dict, folder/"config.json")
+    reference = checked(saved.get("reference", {}), dict, folder/"config.json")
+    return bool(reference.get("code")) or to_config(Variant, saved.get("variant", {})) != Variant()
 
 # %% ../../nbs/experiment/09_runs.ipynb #719bcbd5
 def evaluate_run(

@@ -276,7 +276,7 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     if about.get("format", 1) == 1: saved = {k: v for k,v in saved.items() if k in known}
     if about.get("kind", cls.__name__) != cls.__name__:
         raise ValueError(f"{folder} holds a {about['kind']}; open it with `load_model`")
-    config = to_config(cls.Config, saved)
+    config = to_config(cls.Config, saved, folder/"config.json")
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
     weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()} # format 1
     try:

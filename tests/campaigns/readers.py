@@ -1,0 +1,301 @@
+"Small files of every kind, their readers, and what must hold of what was read, whatever the file was."
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from common import ROOT
+from PIL import Image
+from safetensors.torch import save_file
+
+from teran_nb.core.config import seed_everything, to_config
+from teran_nb.core.files import digest, load_tensors, open_packed, read_json, save_packed, save_tensors
+from teran_nb.core.packed import Packed
+from teran_nb.data.captions import Captions, Link, read_captions
+from teran_nb.data.collection import Collection
+from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
+from teran_nb.data.features import Features, FeatureWriter
+from teran_nb.data.formats import Options
+from teran_nb.data.phrase_table import read_phrases
+from teran_nb.data.pictures import read_picture
+from teran_nb.experiment.learner import TrainConfig, _read_state, fit
+from teran_nb.experiment.plans import read_plan
+from teran_nb.experiment.relevance import read_relevance, rouge_l
+from teran_nb.experiment.runs import read_history
+from teran_nb.model.matcher import Matcher, make_matcher
+from teran_nb.model.network import MatcherConfig
+from teran_nb.model.regions import RegionConfig, StackConfig
+from teran_nb.model.text import TextConfig
+from teran_nb.photos.visual_words import VisualWords
+from teran_nb.published.originals import load_original, read_checkpoint, save_original
+
+
+@dataclass
+class Reader:
+    "How a kind of file is made and read."
+    name: str
+    make: object  # of a folder: writes the files
+    read: object  # of that folder: what they hold
+    holds: object = lambda value: True  # whether what was read is possible
+    sealed: bool = False  # a checksum covers every file: what is read is what was written, or an error
+    only: str = "*"  # files that are damaged
+
+
+def toy_collection(folder, n=24, pictures=True):
+    "A collection whose captions name what its features hold."
+    rng, names = np.random.default_rng(0), ["kite", "house", "boat", "cat", "dog", "star"]
+    texts, image_of, basis, links = [], [], rng.normal(size=(6, 12)), []
+    with FeatureWriter(folder / "features", "toy", 12, "float32") as w:
+        for i in range(n):
+            things = rng.choice(6, 3, replace=False)
+            corners = np.sort(rng.uniform(0, 99, (3, 2, 2)), 1).reshape(3, 4) + [0, 0, 1, 1]
+            w.add(f"im{i}", basis[things] + 0.1 * rng.normal(size=(3, 12)), corners, (100, 100))
+            for k in things[:2]:
+                texts.append(f"a {names[k]} and a {names[things[2]]}")
+                image_of.append(i)
+                links.append((Link(2, 2 + len(names[k]), "noun", ((1.0, 2.0, 30.0, 40.0),)),))
+    ids = [f"im{i}" for i in range(n)]
+    captions = Captions(texts, image_of, ids, np.full((n, 2), 100.0), ["train", "val", "test"] * (n // 3), links)
+    captions.save(folder / "captions.json")
+    if pictures:
+        (folder / "elsewhere").mkdir()
+        for i in ids:
+            Image.new("RGB", (20, 20), "orange").save(folder / "elsewhere" / f"{i}.png")
+        files = {i: f"{i}.png" for i in ids}
+        (folder / "pictures.json").write_text(json.dumps({"folder": str(folder / "elsewhere"), "files": files}))
+    return Collection.open(folder)
+
+
+TINY = MatcherConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=8, last=StackConfig(1), regions=RegionConfig(12, stack=StackConfig(1)))
+
+
+def copied(*names):
+    def make(folder):
+        for name in names:
+            source = ROOT / "data" / name
+            if source.is_dir():
+                shutil.copytree(source, folder / source.name)
+            else:
+                shutil.copy(source, folder)
+    return make
+
+
+def captions_hold(c):
+    sizes = c.sizes is None or bool((np.isfinite(c.sizes) & (c.sizes > 0)).all())
+    texts = all(type(t) is str and t.strip() for t in c.texts) and all(type(k) is str for k in c.image_ids)
+    inside = all(0 <= link.start <= link.end <= len(t) for t, links in zip(c.texts, c.links or []) for link in links)
+    boxes = all(np.isfinite(b).all() and b[0] <= b[2] and b[1] <= b[3] for links in c.links or [] for link in links for b in link.boxes)
+    splits = c.splits is None or all(type(s) is str for s in c.splits)
+    return sizes and texts and inside and boxes and splits and len(set(c.image_ids)) == len(c.image_ids)
+
+
+def captions_reader(file, **options):
+    return lambda folder: read_captions(folder / file, **options)
+
+
+def regions_hold(store):
+    for i in range(len(store)):
+        r = store[i]
+        w, h = r.size or (1, 1)
+        if not (len(r) and np.isfinite(r.features).all() and 0 < w < np.inf and 0 < h < np.inf):
+            return False
+        if r.boxes is not None and not ((r.boxes >= 0) & (r.boxes <= [w, h, w, h])).all():
+            return False
+        if r.classes is not None and not (r.classes >= 0).all():
+            return False
+    return True
+
+
+def converted(path, **options):
+    "Convert and open. Rows that say what no file can refute, such as a vector's value, are read as they are."
+    def read(folder):
+        out = folder.parent / "store"
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree(folder.parent / ".store.unfinished", ignore_errors=True)
+        convert(Source(folder / path, **{k: v(folder) if callable(v) else v for k, v in options.items()}), out, "toy", show=False)
+        return Features(out).verify()
+    return read
+
+
+def all_of(collection):
+    "Everything that a collection holds."
+    return [(c.regions.features.tobytes(), c.captions, c.path and c.picture().size) for c in map(collection.__getitem__, range(len(collection)))]
+
+
+def collection_holds(collection):
+    return captions_hold(collection.captions) and regions_hold(collection.features) and bool(all_of(collection))
+
+
+def store_reader(folder):
+    store = Features(folder / "features").verify()
+    return digest([store.manifest, [store[i].features.tolist() for i in range(len(store))]])
+
+
+def make_relevance(folder):
+    captions = read_captions(ROOT / "data/captions/karpathy.json")
+    values = np.random.default_rng(0).random((len(captions), len(captions.image_ids)), np.float32)
+    np.save(folder / "numpy.npy", values)
+    values.tofile(folder / "raw.bin")
+
+
+def relevance_reader(name):
+    captions = read_captions(ROOT / "data/captions/karpathy.json")
+    return lambda folder: read_relevance(folder / name, captions, "toy")
+
+
+def read_cached(folder):
+    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return digest(rouge_l(read_captions(ROOT / "data/captions/karpathy.json"), folder).values.tolist())
+
+
+def make_run(folder):
+    world = toy_collection(folder.parent / "toy", pictures=False)
+    model = make_matcher(TINY, world.captions.texts)
+    config = TrainConfig(epochs=1, images=8, captions=2)
+    fit(model, world, world, config, folder, device="cpu")
+    plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
+    from dataclasses import asdict
+    plan |= {"model": asdict(TINY), "train": asdict(config), "device": "cpu", "members": 1}
+    (folder / "config.json").write_text(json.dumps(plan))
+    shutil.rmtree(folder.parent / "toy")
+
+
+def tensors_digest(tensors):
+    return digest({k: [str(v.dtype), v.tolist()] for k, v in tensors.items()})
+
+
+def read_model(folder):
+    model = Matcher.load(folder / "model")
+    model.encode_captions(["a kite and a house"])
+    return model
+
+
+def make_model(folder):
+    seed_everything(0)
+    make_matcher(TINY, ["a kite and a house"] * 2).save(folder / "model")
+
+
+def make_original(folder):
+    seed_everything(0)
+    text = TextConfig(dim=16, heads=4, feed_forward=32, layers=2)
+    model = make_matcher(replace(TINY, text=text), ["a kite and a house"] * 2).eval()
+    save_original(model, folder / "mine.pth.tar")
+
+
+def make_checkpoint(folder):
+    make_run(folder)
+    for p in folder.iterdir():
+        if p.name != "last.pt":
+            shutil.rmtree(p) if p.is_dir() else p.unlink()
+
+
+def make_unfinished(folder):
+    write_some(folder, 300)
+
+
+def write_some(folder, stop=None):
+    try:
+        with FeatureWriter(folder / "long", "toy", 4, resume="source") as w:
+            for i in range(len(w.ids), 320):
+                if i == stop:
+                    raise KeyboardInterrupt
+                w.add(f"im{i}", np.full((1, 4), i % 7), [[0, 0, 1, 1]], (2, 2))
+    except KeyboardInterrupt:
+        return None
+    return digest(Features(folder / "long").verify().manifest)
+
+
+def make_pictures(folder):
+    picture = Image.linear_gradient("L").convert("RGB").resize((64, 48))
+    for ending in ("png", "jpg", "gif", "webp", "tiff", "bmp"):
+        picture.save(folder / f"a.{ending}")
+
+
+def read_all_pictures(folder):
+    return [read_picture(p, 32)[0] for p in sorted(folder.iterdir())]
+
+
+def make_phrases(folder):
+    rows = ["filename,phrase,x1,y1,x2,y2", *(f"im{i}.jpg,a kite,0.1,0.2,0.{3 + i},0.9" for i in range(5))]
+    (folder / "phrases.csv").write_text("\n".join(rows))
+
+
+def read_some_phrases(folder):
+    captions = Captions([f"a kite {i}" for i in range(5)], range(5), [f"im{i}" for i in range(5)], np.full((5, 2), 100))
+    return read_phrases(folder / "phrases.csv", captions)
+
+
+def make_words(folder):
+    rng = np.random.default_rng(0)
+    VisualWords(rng.normal(size=108).astype("float32"), np.eye(108, dtype="float32"), rng.normal(size=(9, 108)).astype("float32")).save(folder / "words.safetensors")
+
+
+def compressed_captions(folder):
+    read_captions(ROOT / "data/captions/karpathy.json").save(folder / "captions.json.gz")
+
+
+def coco_sizes(folder):
+    return read_sizes(folder / "sizes.json")
+
+
+def sizes_hold(sizes):
+    return all(type(k) is str and 0 < w < np.inf and 0 < h < np.inf for k, (w, h) in sizes.items())
+
+
+READERS = [
+    Reader("captions: karpathy", copied("captions/karpathy.json"), captions_reader("karpathy.json"), captions_hold),
+    Reader("captions: coco", copied("captions/coco.json"), captions_reader("coco.json"), captions_hold),
+    Reader("captions: csv", copied("captions/captions.csv"), captions_reader("captions.csv"), captions_hold),
+    Reader("captions: lines", copied("captions/lines.txt"), captions_reader("lines.txt"), captions_hold),
+    Reader("captions: token", copied("captions/flickr.token"), captions_reader("flickr.token"), captions_hold),
+    Reader("captions: entities", copied("captions/entities"), captions_reader("entities"), captions_hold),
+    Reader("captions: json.gz", compressed_captions, captions_reader("captions.json.gz"), captions_hold),
+    Reader("phrases", make_phrases, read_some_phrases, captions_hold),
+    Reader("sizes: csv", copied("formats/sizes.csv"), lambda f: read_sizes(f / "sizes.csv"), sizes_hold),
+    Reader("sizes: json", copied("formats/teran/sizes.json"), coco_sizes, sizes_hold),
+    Reader("class names", copied("formats/classes.txt"), lambda f: read_class_names(f / "classes.txt")),
+    Reader("features: bottom-up", copied("formats/bottom-up"), converted("bottom-up"), regions_hold),
+    Reader("features: lxmert", copied("formats/lxmert.tsv"), converted("lxmert.tsv"), regions_hold),
+    Reader("features: vinvl", copied("formats/vinvl"), converted("vinvl"), regions_hold),
+    Reader("features: oscar", copied("formats/oscar", "formats/sizes.csv"), converted("oscar", sizes=lambda f: f / "sizes.csv"), regions_hold),
+    Reader("features: scene-graph", copied("formats/scene-graph", "formats/sizes.csv"), converted("scene-graph", sizes=lambda f: f / "sizes.csv"), regions_hold),
+    Reader("features: npz", copied("formats/npz", "formats/sizes.csv"), converted("npz", sizes=lambda f: f / "sizes.csv", pattern=r"0*(\d+)$"), regions_hold),
+    Reader("features: teran", copied("formats/teran"), converted("teran", sizes=lambda f: f / "teran/sizes.json"), regions_hold),
+    Reader("features: scan", copied("formats/scan"), converted("scan"), regions_hold),
+    Reader("features: lmdb", copied("formats/uniter", "formats/sizes.csv"), converted("uniter", sizes=lambda f: f / "sizes.csv", pattern=r"0*(\d+)$"), regions_hold),
+    Reader("features: hdf5 arrays", copied("formats/arrays.h5", "formats/sizes.csv"), converted("arrays.h5", sizes=lambda f: f / "sizes.csv"), regions_hold),
+    Reader("features: hdf5 groups", copied("formats/groups.h5", "formats/sizes.csv"), converted("groups.h5", sizes=lambda f: f / "sizes.csv"), regions_hold),
+    Reader("feature store", lambda f: toy_collection(f, 6, False), store_reader, sealed=True, only="features/*"),
+    Reader("collection", lambda f: toy_collection(f, 6), lambda f: Collection.open(f), collection_holds, only="*.json"),
+    Reader("unfinished store", make_unfinished, write_some, sealed=True),
+    Reader("packed sets", lambda f: save_packed(Packed(torch.arange(12.0).view(6, 2), [0, 1, 4, 6]), f / "p.safetensors"),
+           lambda f: open_packed(f / "p.safetensors"), lambda p: int(p.offsets[-1]) == len(p.values)),
+    Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
+           lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
+    Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors"), lambda w: bool(np.isfinite(w.atoms).all())),
+    Reader("relevance: numpy", make_relevance, relevance_reader("numpy.npy"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="numpy.npy"),
+    Reader("relevance: raw", make_relevance, relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
+    Reader("relevance: cache", lambda f: read_cached(f), read_cached, sealed=True),
+    Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
+    Reader("run: plan", make_run, read_plan, lambda p: p.model.dim > 0, only="config.json"),
+    Reader("run: log", make_run, read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
+    Reader("run: checkpoint", make_checkpoint, lambda f: tensors_digest(_read_state(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("model: weights", make_model, lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
+    Reader("model: settings", make_model, read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
+    Reader("original: weights", make_original, lambda f: tensors_digest(read_checkpoint(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
+    Reader("original: model", make_original, lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
+           only="mine.pth.tar"),
+    Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(__import__("dataclasses").asdict(TINY))),
+           lambda f: configuration(f / "config.json"), lambda c: 0 < c.dim and 0 <= c.last.layers <= 1000),
+]
+
+
+def configuration(path):
+    try:
+        return to_config(MatcherConfig, read_json(path))
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}") from None  # readers of configurations name their file
