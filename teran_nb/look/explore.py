@@ -135,7 +135,7 @@ def result_head(
     ranks_by = POOLINGS[finder.pooling].title if finder.pooling else encoder.ranks_by
     return TEMPLATES.fragment(
         "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if finder.direction == "t2i" else "sentences",
-        candidates=len(finder.candidates), kept=len(finder.kept_items(name)),
+        candidates=len(finder.results[name].order), kept=len(finder.kept_items(name)),
         best_true=finder.best_true(name), notes=finder.results[name].notes)
 
 def query_head(
@@ -464,7 +464,7 @@ class Explorer:
         output:str|Path="runs/explorer", # Folder for saved pages
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `SearchIndex`
+        encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `Index`
         rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
     ):
         f = self.finder = Finder(models, data, split, pooling, describe, per_page,

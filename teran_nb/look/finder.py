@@ -33,7 +33,7 @@ from ..experiment.metrics import Ranks, ranking, ranks
 from ..experiment.datasets import Data
 from ..experiment.runs import load_model
 from ..photos.extractors import extract_picture, extractor_of
-from ..search.index import SearchIndex, ranks_by_alignment, similarity_of, vector_gigabytes
+from ..search.index import Index, ranks_by_alignment, similarity_of, vector_gigabytes
 from .view import AlignmentView
 
 # %% ../../nbs/look/03_finder.ipynb #d78a9f01
@@ -61,8 +61,8 @@ def _short_name(run, taken):
 class QueryResult:
     "Similarities and ranks of all candidates for one query, by one model."
     sims:Tensor # Similarity of every candidate, `(candidates,)`
-    order:Tensor # Candidates from best to worst, `(candidates,)`
-    rank:Tensor # Rank of every candidate, from 0, `(candidates,)`
+    order:Tensor # Candidates from best to worst, `(candidates,)`; without those that an index did not compare
+    rank:Tensor # Rank of every candidate, from 0, `(candidates,)`; behind all others where it was not compared
     previous_rank:Tensor|None # Ranks before one word was changed, `(candidates,)`; None after any other change
     query:Encoded # The encoded sentence or picture
     notes:tuple[str,...] # What a reader of this result should know, in sentences
@@ -70,7 +70,8 @@ class QueryResult:
 def _result(sims, query, previous_rank=None, notes=()):
     "Sort the candidates."
     order = ranking(sims[None])[0]
-    rank = torch.empty_like(order)
+    order = order[sims[order] > -torch.inf]
+    rank = torch.full((len(sims),), len(order))
     rank[order] = torch.arange(len(order))
     return QueryResult(sims, order, rank, previous_rank, query, tuple(notes))
 
@@ -131,18 +132,18 @@ class EncodedSplit:
         encoder:Encoder, # The model
         collection:Collection, # The split
         name:str="model", # Of the model, for errors
-        encoded:Encoded|SearchIndex|None=None, # These images, perhaps among others, encoded before
+        encoded:Encoded|Index|None=None, # These images, perhaps among others, encoded before
         memory:float=4, # GB that the images, or the captions, may take
     ):
         self.encoder,self.collection,self.name = encoder,collection,name
         self.encoded,self.memory,self._ranks = encoded,memory,{}
 
     @cached_property
-    def images(self) -> Encoded|SearchIndex:
+    def images(self) -> Encoded|Index:
         "All images of the split; of a larger index those of the split are read into memory."
         image_ids,encoded = self.collection.image_ids,self.encoded
-        if isinstance(encoded, SearchIndex) and encoded.model not in ("",self.encoder.fingerprint):
-            raise ValueError(f"{encoded.folder} holds what another model than {self.name} encoded; "
+        if isinstance(encoded, Index) and encoded.model not in ("",self.encoder.fingerprint):
+            raise ValueError(f"{encoded.home.place} holds what another model than {self.name} encoded; "
                              "make an index with this one")
         if encoded is not None and encoded.names == image_ids: return encoded
         regions = sum(len(self.collection.features[k]) for k in image_ids)
@@ -155,8 +156,7 @@ class EncodedSplit:
             raise ValueError(f"{len(missing)} of {len(image_ids)} images were not encoded before, "
                              f"such as {missing[0]}; encode the collection anew")
         rows = [row[k] for k in image_ids]
-        if isinstance(encoded, Encoded): return encoded.take(rows)
-        return Encoded(encoded.whole[rows], encoded.parts[rows], list(image_ids))
+        return encoded.take(rows)
 
     @cached_property
     def captions(self) -> Encoded:
@@ -190,7 +190,7 @@ def ranks(self:EncodedSplit,
     "Rank of the true match of each of the split's own queries, computed once."
     key = (pooling,rerank)
     if key in self._ranks: return self._ranks[key]
-    if isinstance(self.images, SearchIndex):
+    if isinstance(self.images, Index):
         raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                          "ask a smaller split for its failures")
     long = len(self.images.names)*len(self.captions.names) > 10_000_000
@@ -216,7 +216,7 @@ def word_cosines(self:EncodedSplit,
 ) -> Tensor: # Cosine of a word with the best region, averaged over the words, `(images,)`
     "How well every image shows some words."
     packed = Packed(vectors, [0,len(vectors)])
-    if isinstance(self.images, SearchIndex): return self.images.similarity(packed, "mravgw")[:,0]
+    if isinstance(self.images, Index): return self.images.similarity(packed, "mravgw")[:,0]
     return similarity(self.images.parts, packed, "mravgw")[:,0]
 
 @patch
@@ -299,7 +299,7 @@ class Finder:
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `SearchIndex`
+        encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `Index`
         rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
@@ -421,9 +421,7 @@ def _encode_query(self:Finder, split):
     if self.direction == "t2i":
         with _without_word_warnings(): return split.encoder.encode_captions([self.query])
     if isinstance(self.picture, OwnPicture): return split.encoder.encode_images([self.picture])
-    images,row = split.images,[self.picture]
-    if isinstance(images, Encoded): return images.take(row)
-    return Encoded(images.whole[row], images.parts[row], [images.names[self.picture]])
+    return split.images.take([self.picture])
 
 @patch
 def _query_notes(self:Finder, query): return query_notes(self.query, query.words[0]) if self.direction == "t2i" else []
@@ -437,9 +435,9 @@ def _model_notes(self:Finder, split):
     if crosses: yield "The cosine filter and “Who else shows it?” compare a word alone, before it meets a picture."
     if crosses and self.rerank:
         yield f"The best {self.rerank} by the alignment are scored by {encoder.ranks_by}; the others stand behind them."
-    indexed = isinstance(images, SearchIndex) and len(images) > images.candidates
+    indexed = isinstance(images, Index) and len(images) > images.candidates
     if indexed and ranks_by_alignment(encoder, self.pooling):
-        yield f"The best {images.candidates:,} of {many} are compared word by word; the order behind them is estimated."
+        yield f"The best {images.candidates:,} of {many} are compared word by word; the others are left out."
 
 # %% ../../nbs/look/03_finder.ipynb #0d61462c
 @patch
@@ -476,10 +474,11 @@ def ranked(self:Finder,
 @patch
 def best_true(self:Finder,
     name:str, # Of a model
-) -> RankedItem|None: # None where no true match is known
+) -> RankedItem|None: # None where no true match is known, or an index compared none
     "The true match with the best rank."
     if name not in self.results or not self.true_items: return None
-    return self.ranked(name, min(self.true_items, key=lambda i: int(self.results[name].rank[i])))
+    best = self.ranked(name, min(self.true_items, key=lambda i: int(self.results[name].rank[i])))
+    return best if best.sim > -torch.inf else None
 
 @patch
 def page_items(self:Finder,

@@ -14,7 +14,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-# %% ../../nbs/search/00_centroids.ipynb #ffc06fa6
+# %% ../../nbs/search/00_centroids.ipynb #93ca594e
 SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install 'teran-nb[search]'"
 
 class Sparse(NamedTuple):
@@ -26,7 +26,7 @@ class Sparse(NamedTuple):
 class Centroids:
     "Centroids of regions, and how close they were to the sample that they come from."
     vectors:Tensor # `(k, dim)` float32
-    residual:float # Mean distance of the sample's regions from their centroids
+    residual:float # Mean distance from their centroids of regions that were held out (of all, where the sample is below 1,000)
     def __len__(self): return len(self.vectors)
 
 def centroid_count(
@@ -44,11 +44,15 @@ def learn_centroids(
     try: from sklearn.cluster import MiniBatchKMeans
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
     if not len(sample): raise ValueError("no region to learn centroids from; the first images of an index must have some")
-    k = min(len(sample), k or centroid_count(len(sample)))
-    vectors = sample.float().numpy()
+    sample = sample.float()
+    learned,held_out = sample,sample
+    if len(sample) >= 1000: # large enough to measure on regions that k-means has not seen
+        is_held_out = torch.arange(len(sample)) % 10 == 9
+        learned,held_out = sample[~is_held_out],sample[is_held_out]
+    k = min(len(learned), k or centroid_count(len(sample)))
     means = MiniBatchKMeans(k, batch_size=4096, max_iter=5, n_init=1, init="random", reassignment_ratio=0, random_state=seed)
-    centroids = Centroids(torch.from_numpy(means.fit(vectors).cluster_centers_.astype(np.float32)), 0.)
-    return Centroids(centroids.vectors, float(nearest(sample.float(), centroids)[1].mean()))
+    centroids = Centroids(torch.from_numpy(means.fit(learned.numpy()).cluster_centers_.astype(np.float32)), 0.)
+    return Centroids(centroids.vectors, float(nearest(held_out, centroids)[1].mean()))
 
 def nearest(
     vectors:Tensor, # Regions, `(n, dim)` float32

@@ -16,7 +16,7 @@ from ..core.files import atomic, locked, read_json, require_space, write_json
 from .centroids import SEARCH_EXTRA, Centroids, Sparse
 from .homes import SLOTS, Home, Layout, fields_of, image_of, point_id, vectors_of
 
-# %% ../../nbs/search/02_edge.ipynb #5f99f6ec
+# %% ../../nbs/search/02_edge.ipynb #854023ad
 def _edge():
     try: import qdrant_edge
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -159,6 +159,13 @@ class Edge(Home):
             if offset is None: return
 
     def count(self, where=()): return self.shard.count(_edge().CountRequest(filter=self._filter(where))) if self.shard else 0
+
+    def look_up(self, column, example):
+        q = _edge()
+        kind = {bool: q.PayloadSchemaType.Bool, int: q.PayloadSchemaType.Integer, float: q.PayloadSchemaType.Float}
+        self._update(q.UpdateOperation.create_field_index(column, kind.get(type(example), q.PayloadSchemaType.Keyword)), 0)
+
+    def bytes(self): return sum(512*p.stat().st_blocks for p in self.folder.rglob("*")) # the engine's files are partly holes
 
     def optimize(self):
         if self.shard: self.shard.optimize()

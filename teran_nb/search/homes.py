@@ -19,7 +19,7 @@ from ..core.packed import Packed
 from ..model.similarity import similarity
 from .centroids import Centroids, Sparse
 
-# %% ../../nbs/search/01_homes.ipynb #b117a633
+# %% ../../nbs/search/01_homes.ipynb #4af95619
 @dataclass(eq=False)
 class StoredImage:
     "One image of an index."
@@ -40,7 +40,8 @@ class Layout:
     "What an index says about itself. Its home keeps it."
     dim:int # Of a region's vector
     model:str="" # Fingerprint of the encoder
-    features:str="" # What the regions were encoded from; anything when empty
+    extractor:str="" # Whose region features were encoded; anything when empty
+    source:str="" # Digest of the collection that `index_images` encoded
     pooling:str="mrsw" # Used when a search names none
     dtype:str="float16" # Of stored region vectors, `float16` or `float32`
     whole:int=0 # Length of the vector of a whole image; 0 without
@@ -48,7 +49,7 @@ class Layout:
     slot:str="" # Which of `SLOTS` holds the centroids; empty without centroids
     added:int=0 # Regions that were added since the centroids were learned
     distance:float=0. # Sum of the distances of these from their centroids
-    columns:dict = field(default_factory=dict) # Columns that `where` may name, and their types
+    columns:list = field(default_factory=list) # Columns that `where` looks up fast
 
 # %% ../../nbs/search/01_homes.ipynb #f2817bf9
 class Condition(NamedTuple):
@@ -115,7 +116,7 @@ def request_for(
         if layout.pooled: stages.append(Stage("pooled", words, max(limit, candidates//8)))
     return Request([*stages, Stage("regions", words, limit)], list(where), vectors, not stages)
 
-# %% ../../nbs/search/01_homes.ipynb #e423a58a
+# %% ../../nbs/search/01_homes.ipynb #22a5b054
 class Home:
     "Keeps the images of an index. Every method returns when its work cannot be lost any more."
     layout:Layout|None=None # None before the first image
@@ -133,7 +134,9 @@ class Home:
     def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]: "Images by name, in any order; unknown ones are missing."
     def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]: "All images, some at a time."
     def count(self, where:Sequence[Condition]=()) -> int: "Number of images."
+    def look_up(self, column:str, example:Any) -> None: "Make `where` fast for a column that holds values like the example."
     def optimize(self) -> None: "Arrange what was written for faster search."
+    def bytes(self) -> int: "What it takes on this machine's disk or in its memory."
     def close(self) -> None: "Release files and connections."
 
 class Memory(Home):
@@ -154,6 +157,7 @@ class Memory(Home):
         if self.images: yield sorted(self.images.values(), key=lambda image: image.order)
     def count(self, where=()): return len(self._of(where))
     def _of(self, where): return [x for x in self.images.values() if all(c.holds(x.about) for c in where)]
+    def bytes(self): return sum(x.regions.nbytes for x in self.images.values())
     def search(self, requests): return [self._answer(r) for r in requests]
 
     def _answer(self, request):

@@ -14,7 +14,7 @@ import torch
 from .centroids import SEARCH_EXTRA, Centroids, Sparse
 from .homes import SLOTS, Home, Layout, Stage, fields_of, image_of, point_id, vectors_of
 
-# %% ../../nbs/search/03_server.ipynb #a0423483
+# %% ../../nbs/search/03_server.ipynb #5de4ef78
 def _client():
     try: import qdrant_client
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -193,6 +193,12 @@ class Server(Home):
         if self.layout is None: return 0
         return self.call("count", self.name, count_filter=self._filter(where), exact=True).count
 
+    def look_up(self, column, example):
+        m = self.models
+        kind = {bool: m.PayloadSchemaType.BOOL, int: m.PayloadSchemaType.INTEGER, float: m.PayloadSchemaType.FLOAT}
+        self.call("create_payload_index", self.name, column, field_schema=kind.get(type(example), m.PayloadSchemaType.KEYWORD), wait=True)
+
+    def bytes(self): return 0 # on this machine
     def optimize(self):
         "Wait until the server has arranged what was written; it does so by itself."
         while self.layout and str(self.call("get_collection", self.name).status.value) == "yellow": time.sleep(.5)
