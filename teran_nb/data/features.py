@@ -17,7 +17,7 @@ from typing import TypedDict
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import Store, StoreWriter, atomic, digest, locked, require_space
+from ..core.files import Store, StoreWriter, atomic, digest, locked, remove_leftovers, require_space
 
 # %% ../../nbs/data/02_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,9 @@ def __enter__(self:FeatureWriter):
     with ExitStack() as stack:
         self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.resume)))
         self.parts = StoreWriter(self.tmp)
-        if self.resume: stack.enter_context(locked(self.tmp))
+        if self.resume:
+            stack.enter_context(locked(self.tmp))
+            remove_leftovers(self.tmp)
         if not (self.resume and self._continue()):
             self.parts.put("offsets", np.zeros(1, "<i8"))
             if self.resume: self._note({"source": self.resume} | self.about)

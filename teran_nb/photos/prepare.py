@@ -16,7 +16,7 @@ from random import Random
 
 from PIL import Image
 
-from ..core.files import digest, home, locked, make_once, project_path, read_json, write_json
+from ..core.files import digest, home, locked, make_once, project_path, read_json, remove_leftovers, write_json
 from ..core.config import commit, one_of
 from ..core.display import Shown, escape, markdown_table
 from ..data.captions import Captions, read_captions
@@ -267,6 +267,7 @@ def _work_folder(work, request, resume):
     def has_begun(): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
     if work.is_dir():
         with locked(work): # refused while another process prepares it
+            remove_leftovers(work)
             if not resume: shutil.rmtree(work)
     may_change = ("bad","missing","merge","prefix","captions","reading","state")
     fixed = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}

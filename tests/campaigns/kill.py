@@ -1,0 +1,279 @@
+"""Long operations killed at random times and before the n-th file operation: what was finished stays, what was begun is continued, nothing is half.
+
+`python tests/campaigns/kill.py --seed 0 --cases 400` prints a table and ends with status 1 unless its last four columns are zero.
+"""
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from common import ROOT, Table, arguments, describe, wait_for
+from PIL import Image
+from readers import TINY, toy_collection
+
+from teran_nb.core.config import seed_everything
+from teran_nb.core.files import StoreWriter, atomic, digest, read_json, write_json
+from teran_nb.data.convert import Source, convert
+from teran_nb.data.curate import merge
+from teran_nb.data.features import Features
+from teran_nb.experiment.learner import TrainConfig, fit
+from teran_nb.experiment.relevance import rouge_l
+from teran_nb.model.matcher import Matcher, make_matcher
+from teran_nb.photos.prepare import Recipe, prepare
+
+OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree", "shutil.copyfile")
+CONFIG = TrainConfig(epochs=2, images=8, captions=2, rate=3e-3, schedule="constant")
+
+
+def content(folder, leave_out=()):
+    "Digest of all files of a folder by their relative names."
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name not in leave_out]
+    return digest({str(p.relative_to(folder)): digest(p) for p in files})
+
+
+def make_inputs(folder):
+    toy_collection(folder / "toy", 12, False)
+    toy_collection(folder / "other", 12, False)
+    (folder / "pictures").mkdir()
+    for i in range(6):
+        Image.linear_gradient("L").rotate(50 * i).convert("RGB").resize((40 + i, 40)).save(folder / "pictures" / f"p{i}.png")
+    shutil.copytree(ROOT / "data/formats/bottom-up", folder / "foreign")
+
+
+def json_file(folder, inputs):
+    for i in range(20):
+        write_json(folder / "a.json", {"numbers": [i] * 2000})
+
+
+def json_state(folder):
+    numbers = read_json(folder / "a.json", dict[str, list[int]])["numbers"] if (folder / "a.json").exists() else [19] * 2000
+    assert len(numbers) == 2000 and len(set(numbers)) == 1, "half of a file"
+    return numbers[0] == 19
+
+
+def converting(folder, inputs):
+    if not (folder / "store").exists():
+        convert(Source(inputs / "foreign"), folder / "store", "toy", show=False)
+
+
+def store_state(folder):
+    return content(folder / "store") if Features(folder / "store").verify() else ""
+
+
+def preparing(folder, inputs):
+    prepare(Recipe(pictures=str(inputs / "pictures")), folder / "made", show=False, workers=1)
+
+
+def prepared_state(folder):
+    assert sorted(p.name for p in (folder / "made").iterdir()) == ["captions.json", "collection.json", "features", "pictures.json", "thumbnails"], "wrong files"
+    return content(folder / "made", ("collection.json", "manifest.json"))
+
+
+def merging(folder, inputs):
+    from teran_nb.data.collection import Collection
+    if not (folder / "merged").exists():
+        merge([Collection.open(inputs / "toy"), Collection.open(inputs / "other")], folder / "merged", prefix=True)
+
+
+def merged_state(folder):
+    return content(folder / "merged" / "features")
+
+
+def training(folder, inputs):
+    from teran_nb.data.collection import Collection
+    world = Collection.open(inputs / "toy")
+    seed_everything(0)
+    model = make_matcher(TINY, world.captions.texts)
+    os.environ["TERAN_NB_HOME"] = str(folder / "home")
+    fit(model, world, world, CONFIG, folder / "run", resume=(folder / "run" / "last.pt").is_file(), device="cpu")
+
+
+def trained_state(folder):
+    rows = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
+    last = {r["epoch"]: {k: v for k, v in r.items() if k != "seconds"} for r in rows}
+    return digest([last, Matcher.load(folder / "run" / "model").fingerprint])
+
+
+def saving_model(folder, inputs):
+    for seed in (0, 1):
+        seed_everything(seed)
+        make_matcher(TINY, ["a kite and a house"] * 2).save(folder / "model")
+
+
+def model_state(folder):
+    return Matcher.load(folder / "model").fingerprint
+
+
+def relevance(folder, inputs):
+    from teran_nb.data.captions import read_captions
+    rouge_l(read_captions(inputs / "toy" / "captions.json"), folder)
+
+
+def relevance_state(folder):
+    file, = folder.glob("*.npy")
+    return digest(file)
+
+
+TARGETS = {"json": (json_file, json_state), "convert": (converting, store_state), "prepare": (preparing, prepared_state),
+           "merge": (merging, merged_state), "train": (training, trained_state), "model": (saving_model, model_state),
+           "relevance": (relevance, relevance_state)}
+
+
+def child(run, folder, inputs, before=0):
+    "Run in a process of its own, which dies before the n-th file operation in `folder`."
+    pid = os.fork()
+    if pid:
+        return pid
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+    warnings.simplefilter("ignore")
+    count = [0]
+
+    def hook(event, args):
+        if event not in OPERATIONS or str(folder) not in str(args[0]):
+            return
+        count[0] += 1
+        if count[0] == before:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    try:
+        run(folder, inputs)
+        (folder.parent / "operations").write_text(str(count[0]))
+    except BaseException as e:
+        (folder.parent / "error").write_text(describe(e))
+        os._exit(1)
+    os._exit(0)
+
+
+def finish(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def attempt(name, expected, operations, seconds, inputs, work, rng):
+    "One case: kill once or twice, run to the end, compare with a run that was left alone."
+    run, state = TARGETS[name]
+    shutil.rmtree(work, ignore_errors=True)
+    folder = work / "out"
+    folder.mkdir(parents=True)
+    what = []
+    for _ in range(rng.choice((1, 1, 2))):
+        if rng.random() < 0.7:
+            before = rng.randint(1, operations)
+            what.append(f"killed before operation {before} of {operations}")
+            finish(child(run, folder, inputs, before))
+        else:
+            delay = rng.uniform(0, seconds)
+            what.append(f"killed after {delay:.2f} s")
+            pid = child(run, folder, inputs)
+            time.sleep(delay)
+            os.kill(pid, signal.SIGKILL)
+            finish(pid)
+    (work / "error").unlink(missing_ok=True)
+    if finish(child(run, folder, inputs)):
+        return "lost", f"{what}: cannot be continued: {(work / 'error').read_text() if (work / 'error').exists() else 'it died'}"
+    try:
+        result = state(folder)
+    except Exception as e:
+        return "raw", f"{what}: {describe(e)}"
+    return ("right", "") if result == expected else ("silent", f"{what}: another result")
+
+
+def other_namespace(work):
+    "A process with the same host name and process ids of its own writes beside a running writer, and takes nothing from it."
+    folder = work / "shared"
+    folder.mkdir(parents=True)
+    ready, go = work / "ready", work / "go"
+
+    def slow(folder, inputs):
+        with atomic(folder / "store") as tmp, StoreWriter(tmp) as w:
+            w.put("values", np.arange(9.0))
+            w.sync()
+            for p in [tmp.parent, *tmp.parent.rglob("*")]:
+                os.utime(p, (0, 0))  # as old as can be
+            ready.touch()
+            wait_for(go.exists)
+            w.finish({"format": 1})
+
+    writer = child(slow, folder, None)
+    wait_for(ready.exists)
+    code = f"from teran_nb.core.files import write_json; write_json({str(folder / 'x.json')!r}, [1])"
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"] if os.geteuid() == 0 else ["unshare", "--user", "--pid", "--fork"]
+    import subprocess
+    done = subprocess.run([*unshare, sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:  # no namespaces here: an ordinary second process
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    go.touch()
+    code = finish(writer)
+    files = sorted(p.name for p in (folder / "store").iterdir()) if (folder / "store").is_dir() else []
+    if done.returncode or code or files != ["manifest.json", "values.bin"]:
+        return "lost", f"{done.stderr[-300:]} {files}"
+    return "right", ""
+
+
+def two_at_once(work, inputs):
+    "Two trainings in one folder: one is refused in a sentence, the other ends as if alone."
+    folder = work / "two"
+    folder.mkdir(parents=True)
+    with_error = work / "error"
+    first, second = child(training, folder, inputs), child(training, folder, inputs)
+    codes = [finish(first), finish(second)]
+    text = with_error.read_text() if with_error.exists() else ""
+    if sorted(codes) == [0, 0]:
+        return "right", ""  # one after the other
+    if sorted(codes) == [0, 1] and ("is being written by another process" in text or "holds a run already" in text):
+        return "clear error", text
+    return "lost", f"{codes} {text}"
+
+
+def left_folder(work):
+    "The folder of a writer is removed while it writes: it fails, and no store of a manifest alone is there."
+    folder = work / "gone"
+    folder.mkdir(parents=True)
+    try:
+        with atomic(folder / "store") as tmp, StoreWriter(tmp) as w:
+            w.put("values", np.arange(9.0))
+            shutil.rmtree(tmp.parent)
+            w.finish({"format": 1})
+    except FileNotFoundError as e:
+        return ("clear error", str(e)) if not (folder / "store").exists() else ("silent", str(e))
+    return "silent", "no error"
+
+
+def campaign(seed, cases, only=""):
+    table = Table()
+    names = [n for n in TARGETS if only in n]
+    with tempfile.TemporaryDirectory() as root:
+        root = Path(root)
+        inputs, work = root / "inputs", root / "work"
+        inputs.mkdir()
+        make_inputs(inputs)
+        for name in names:
+            (work / "out").mkdir(parents=True)
+            start = time.perf_counter()
+            if finish(child(TARGETS[name][0], work / "out", inputs)):
+                raise SystemExit(f"{name} fails without being killed: {(work / 'error').read_text()}")
+            seconds = time.perf_counter() - start
+            expected, operations = TARGETS[name][1](work / "out"), int((work / "operations").read_text())
+            for n in range(-(-cases // len(names))):
+                table.add(name, *attempt(name, expected, operations, seconds, inputs, work, random.Random(f"{seed}-{name}-{n}")))
+            shutil.rmtree(work)
+        for name, run in (("other namespace", other_namespace), ("folder removed", left_folder), ("two at once", lambda w: two_at_once(w, inputs))):
+            if only in name:
+                work.mkdir(exist_ok=True)
+                table.add(name, *run(work))
+                shutil.rmtree(work)
+    return table
+
+
+if __name__ == "__main__":
+    a = arguments(__doc__.splitlines()[0], 70)
+    campaign(a.seed, a.cases, a.only).end()
