@@ -189,7 +189,7 @@ def placement(
     inner = processor.crop_size["width"],processor.crop_size["height"]
     return Placement(resized, ((resized[0] - inner[0])//2, (resized[1] - inner[1])//2), inner)
 
-# %% ../../nbs/pretrained/01_families.ipynb #fb336fb3
+# %% ../../nbs/pretrained/01_families.ipynb #f01ce21b
 def unit(x:Tensor) -> Tensor:
     "Vectors of unit length, in float32."
     return F.normalize(x.float(), dim=-1)
@@ -209,6 +209,7 @@ class Family:
     modes:tuple[str,...] = ("none",) # Dense modes it can do; the first is what `auto` means
     model_class:str = "" # Class in transformers
     pillow_class:str = "clip.CLIPImageProcessorPil" # Folder and class of the image processor in transformers that needs Pillow only
+    attention:str = "" # Which of transformers' implementations of attention; empty for its own choice
     processor_class:str = "" # Class of the processor in transformers that also writes prompts; empty where there is none
     def __init_subclass__(cls): FAMILIES[cls.name] = cls
     def __init__(self,
@@ -243,7 +244,7 @@ class Family:
         "What an image processor or tokenizer made, on the device and in the precision of the network."
         return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
 
-# %% ../../nbs/pretrained/01_families.ipynb #4da7ea45
+# %% ../../nbs/pretrained/01_families.ipynb #d5afe4e9
 def _config(name, **how):
     "The configuration of a model of a known family."
     if find_adapter_config_file(name, **how):
@@ -265,6 +266,7 @@ def _inside(config):
 def _weights(family, name, dtype, **how):
     "The network; a file that lacks weights, such as a vision side alone, is refused."
     load = getattr(transformers, family.model_class).from_pretrained
+    if family.attention: how["attn_implementation"] = family.attention
     model,info = load(name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **how)
     missing = sorted(info["missing_keys"])
     if missing: raise ValueError(f"it lacks {len(missing)} weights of a {family.model_class}, such as {missing[0]}")
@@ -496,11 +498,11 @@ def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,li
     boxes = [patch_boxes(p.size, (grid[1]*side, grid[0]*side), (0,0), grid, side) for p,grid in zip(pictures, grids)]
     return inputs,grids,boxes
 
-# %% ../../nbs/pretrained/01_families.ipynb #4c345ebc
+# %% ../../nbs/pretrained/01_families.ipynb #932c14f0
 class Aimv2Family(DualFamily):
     "AIMv2-lit: patches go through the pooling head, each alone, and the projection."
     name,model_class,before = "aimv2","Aimv2Model",0
-    modes = SiglipFamily.modes
+    modes,attention = SiglipFamily.modes,"eager"
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layers[-1]
         own = block.attention

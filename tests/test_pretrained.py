@@ -1,0 +1,152 @@
+"""What the page of the families has no room for: tokenizers of SentencePiece, old settings, batches, the cache of the hub."""
+import os
+import shutil
+import string
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from conftest import ROOT
+from teran_nb.core.files import read_json, write_json
+from teran_nb.pretrained.families import FAMILIES, RANDOM, family_of, save_random
+
+TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
+
+
+def noise(width, height):
+    return Image.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+PICTURES = [noise(90, 40), noise(40, 90), noise(33, 33)]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return {kind: save_random(kind, folder / kind) for kind in RANDOM}
+
+
+def test_every_family_can_be_made_small(models):
+    assert tuple(FAMILIES) == RANDOM
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_a_batch_changes_nothing(models, kind):
+    family = family_of(models[kind])
+    together, read = family.pictures(PICTURES), family.sentences(TEXTS)
+    for i, (picture, text) in enumerate(zip(PICTURES, TEXTS)):
+        alone, one = family.pictures([picture]), family.sentences([text])
+        assert torch.allclose(alone.patches[0], together.patches[i], atol=1e-4)
+        assert torch.allclose(alone.whole[0], together.whole[i], atol=1e-4)
+        assert torch.allclose(one.tokens[0], read.tokens[i], atol=1e-4)
+        assert torch.allclose(one.whole[0], read.whole[i], atol=1e-4)
+        assert alone.grids[0] == together.grids[i] and torch.equal(alone.boxes[0], together.boxes[i])
+        assert one.offsets[0] == read.offsets[i]
+        if family.words == "tokens":
+            score = family.late_score(together.parts, read.parts)[i, i]
+            assert torch.allclose(family.late_score(alone.parts, one.parts)[0, 0], score, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_boxes_tile_what_the_model_sees(models, kind):
+    seen = family_of(models[kind]).pictures(PICTURES)
+    for picture, (rows, columns), boxes in zip(PICTURES, seen.grids, seen.boxes):
+        grid = boxes.view(rows, columns, 4)
+        assert torch.equal(grid[:, :-1, 2], grid[:, 1:, 0]) and torch.equal(grid[:-1, :, 3], grid[1:, :, 1])
+        assert (boxes[:, 2:] > boxes[:, :2]).all() and boxes.min() >= 0
+        assert boxes[:, 2].max() <= picture.width and boxes[:, 3].max() <= picture.height
+
+
+def test_pictures_of_any_mode(models):
+    family = family_of(models["clip"])
+    grey = family.pictures([noise(40, 40).convert("L")]).whole
+    assert torch.allclose(grey, family.pictures([noise(40, 40).convert("L").convert("RGB")]).whole)
+    assert torch.isfinite(family.pictures([Image.new("RGBA", (1, 1)), Image.new("P", (200, 3)), Image.new("1", (3, 50))]).whole).all()
+
+
+def test_old_settings_of_clip(models, tmp_path):
+    "OpenAI's own repository has numbers where newer ones have names of edges."
+    folder = shutil.copytree(models["clip"], tmp_path / "clip")
+    settings = read_json(folder / "preprocessor_config.json")
+    old = {"size": 36, "crop_size": 32, "feature_extractor_type": "CLIPFeatureExtractor"}
+    write_json(folder / "preprocessor_config.json", {**{k: v for k, v in settings.items() if k != "image_processor_type"}, **old})
+    old, new = family_of(folder).pictures(PICTURES), family_of(models["clip"]).pictures(PICTURES)
+    assert torch.equal(old.whole, new.whole) and torch.equal(old.boxes[0], new.boxes[0])
+
+
+def test_tiles_are_merged_row_by_row(models):
+    "Each token of ColModernVBert stands for 2 x 2 patches of a tile, in reading order."
+    family = family_of(models["colmodernvbert"])
+    patches = torch.arange(16.).view(1, 16, 1)
+    merged = family.model.vlm.connector.pixel_shuffle(patches, 2)
+    assert merged[0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]]
+
+
+def sentencepiece(folder, name, **how):
+    "Train a tiny SentencePiece model."
+    spm = pytest.importorskip("sentencepiece")
+    letters = " ".join(string.ascii_letters + string.digits)
+    (folder / "text.txt").write_text("\n".join([letters, "a red kite above the house", "the dog on the grass is small, a photo."] * 20))
+    spm.SentencePieceTrainer.train(
+        input=str(folder / "text.txt"), model_prefix=str(folder / name), vocab_size=70, hard_vocab_limit=False, character_coverage=1.,
+        bos_id=-1, minloglevel=2, **how)
+
+
+def without_tokenizer(source, folder):
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("tokenizer*"))
+    return folder
+
+
+def test_the_first_siglip_has_a_slow_tokenizer(models, tmp_path):
+    folder = without_tokenizer(models["siglip"], tmp_path / "siglip")
+    sentencepiece(folder, "spiece", unk_id=2, eos_id=1, pad_id=0)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "SiglipTokenizer", "model_max_length": 64})
+    family = family_of(folder)
+    assert not family.tokenizer.is_fast
+    read = family.sentences(TEXTS)
+    tokens = family.tokenizer(TEXTS, padding="max_length", max_length=64, return_tensors="pt")
+    pictures = family.processor(PICTURES, return_tensors="pt")
+    wanted = family.model(**tokens, **pictures).logits_per_image
+    assert torch.allclose(family.score(family.pictures(PICTURES).whole, read.whole), wanted, atol=1e-5)
+    text, spans = TEXTS[0], read.offsets[0]
+    assert "".join(text[start:end] for start, end in spans) == "Aredkiteabovethehouse"
+
+
+def test_tips_from_a_sentencepiece_file(models, tmp_path):
+    folder = without_tokenizer(models["tipsv2"], tmp_path / "tips")
+    sentencepiece(folder, "tokenizer", model_type="bpe", unk_id=1, eos_id=-1, pad_id=0)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "Tipsv2Tokenizer"})
+    family = family_of(folder)
+    read = family.sentences(TEXTS)
+    tokens = family.tokenizer(TEXTS, padding="max_length", max_length=64, return_tensors="pt")
+    wanted = family.model(**tokens, **family.processor(PICTURES, return_tensors="pt")).logits_per_image
+    assert torch.allclose(family.score(family.pictures(PICTURES).whole, read.whole), wanted, atol=1e-4)
+    text = TEXTS[2]
+    covered = {i for start, end in read.offsets[2] for i in range(start, end)}
+    assert covered == {i for i, letter in enumerate(text) if letter != " "}
+
+
+CACHED = """
+import sys
+from teran_nb.pretrained.families import family_of
+try: print(family_of("somebody/clip").fingerprint)
+except Exception as e: print(type(e).__name__, e)
+"""
+
+
+def test_a_model_in_the_cache_of_the_hub(models, tmp_path):
+    repository = tmp_path / "hub/models--somebody--clip"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs/main").write_text("a" * 40)
+    shutil.copytree(models["clip"], repository / "snapshots" / ("a" * 40))
+    environment = {**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    def opened():
+        done = subprocess.run([sys.executable, "-c", CACHED], env=environment, cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip()
+    assert opened() == family_of(models["clip"]).fingerprint
+    (repository / "snapshots" / ("a" * 40) / "preprocessor_config.json").unlink()
+    assert opened().startswith("FileNotFoundError no clip with its image processor under the name 'somebody/clip'")
