@@ -6,10 +6,11 @@
 __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'ranking', 'Ranks', 'ranks', 'Protocol', 'named_protocol', 'folds',
            'recall_at_k', 'footnote', 'Retrieval', 'retrieval', 'chance', 'Results', 'results', 'read_results']
 
-# %% ../../nbs/experiment/01_metrics.ipynb #19f9b9ef
+# %% ../../nbs/experiment/01_metrics.ipynb #55a68f0e
 import json, re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,7 +184,7 @@ def _measure(sim, image_of, relevance, gains, i2t_queries):
         for r in relevance: ndcgs[f"{d}_ndcg_{r.name}"] = mean_ndcg(ndcg_at_k(first, r, d, 25, gains), queries)
     return metrics | ndcgs | {"ndcg": float(np.mean(list(ndcgs.values())))}
 
-# %% ../../nbs/experiment/01_metrics.ipynb #5fb976dd
+# %% ../../nbs/experiment/01_metrics.ipynb #1056129b
 def retrieval(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`
@@ -208,7 +209,8 @@ def retrieval(
             part_relevance = [r.part(captions, images) for r in relevance]
         measured.append(_measure(part_sim, image_of[captions]-images[0], part_relevance, gains, i2t_queries))
     metrics = {}
-    for k in measured[0]: metrics[k] = float(np.mean([m[k] for m in measured]))
+    for k in measured[0]:
+        metrics[k] = float(np.mean([m[k] for m in measured]))
     images,captions = parts[0]
     several = f", mean of {len(parts)} folds" if len(parts) > 1 else ""
     candidates = f"{len(images):,} images x {len(captions):,} captions{several}"
@@ -229,7 +231,7 @@ def chance(
     sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
     return retrieval(sim, image_of, protocol, relevance, model="chance", seed=seed, **kwargs)
 
-# %% ../../nbs/experiment/01_metrics.ipynb #87c02d58
+# %% ../../nbs/experiment/01_metrics.ipynb #54efe28f
 _DISTINGUISHING = ("source","protocol","models","pooling","changed","NDCG@25") # seeds of one model agree in these
 
 def _merge(*many):
@@ -244,9 +246,9 @@ def _merge(*many):
                 if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
     merged = {}
     for name,kinds in groups.items():
-        differing = [i for i,values in enumerate(zip(*kinds)) if len(set(values)) > 1]
+        differs = [len(set(values)) > 1 for values in zip(*kinds)]
         for kind,seeds in kinds.items():
-            title = ", ".join([name, *(str(kind[i]) or "-" for i in differing)])
+            title = ", ".join([name, *(str(value) or "-" for value in compress(kind, differs))])
             merged[title] = tuple(seeds)
     return merged
 
@@ -308,18 +310,18 @@ def columns(self:Results) -> dict: # Metric to heading, in the order of the pape
     headings |= _GROUNDED | _LOSSES
     return {metric: heading for metric,heading in headings.items() if metric in frame}
 
-# %% ../../nbs/experiment/01_metrics.ipynb #74376fb3
-def _mean_and_deviation(values, metric):
-    mean = _format(values.mean(), metric)
-    return f"{mean} ± {_format(values.std(), metric)}" if len(values) > 1 else mean
-
+# %% ../../nbs/experiment/01_metrics.ipynb #7e7d44ca
 @patch
 def table(self:Results) -> pd.DataFrame: # Columns `model`, the headings of `columns`, and `seeds`; cells are text
     "One row per line: the mean, and ± the sample standard deviation over several seeds."
     frame,columns,rows = self.to_pandas(),self.columns(),[]
     for line in self.lines:
-        seeds = frame[frame.line == line]
-        rows.append([line, *(_mean_and_deviation(seeds[metric].dropna(), metric) for metric in columns), len(seeds)])
+        seeds, cells = frame[frame.line == line], []
+        for metric in columns:
+            values = seeds[metric].dropna()
+            deviation = f" ± {_format(values.std(), metric)}" if len(values) > 1 else ""
+            cells.append(_format(values.mean(), metric)+deviation)
+        rows.append([line, *cells, len(seeds)])
     return pd.DataFrame(rows, columns=["model",*columns.values(),"seeds"])
 
 @patch
@@ -335,27 +337,26 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
     deviation = {"±": "sample standard deviation over seeds"} if several else {}
     return deviation | {k: ", ".join(v) for k,v in values.items()}
 
-# %% ../../nbs/experiment/01_metrics.ipynb #3678f7ab
-def _to_json(results):
-    lines = {}
-    for line,seeds in results.lines.items(): lines[line] = [{"metrics": o.metrics, "about": o.about} for o in seeds]
-    return json.dumps({"format": 1, "lines": lines}, indent=1)
-
-def _to_latex(results):
-    "A booktabs table; the conditions stand above it as comments."
-    table = results.table()
-    latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1)).replace("±", r"$\pm$")
-    return "".join(f"% {k} {v}\n" for k,v in results.conditions().items()) + latex
-
+# %% ../../nbs/experiment/01_metrics.ipynb #2fc4ae21
 @patch
 def save(
     self:Results,
     path:str|Path, # File that ends in .json, .csv, .tex or .md
-):
-    "Write the results in the format that the file's ending names."
+) -> None:
+    "Write the results in the format that the file's ending names; LaTeX (booktabs) has the conditions as comments."
     path = Path(path)
-    writers = {".json": _to_json, ".csv": lambda o: o.to_pandas().to_csv(index=False), ".tex": _to_latex, ".md": repr}
-    text = writers[one_of(path.suffix, writers, "kind of file")](self)
+    kind = one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")
+    if kind == ".json":
+        lines = {}
+        for line,seeds in self.lines.items():
+            lines[line] = [{"metrics": o.metrics, "about": o.about} for o in seeds]
+        text = json.dumps({"format": 1, "lines": lines}, indent=1)
+    elif kind == ".tex":
+        table = self.table()
+        latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1))
+        comments = [f"% {k} {v}\n" for k,v in self.conditions().items()]
+        text = "".join(comments) + latex.replace("±", r"$\pm$")
+    else: text = self.to_pandas().to_csv(index=False) if kind == ".csv" else repr(self)
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
 def read_results(
@@ -366,5 +367,6 @@ def read_results(
     if "lines" not in saved:
         raise ValueError(f"{path} holds no results: it has no 'lines'; name a file that Results.save wrote")
     lines = {}
-    for line,seeds in saved["lines"].items(): lines[line] = tuple(Retrieval(o["metrics"], o["about"]) for o in seeds)
+    for line,seeds in saved["lines"].items():
+        lines[line] = tuple(Retrieval(o["metrics"], o["about"]) for o in seeds)
     return Results(lines)

@@ -5,19 +5,17 @@
 # %% auto #0
 __all__ = ['Deviations', 'deviations']
 
-# %% ../../nbs/published/05_deviations.ipynb #c9cb21e5
+# %% ../../nbs/published/05_deviations.ipynb #c7c93a69
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.display import Shown, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet
 from ..model.similarity import similarity
-from ..model.text import TokenBatch
 from ..model.regions import region_batch
 from ..model.matcher import Matcher
 from .reference import (
@@ -37,18 +35,14 @@ class Deviations(Shown):
         rows = [[fault, measured, f"{published:.4g}", f"{ours:.4g}"] for fault,measured,published,ours in self.rows]
         return markdown_table(["in the published code","measured","as published","ours"], rows)
 
-# %% ../../nbs/published/05_deviations.ipynb #89bea299
+# %% ../../nbs/published/05_deviations.ipynb #736ce146
 def _largest_change(published, ours):
     "Both scores of the pair that differs most."
     pair = (published-ours).abs().argmax()
     return float(published.flatten()[pair]),float(ours.flatten()[pair])
 
-def _alignment_faults(
-    regions:Slots, # Of all images
-    vectors:Tensor, # Padded word vectors, `(captions, tokens, dim)`
-    captions:TokenBatch, # The captions
-):
-    "Rows of the published alignment's faults."
+def _alignment_faults(regions, vectors, captions):
+    "Rows of the published alignment's faults, for padded word vectors `(captions, tokens, dim)`."
     words = Packed.from_padded(vectors, captions.word_mask)
     cut = word_slots(vectors, captions.ids, captions.mask)
     slots = Slots(words.values, words.offsets, words.lengths.tolist(), vectors.shape[1]-2, [()]*len(words))

@@ -6,8 +6,8 @@
 __all__ = ['PAPERS', 'TABLES', 'PUBLISHED', 'Table', 'table', 'Contents', 'contents', 'Published', 'published_row', 'published',
            'model_of']
 
-# %% ../../nbs/published/00_papers.ipynb #ac861f99
-import csv, re, textwrap
+# %% ../../nbs/published/00_papers.ipynb #2f409c8a
+import csv, math, re, textwrap
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -62,16 +62,8 @@ def to_pandas(self:Table) -> pd.DataFrame: # Numbers in the printed unit, NaN wh
     frame[self.numeric] = frame[self.numeric].apply(pd.to_numeric).astype(float)
     return frame
 
-# %% ../../nbs/published/00_papers.ipynb #cf58286b
+# %% ../../nbs/published/00_papers.ipynb #c029f21f
 TABLES = files("teran_nb.published")/"tables" # The CSV files and their index, `tables.json`
-_LIMITS = {"percent": 100, "fraction": 1}
-
-def _check_cell(cell, column, unit, where):
-    if unit == "text" or not cell: return
-    if not re.fullmatch(r"\d+(\.\d+)?(e-\d+)?", cell):
-        raise ValueError(f"{where}: {column} is {cell!r}, not a number; restore it from git")
-    if float(cell) > _LIMITS.get(unit, float("inf")):
-        raise ValueError(f"{where}: {column} is {cell}, more than a {unit} can be; restore it from git")
 
 def _read_csv(path, units):
     "Columns with their units, and checked rows; an error names file, line and model."
@@ -83,7 +75,13 @@ def _read_csv(path, units):
         where = f"{path} line {line} ({row[0] if row else 'empty'})"
         if len(row) != len(header):
             raise ValueError(f"{where} has {len(row)} cells and the header {len(header)}; restore it from git")
-        for column,cell in zip(header, row): _check_cell(cell, column, units[column], where)
+        for column,cell in zip(header, row):
+            unit = units[column]
+            if unit == "text" or not cell: continue
+            if not re.fullmatch(r"\d+(\.\d+)?(e-\d+)?", cell):
+                raise ValueError(f"{where}: {column} is {cell!r}, not a number; restore it from git")
+            if float(cell) > {"percent": 100, "fraction": 1}.get(unit, math.inf):
+                raise ValueError(f"{where}: {column} is {cell}, more than a {unit} can be; restore it from git")
     return {column: units[column] for column in header},tuple(map(tuple, rows))
 
 # %% ../../nbs/published/00_papers.ipynb #82b38d11
@@ -121,7 +119,7 @@ def contents() -> Contents: # In the order of the papers
     "All tables that `table` can give."
     return Contents(tuple(table(t["paper"], t["number"], t["preprint"]) for t in _index(TABLES)[0]))
 
-# %% ../../nbs/published/00_papers.ipynb #968c81bc
+# %% ../../nbs/published/00_papers.ipynb #075b4fa4
 def _label_key(label, paper): return " ".join(label.casefold().split()).removeprefix(f"{paper} ")
 
 def _by_protocol(tables, model):
@@ -140,7 +138,7 @@ def _find_row(tables, model, protocol, source):
     if not numbers:
         labels = pd.concat([t.to_pandas() for t in tables]).model.unique()
         raise ValueError(f"{source} has no row {model!r}; it has {', '.join(labels)}")
-    chosen = [n for p,n in numbers.items() if not protocol or p.casefold() == protocol.casefold()]
+    chosen = [n for p,n in numbers.items() if protocol.casefold() in ("",p.casefold())]
     known = ", ".join(sorted(p or "no protocol" for p in numbers))
     if not chosen: raise ValueError(f"{source} prints {model!r} under {known}, not under {protocol!r}")
     if len(chosen) > 1: raise ValueError(f"{source} prints {model!r} under {known}; say which protocol")
@@ -186,7 +184,7 @@ def published_row(
     source = f"{paper.upper()}'s preprint" if preprint else paper.upper()
     return _in_our_units(_find_row(tables, model, protocol, source), paper, model, protocol)
 
-# %% ../../nbs/published/00_papers.ipynb #c66133ce
+# %% ../../nbs/published/00_papers.ipynb #a34b941b
 PUBLISHED = {
     "tern": ("teran","TERN"),
     "tern-mrsw-test": ("teran","TERN MrSw Test"),
@@ -224,8 +222,9 @@ def published(
     "The published numbers of one of our models."
     paper,label = PUBLISHED[one_of(model, PUBLISHED, "published model")]
     if not protocol: return None
-    numbers = {p.casefold(): n for p,n in _by_protocol(_tables_of(paper), label).items()}.get(protocol.casefold())
-    return numbers and _in_our_units(numbers, paper, label, protocol)
+    for printed,numbers in _by_protocol(_tables_of(paper), label).items():
+        if printed.casefold() == protocol.casefold(): return _in_our_units(numbers, paper, label, protocol)
+    return None
 
 # %% ../../nbs/published/00_papers.ipynb #be55b403
 def model_of(

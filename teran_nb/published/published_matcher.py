@@ -6,8 +6,9 @@
 __all__ = ['MEASURES', 'GATHERS', 'First', 'Sum', 'SumAndMap', 'Gated', 'Gru', 'Variant', 'PublishedConfig', 'published_config',
            'PublishedAlignmentHead', 'PublishedGlobalHead', 'PublishedMatcher']
 
-# %% ../../nbs/published/02_published_matcher.ipynb #7c64a8ed
+# %% ../../nbs/published/02_published_matcher.ipynb #fc253101
 import copy, dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,9 +29,7 @@ from ..model.matcher import Matcher
 from .reference import (
     REFERENCE_POOLINGS, Reference, Slots, reference_similarity, region_slots, stop_ids, word_slots)
 
-# %% ../../nbs/published/02_published_matcher.ipynb #ff487f81
-def _dot(images, captions): return images @ captions.T
-def _cosine(images, captions): return F.normalize(images, dim=-1) @ F.normalize(captions, dim=-1).T
+# %% ../../nbs/published/02_published_matcher.ipynb #3203c50b
 def _order(images, captions):
     rows = []
     for block in images.split(16):
@@ -38,48 +37,50 @@ def _order(images, captions):
         rows.append(-excess.pow(2).sum(-1).sqrt())
     return torch.cat(rows)
 
-MEASURES = {"dot": _dot, "cosine": _cosine, "order": _order}
+MEASURES = {
+    "dot": lambda images, captions: images @ captions.T,
+    "cosine": lambda images, captions: F.normalize(images, dim=-1) @ F.normalize(captions, dim=-1).T,
+    "order": _order}
 
-# %% ../../nbs/published/02_published_matcher.ipynb #2f7bb576
+# %% ../../nbs/published/02_published_matcher.ipynb #9d1f4eb6
 def _perceptron(dim, out): return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, out))
 
-class First(nn.Module):
-    "The vector of slot 0."
-    clears_padding = False
-    def __init__(self, dim): super().__init__()
-    def forward(self, x, mask): return x[:,0]
+class _Gather(nn.Module):
+    clears_padding = False # whether the published code sets padding to 0 in the vectors themselves
+    def __init__(self, dim:int): super().__init__()
 
-class Sum(nn.Module):
+class First(_Gather):
+    "The vector of slot 0."
+    def forward(self, x:Tensor, mask:Tensor) -> Tensor: return x[:,0]
+
+class Sum(_Gather):
     "The sum of all real vectors."
-    clears_padding = True # the published code sets padding to 0 in the vectors themselves
-    def __init__(self, dim): super().__init__()
-    def forward(self, x, mask): return x.masked_fill(~mask[...,None], 0).sum(1)
+    clears_padding = True
+    def forward(self, x:Tensor, mask:Tensor) -> Tensor: return x.masked_fill(~mask[...,None], 0).sum(1)
 
 class SumAndMap(Sum):
     "The sum of all real vectors, through two linear layers."
-    def __init__(self, dim):
+    def __init__(self, dim:int):
         super().__init__(dim)
         self.map = _perceptron(dim, dim)
-    def forward(self, x, mask): return self.map(super().forward(x, mask))
+    def forward(self, x:Tensor, mask:Tensor) -> Tensor: return self.map(super().forward(x, mask))
 
-# %% ../../nbs/published/02_published_matcher.ipynb #7f03d10c
-class Gated(nn.Module):
+# %% ../../nbs/published/02_published_matcher.ipynb #c3a58b2c
+class Gated(_Gather):
     "The sum of all real vectors, each mapped by two linear layers and weighted by a gate."
-    clears_padding = False
-    def __init__(self, dim):
-        super().__init__()
+    def __init__(self, dim:int):
+        super().__init__(dim)
         self.gate,self.node = _perceptron(dim, 1),_perceptron(dim, dim)
-    def forward(self, x, mask):
+    def forward(self, x:Tensor, mask:Tensor) -> Tensor:
         gates = self.gate(x).masked_fill(~mask[...,None], -torch.inf).sigmoid()
         return (gates*self.node(x)).sum(1)
 
-class Gru(nn.Module):
+class Gru(_Gather):
     "The last state of a GRU that reads the real vectors in order."
-    clears_padding = False
-    def __init__(self, dim):
-        super().__init__()
+    def __init__(self, dim:int):
+        super().__init__(dim)
         self.gru = nn.GRU(dim, dim, batch_first=True)
-    def forward(self, x, mask):
+    def forward(self, x:Tensor, mask:Tensor) -> Tensor:
         packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         return self.gru(packed)[1][0]
 
@@ -99,13 +100,13 @@ class Variant:
         one_of(self.measure, MEASURES, "measure")
         if self.text_layers < 0: raise ValueError(f"text_layers cannot be {self.text_layers}")
 
-# %% ../../nbs/published/02_published_matcher.ipynb #4b485135
+# %% ../../nbs/published/02_published_matcher.ipynb #d18af21e
 @dataclass(frozen=True)
 class PublishedConfig(MatcherConfig):
     "Configuration of a network of the authors' code."
     variant:Variant=Variant() # Options that the papers leave at their defaults
     reference:Reference=Reference("teran") # Code that is repeated; with an empty `code`, the papers' own arithmetic
-    def check_pooling_name(self):
+    def check_pooling_name(self) -> None:
         one_of(self.pooling, REFERENCE_POOLINGS if self.reference.code else POOLINGS, "pooling")
 
 def _shared_fields(config):
@@ -119,13 +120,13 @@ def published_config(
     if isinstance(config, PublishedConfig): return config
     return PublishedConfig(**_shared_fields(config), reference=Reference())
 
-# %% ../../nbs/published/02_published_matcher.ipynb #fea0de60
+# %% ../../nbs/published/02_published_matcher.ipynb #2fd624d6
 class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
     no_index = "it compares padded slots, as published code does"
     @property
-    def ranks_by(self): return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
-    def similarity(self, images, captions, pooling:str="", **how) -> Tensor:
+    def ranks_by(self) -> str: return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
+    def similarity(self, images:tuple, captions:tuple, pooling:str="", **how) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
         return reference_similarity(images[1], captions[1], pooling or self.pooling, **how)
 
@@ -136,11 +137,11 @@ class PublishedGlobalHead(GlobalHead):
     ):
         super().__init__()
         self.measure = measure
-    def similarity(self, images, captions, **how) -> Tensor:
+    def similarity(self, images:tuple, captions:tuple, **how) -> Tensor:
         "Similarity of every pair of wholes, `(images, captions)`."
         return MEASURES[self.measure](images[0], captions[0]).float()
 
-# %% ../../nbs/published/02_published_matcher.ipynb #0b9d24c5
+# %% ../../nbs/published/02_published_matcher.ipynb #e6409804
 class PublishedMatcher(Matcher):
     "A `Matcher` that repeats the published code of TERN or TERAN, faults included."
     Config = PublishedConfig
@@ -204,7 +205,7 @@ class PublishedMatcher(Matcher):
         "Words as an `Encoded` holds them: in the slots of the published code."
         return self.word_parts(vectors, batch, self.config.reference.tokens)
 
-    def batch_order(self, lengths) -> np.ndarray:
+    def batch_order(self, lengths:Sequence[int]) -> np.ndarray:
         "The given order where published code is repeated, since its scores may depend on the batch."
         return np.arange(len(lengths)) if self.code else super().batch_order(lengths)
 
@@ -217,7 +218,7 @@ class PublishedMatcher(Matcher):
         if not self.code: return super().caption_words(tokens, parts)
         return TokenWords(tokens, self.text.tokenizer, parts.slot_of)
 
-    def warn_wordless(self, tokens:Tokens):
+    def warn_wordless(self, tokens:Tokens) -> None:
         "No warning where published code is repeated, which scores captions without words too."
         if not self.code: super().warn_wordless(tokens)
 

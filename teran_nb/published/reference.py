@@ -6,12 +6,13 @@
 __all__ = ['REFERENCE_POOLINGS', 'Reference', 'Slots', 'filled', 'region_slots', 'stop_ids', 'filter_words', 'word_slots',
            'reference_similarity', 'reference_triplet']
 
-# %% ../../nbs/published/01_reference.ipynb #d3801394
+# %% ../../nbs/published/01_reference.ipynb #76bc5a1e
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
@@ -31,7 +32,7 @@ class Reference:
         if self.stop_words and self.code != "teran":
             raise ValueError("only TERAN's published code has this stop-word filter; say code='teran'")
 
-# %% ../../nbs/published/01_reference.ipynb #c19d1bff
+# %% ../../nbs/published/01_reference.ipynb #a47a91fa
 class Slots(Packed):
     "Sets of vectors as the published code pools them."
     def __init__(self,
@@ -47,7 +48,8 @@ class Slots(Packed):
 
     def _with_packed(self, packed, rows):
         "The slots of some sets, whose vectors are already chosen."
-        claimed,slot_of = [self.claimed[i] for i in rows],[self.slot_of[i] for i in rows]
+        claimed = [self.claimed[i] for i in rows]
+        slot_of = [self.slot_of[i] for i in rows]
         return Slots(packed.values, packed.offsets, claimed, self.size, slot_of)
     def _run(self, start, stop): return self._with_packed(super()._run(start, stop), range(start, max(start,stop)))
     def _pick(self, i): return self._with_packed(super()._pick(i), i.tolist())
@@ -107,9 +109,9 @@ def region_slots(
     values,slot_of = _pad_to(vectors, slot_of, slots, "slots for an image (I-CLS and regions)", "regions")
     return _slots(values[:,1:], slot_of[:,1:], mask.sum(1), values.shape[1]-1)
 
-# %% ../../nbs/published/01_reference.ipynb #626f7f48
+# %% ../../nbs/published/01_reference.ipynb #e498756d
 def stop_ids(
-    tokenizer, # A tokenizer of transformers
+    tokenizer:PreTrainedTokenizerBase, # A tokenizer of transformers
 ) -> Tensor: # Ids of the pieces that are stop-words, `(stop-words,)`
     "NLTK's stop-words as ids of a tokenizer; a word with an apostrophe is never a single piece."
     vocabulary = tokenizer.get_vocab()
@@ -145,7 +147,7 @@ def word_slots(
     values,slot_of = _pad_to(vectors, slot_of, slots, "tokens of a caption", "tokens")
     return _slots(values[:,1:-2], slot_of[:,1:-2], claimed-3, max(0, values.shape[1]-3))
 
-# %% ../../nbs/published/01_reference.ipynb #85d8348b
+# %% ../../nbs/published/01_reference.ipynb #b978315e
 def _sum(regions, words):
     "Sum of all cosines of a pair, as the product of the sums of both sides."
     def total(sets):
@@ -154,18 +156,14 @@ def _sum(regions, words):
         return totals.index_add(0, set_of, sets.values.double())
     return (total(regions) @ total(words).T).to(regions.values.dtype)
 
-def _dense(sets):
-    "Vectors and mask, padded to the full size: masked slots can cause NaN in values and gradients, so they must exist."
-    values,mask = sets.padded()
-    more = sets.size - values.shape[1]
-    values = F.pad(values, (0,0,0,more)) if sets.source is None else sets.source
-    return values,F.pad(mask, (0,more))
-
-def _blocks(sets, count):
-    "Padded blocks of `count` sets; a training batch stays whole."
-    if sets.source is not None: yield _dense(sets)
-    else:
-        for i in range(0, len(sets), count): yield _dense(sets[i:i+count])
+def _dense_blocks(sets, count):
+    """Vectors and mask of `count` sets at a time (a training batch stays whole), padded to the full size:
+    masked slots can cause NaN in values and gradients, so they must exist."""
+    if sets.source is not None: count = len(sets)
+    for i in range(0, len(sets), count):
+        values,mask = sets[i:i+count].padded()
+        more = sets.size - values.shape[1]
+        yield F.pad(values, (0,0,0,more)) if sets.source is None else sets.source,F.pad(mask, (0,more))
 
 def _attended(regions, region_mask, words, word_mask):
     "Cosine of each region with its attended words, summed over the regions of a pair."
@@ -176,15 +174,7 @@ def _attended(regions, region_mask, words, word_mask):
     sims = F.cosine_similarity(regions[:,None], attended, dim=3)
     return sims.masked_fill(~region_mask[:,None], 0).sum(2)
 
-def _scan(regions, words):
-    "Similarity by `_attended`, in blocks."
-    rows = []
-    for region_block in _blocks(regions, 8):
-        row = [_attended(*region_block, *word_block) for word_block in _blocks(words, 64)]
-        rows.append(torch.cat(row, 1))
-    return torch.cat(rows)
-
-# %% ../../nbs/published/01_reference.ipynb #aa542963
+# %% ../../nbs/published/01_reference.ipynb #b728287c
 REFERENCE_POOLINGS = ("mrsw","mwsr","symm","mravgw","sum","mean","scan-sentences")
 
 def reference_similarity(
@@ -200,7 +190,11 @@ def reference_similarity(
                          "encode both sides with one model that repeats it")
     if pooling == "sum": return _sum(regions, words)
     if pooling == "mean": return _sum(regions, words)/(regions.size*words.size)
-    if pooling == "scan-sentences": return _scan(regions, words)
+    if pooling == "scan-sentences":
+        rows = []
+        for block in _dense_blocks(regions, 8):
+            rows.append(torch.cat([_attended(*block, *others) for others in _dense_blocks(words, 64)], 1))
+        return torch.cat(rows)
     sim = similarity(filled(regions), filled(words), "mrsw" if pooling == "mravgw" else pooling, **kwargs)
     if pooling != "mravgw": return sim
     claimed = torch.tensor(words.claimed, device=sim.device)
