@@ -116,6 +116,37 @@ def test_a_box_lights_its_words_and_a_click_pins(five, offline, screens):
     assert active(page, "word") == [] and active(page, "box") == []
 
 
+def test_a_word_is_spread_over_the_picture(five, offline, screens, tmp_path):
+    "The map in the page is the one of `Alignment.heat` (the page has boxes of one decimal); for patches it is shown without a click, and within the time of a hover."
+    page = offline(five)
+    page.locator(".word").nth(1).hover()
+    assert not page.locator("#cloud").is_visible()
+    page.locator(".word").nth(1).click()
+    page.locator("#spread").check()
+    assert page.locator("#cloud").is_visible() and page.locator("#stage").get_attribute("data-cloud") is not None
+    page.screenshot(path=screens / "view-map.png", full_page=True)
+    page.keyboard.press("Escape")
+    page.mouse.move(5, 5)
+    assert not page.locator("#cloud").is_visible()
+    side = 24
+    y, x = (v.ravel() for v in np.mgrid[:side, :side])
+    patches = replace(pair("a red kite", regions=side * side), boxes=(np.stack([x, y, x + 1, y + 1], 1) * [320, 240, 320, 240] / side).round(1), size=(320, 240))
+    AlignmentView(patches).save(tmp_path / "patches.html")
+    assert (tmp_path / "patches.html").stat().st_size < 200_000
+    page = offline(tmp_path / "patches.html")
+    page.locator(".word").nth(1).hover()
+    assert page.locator("#cloud").is_visible()
+    page.screenshot(path=screens / "view-patches.png", full_page=True)
+    drawn = page.evaluate("(() => { const c = cloudOf(1); return {rows: c.rows, values: [...c.values].map(v => Number.isNaN(v) ? null : v)}; })()")
+    heat = patches.heat(1)
+    assert drawn["rows"] == len(heat)
+    assert np.allclose([np.nan if v is None else v for v in drawn["values"]], heat.ravel().tolist(), atol=1e-4, equal_nan=True)
+    low, high = page.locator("#spread-is").inner_text().replace("\u2212", "-").split(" to ")
+    assert abs(float(low) - float(heat[~heat.isnan()].min())) < .006 and abs(float(high) - float(heat[~heat.isnan()].max())) < .006
+    took = page.evaluate("(() => { const start = performance.now(); for (let i = 0; i < 10; i++) cloudOf(i % 3); return (performance.now() - start) / 10; })()")
+    assert took < 50
+
+
 def test_small_boxes_lie_on_top(five, offline):
     areas = offline(five).locator(".box").evaluate_all("all => all.map(e => e.getAttribute('width') * e.getAttribute('height'))")
     assert len(areas) == 36 and areas == sorted(areas, reverse=True)

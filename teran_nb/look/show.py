@@ -526,9 +526,8 @@ def show_heats(
     width,height = a.frame
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80))
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
-    figure = axes[-1].figure
-    last_row = [ax for ax in axes if ax.figure is figure]
-    figure.colorbar(axes[0].images[1], ax=last_row, label=_scale(*limits, "pair")[1], pad=.02, aspect=40, location="bottom")
+    last_row = axes[-1].figure
+    last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=_scale(*limits, "pair")[1], pad=.02, aspect=40, location="bottom")
     return axes
 
 # %% ../../nbs/look/00_show.ipynb #e906995c

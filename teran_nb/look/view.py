@@ -37,7 +37,7 @@ def _canvas_size(alignment, boxes):
     "Width and height in pixels: of the image, else of the picture, else of what holds all boxes."
     if alignment.size: return alignment.size
     if alignment.picture: return alignment.picture.size
-    return (1,1) if boxes is None or not len(boxes) else boxes[:,2:].max(0)
+    return (1,1) if boxes is None or not len(boxes) else alignment.frame
 
 def _pair_data(alignment, name):
     "What the script needs of one pair, ready for JSON; the picture is open or None."
@@ -127,8 +127,9 @@ def html(self:AlignmentView) -> str: # Without any outside address
     cosines = np.concatenate([np.asarray(a.cosines).ravel() for a in self.alignments])
     limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100)
     low,high = np.floor(cosines.min(initial=0)*100)/100,np.ceil(cosines.max(initial=.01)*100)/100
+    floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0.
     self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], low=low, high=high,
-        heading=self.title, back=self.back, data={"pairs": pairs, "pictures": list(pictures), "limit": limit})
+        heading=self.title, back=self.back, data={"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor})
     return self._html
 
 @patch

@@ -10,6 +10,7 @@ const ANY = -2;                           // a threshold below every cosine
 let pair;                                 // the pair in the open tab
 let hovered = null, pinned = null;        // {word, region}: under the pointer or the focus, and kept by a click
 let boxesPerWord = 1, threshold = ANY;    // the two sliders
+let spread = null;                        // whether a word is spread over the picture; before a click: for many regions, such as patches
 
 // ---------------------------------------------------------------- helpers
 
@@ -29,6 +30,11 @@ function place(element, left, top, width, height) {
 function number(value) {
   const rounded = Math.abs(value) < .005 ? 0 : value;
   return rounded.toFixed(2).replace("-", "\u2212");
+}
+// How strong a cosine is coloured, in [-1,1]; where all are positive, the lowest has no colour.
+function strength(cosine) {
+  const {floor, limit} = data;
+  return clamp(floor ? (cosine - floor) / Math.max(limit - floor, 1e-6) : cosine / limit, -1, 1);
 }
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const same = (a, b) => a?.word === b?.word && a?.region === b?.region;
@@ -60,7 +66,7 @@ function drawCaption() {
     const cosine = number(pair.top[j]);
     make(button, "small", {dir: "ltr"}, cosine);
     button.setAttribute("aria-label", `${word}: ${cosine}, region ${pair.best[j]}`);
-    button.style.setProperty("--tint", Math.min(1, Math.abs(pair.top[j]) / data.limit));
+    button.style.setProperty("--tint", Math.abs(strength(pair.top[j])));
     button.style.setProperty("--hue", `var(--${pair.top[j] < 0 ? "negative" : "positive"})`);
   });
   caption.append(pair.gaps[pair.words.length]);
@@ -117,7 +123,7 @@ function paintMap() {
   Object.assign(canvas, {width: words, height: pair.regions});
   const context = canvas.getContext("2d"), image = context.createImageData(words, pair.regions);
   for (let i = 0; i < words * pair.regions; i++) {
-    const share = clamp(pair.cosine(Math.floor(i / words), i % words) / data.limit, -1, 1);
+    const share = strength(pair.cosine(Math.floor(i / words), i % words));
     const end = share < 0 ? negative : positive;
     for (let c = 0; c < 3; c++) image.data[4 * i + c] = zero[c] + (end[c] - zero[c]) * Math.abs(share);
     image.data[4 * i + 3] = 255;
@@ -221,6 +227,7 @@ function show() {
     element.dataset.pinned = pinned?.region === region;
   }
   writeStatus(selected.status);
+  drawCloud(selected.shown);
   drawBands(selected);
   if (focus) drawChips(selected.regions, (chip, region) => describe(chip, region, selected));
   else drawChips([...chosen], null);
@@ -234,6 +241,54 @@ function drawBands({words, regions}) {
   for (const region of regions.slice().reverse())
     place(band(region === regions[0] ? "best" : "next"), 0, region * height, pair.words.length * width, height);
   for (const word of words) place(band("best"), word * width, 0, width, pair.regions * height);
+}
+
+// ---------------------------------------------------------------- a word spread over the picture
+
+// The map of `Alignment.heat`: 48 cells along the longer side, each the mean of the regions over it, by the share that they cover.
+function cloudOf(word) {
+  const [width, height] = pair.size, longer = Math.max(width, height);
+  const columns = Math.max(1, Math.round(48 * width / longer)), rows = Math.max(1, Math.round(48 * height / longer));
+  const total = new Float64Array(rows * columns), covered = new Float64Array(rows * columns);
+  const shares = (low, high, cell, count) => {
+    const parts = [];
+    for (let i = Math.max(0, Math.floor(low / cell)); i < count && i * cell < high; i++)
+      parts.push([i, (Math.min(high, (i + 1) * cell) - Math.max(low, i * cell)) / cell]);
+    return parts.filter(([, share]) => share > 0);
+  };
+  pair.boxes.forEach(([x1, y1, x2, y2], region) => {
+    const across = shares(x1, x2, width / columns, columns), cosine = pair.cosine(region, word);
+    for (const [y, high] of shares(y1, y2, height / rows, rows))
+      for (const [x, wide] of across) {
+        total[y * columns + x] += high * wide * cosine;
+        covered[y * columns + x] += high * wide;
+      }
+  });
+  const values = total.map((sum, i) => sum / covered[i]), known = values.filter(value => !Number.isNaN(value));
+  const low = known.reduce((a, b) => Math.min(a, b), Infinity), high = known.reduce((a, b) => Math.max(a, b), -Infinity);
+  return {values, rows, columns, low, high};
+}
+
+// From the lowest cosine of the word, transparent, to its highest, vermilion; the picture turns grey below it.
+function drawCloud(word) {
+  const many = pair.regions > 100, on = spread ?? many, cloud = $("cloud");
+  const shown = on && word !== undefined && pair.boxes && pair.regions > 0;
+  $("spread").checked = on;
+  $("spread-is").value = "";
+  cloud.hidden = !shown;
+  $("stage").toggleAttribute("data-cloud", !!shown);
+  if (!shown) return;
+  pair.clouds ??= new Map();
+  if (!pair.clouds.has(word)) pair.clouds.set(word, cloudOf(word));
+  const {values, rows, columns, low, high} = pair.clouds.get(word);
+  Object.assign(cloud, {width: columns, height: rows});
+  const context = cloud.getContext("2d"), image = context.createImageData(columns, rows);
+  values.forEach((value, i) => {
+    const share = high > low ? (value - low) / (high - low) : 1;
+    image.data.set([213, 94, 0, Number.isNaN(value) ? 0 : 215 * share], 4 * i);
+  });
+  context.putImageData(image, 0, 0);
+  $("spread-is").value = `${number(low)} to ${number(high)}`;
 }
 
 // ---------------------------------------------------------------- labels of boxes
@@ -387,6 +442,10 @@ function start() {
   $("least").addEventListener("input", event => {
     threshold = event.target.value === event.target.min ? ANY : +event.target.value;
     $("least-is").value = threshold === ANY ? "any" : number(threshold);
+    show();
+  });
+  $("spread").addEventListener("change", event => {
+    spread = event.target.checked;
     show();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintMap);
