@@ -21,14 +21,14 @@ def align(
     "Cosine of every region with every word, for every pair of image and caption (TERAN eq. 2)."
     return torch.einsum("ird,cwd->icrw", F.normalize(regions, dim=-1), F.normalize(words, dim=-1))
 
-# %% ../../nbs/model/00_alignment.ipynb #9b9238b8
+# %% ../../nbs/model/00_alignment.ipynb #ace59c51
 @dataclass(frozen=True)
 class Pooling:
     "A way to turn the alignment of a pair into its similarity."
     name:str # What configurations and workflows call it
     formula:Callable # `(align, region_mask, word_mask)` to similarities `(images, captions)`
     title:str # What figures and tables call it
-    sum_over:tuple=() # ("words",) or ("regions",): it sums the best cosine of each; both: it adds the two sums
+    sum_over:tuple=() # What best cosines are summed over: ("words",) as MrSw, ("regions",) as MwSr, both as Symm.; empty: another formula
     per_word:bool=False # The sum is divided by the number of words
     def __call__(self, align, region_mask, word_mask): return self.formula(align, region_mask, word_mask)
 
@@ -60,7 +60,7 @@ def masked_max(
     if not align.shape[dim]: return align.sum(dim) # no slot at all: `amax` would raise, an empty sum is 0
     return align.masked_fill(~mask, -torch.inf).amax(dim).masked_fill(~mask.any(dim), 0)
 
-# %% ../../nbs/model/00_alignment.ipynb #c16f9cb6
+# %% ../../nbs/model/00_alignment.ipynb #83187f99
 @pooling("mrsw", "MrSw", sum_over=("words",))
 def mrsw(
     align:Tensor, # Region-word cosines in [-1,1], `(images, captions, regions, words)`
@@ -68,7 +68,8 @@ def mrsw(
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # Similarity of every pair, at most its word count, `(images, captions)`
     "Best region of every word, summed over the words of the caption (TERAN eq. 3)."
-    return masked_max(align, region_mask[:,None,:,None], -2).masked_fill(~word_mask, 0).sum(-1)
+    best = masked_max(align, region_mask[:,None,:,None], -2) # the mask as (images, 1, regions, 1)
+    return best.masked_fill(~word_mask, 0).sum(-1)
 
 # %% ../../nbs/model/00_alignment.ipynb #cc84845c
 @pooling("mwsr", "MwSr", sum_over=("regions",))
@@ -77,7 +78,7 @@ def mwsr(
     region_mask:Tensor, # True at real regions, `(images, regions)`
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # Similarity of every pair, at most its region count, `(images, captions)`
-    "Best word of every region, summed over the regions of the image (TERAN eq. 3)."
+    "Best word of every region, summed over the regions of the image (TERAN eq. 3; its index under the sum is a misprint)."
     return masked_max(align, word_mask[:,None], -1).masked_fill(~region_mask[:,None], 0).sum(-1)
 
 @pooling("symm", "Symm.", sum_over=("words","regions"))

@@ -21,7 +21,7 @@ def positives(
     image_of = torch.as_tensor(image_of)
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../../nbs/model/01_losses.ipynb #73e9e98d
+# %% ../../nbs/model/01_losses.ipynb #fceaf915
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -40,7 +40,7 @@ def triplet(
         image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
         cost = caption_cost + image_cost
     else:
-        is_wrong = (~true).to(sim.dtype)
+        is_wrong = (~true).to(sim.dtype) # each caption has one image, so there is one true pair for each caption
         caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
         image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)
         cost = caption_cost.sum(1) + image_cost.sum(0)

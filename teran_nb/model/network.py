@@ -48,9 +48,12 @@ class MatcherConfig:
         self.check_pooling_name()
         if HEADS[self.score].crosses and self.score not in self.heads:
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
-    def check_pooling_name(self) -> None: one_of(self.pooling, POOLINGS, "pooling")
+    def check_pooling_name(self) -> None:
+        if self.pooling not in POOLINGS:
+            raise ValueError(f"unknown pooling {self.pooling!r}; known are {', '.join(POOLINGS)}; "
+                             "if it is your own, run the cell that defines it first")
 
-# %% ../../nbs/model/10_network.ipynb #c4691563
+# %% ../../nbs/model/10_network.ipynb #2d085bcf
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
     def __init__(self,
@@ -71,7 +74,7 @@ class Network(nn.Module):
         return (whole_images,self.region_parts(regions, images)),(whole_captions,self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-        x,mask = self.regions(*batch)
+        x,mask = self.regions(*batch) # features, boxes and mask go in; I-CLS comes first in `x` and `mask`
         return self.finish(0, self.project_regions(x), mask)
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
