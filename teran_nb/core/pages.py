@@ -8,6 +8,7 @@ __all__ = ['html_text', 'number', 'data_uri', 'jpeg_uri', 'content_policy', 'Tem
 # %% ../../nbs/core/06_pages.ipynb #130605f3
 import base64, hashlib, io, re
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 
 from fastcore.basics import patch
@@ -61,12 +62,12 @@ def content_policy(
     styles:Sequence[str]=(), # Text of every `<style>` element
     scripts:Sequence[str]=(), # Text of every `<script>` element that runs
     images:str="data:", # Sources of pictures
-    style_attributes:bool=False, # Whether elements may have `style=`
+    style_attributes:Sequence[str]=(), # Text of every `style=` attribute
 ) -> str: # For `<meta http-equiv="Content-Security-Policy">`
     "What a page may load and run: its own style and script, known by their hashes, and pictures."
     directives = ["default-src 'none'", f"img-src {images}", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}",
                   "base-uri 'none'", "form-action 'none'"]
-    if style_attributes: directives.append("style-src-attr 'unsafe-inline'")
+    if style_attributes: directives.append(f"style-src-attr 'unsafe-hashes' {_hashes(sorted(set(style_attributes)))}")
     return "; ".join(directives)
 
 # %% ../../nbs/core/06_pages.ipynb #272b9cd0
@@ -120,7 +121,7 @@ def page(self:Templates,
     scripts:Sequence[str]=(), # Scripts
     framed:Sequence[str]=(), # Style sheets and scripts of pages in a frame of this one
     images:str="data:", # Sources of pictures
-    style_attributes:bool=False, # Whether elements may have `style=`
+    style_attributes:bool=False, # Whether elements of `values` may have `style=`
     **values, # What else the template asks for
 ) -> str: # A whole HTML page
     "A page with its style, its script and the policy that allows just these."
@@ -128,5 +129,8 @@ def page(self:Templates,
     js = [self.source(s) for s in scripts]
     framed_css = [self.source(s) for s in framed if s.endswith(".css")]
     framed_js = [self.source(s) for s in framed if s.endswith(".js")]
-    policy = content_policy(css+framed_css, js+framed_js, images, style_attributes)
+    attributes = []
+    for value in values.values() if style_attributes else ():
+        if isinstance(value, Markup): attributes += map(unescape, re.findall(r'\sstyle="([^"]*)"', value))
+    policy = content_policy(css+framed_css, js+framed_js, images, attributes)
     return self.render(template, title=title, styles=css, scripts=js, policy=policy, **values)
