@@ -60,7 +60,7 @@ def test_same_command_same_metrics(trained, tmp_path):
 def test_evaluate_repeats_the_numbers(trained, tmp_path):
     papermill("evaluate", tmp_path / "out.ipynb", run=str(trained), output=str(tmp_path / "ev"))
     assert numbers(tmp_path / "ev")["metrics"] == pytest.approx(numbers(trained)["metrics"])
-    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "word"}  # no phrase table, so no figure of phrases
+    names = {"gallery", "sentences", "hard-successes", "hard-failures", "wrong-but-relevant", "hard-sentences", "receipt", "two-pictures", "heatmap", "grounding", "heats", "word"}  # no phrase table, so no figure of phrases
     assert {p.stem for p in (tmp_path / "ev").glob("*.png")} == names
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DIRECTIONS', 'SUPERSCRIPTS', 'UNKNOWN_PIECES', 'spread', 'margins', 'strongest_wrong', 'hard_successes',
            'hard_failures', 'wrong_but_relevant', 'show_gallery', 'Asked', 'ask', 'show_answers', 'show_sentences',
-           'word_vector', 'Answers', 'best_regions', 'show_word', 'show_phrases']
+           'word_vector', 'Answers', 'best_regions', 'find_word', 'show_word', 'show_phrases']
 
 # %% ../../nbs/look/01_galleries.ipynb #4e20db1e
 import warnings
@@ -24,7 +24,8 @@ from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
 from ..experiment.relevance import Relevance, ndcg_at_k
 from ..experiment.metrics import ranking, ranks
-from ..experiment.grounding import Grounded
+from ..model.pair import box_from_heat
+from ..experiment.grounding import Grounded, GroundingRule, heat_scores
 from teran_nb.look.show import (
     COLOURS, centre_note, crop, draw_box, grid, image_picture, nothing, numbered, plain, short, show_grounding,
     wrapped)
@@ -333,6 +334,20 @@ def best_regions(
     boxes = (None,None) if own is None else (own.values[rows].numpy(),images.sizes[image_rows].numpy())
     return Answers(image_rows.tolist(), regions.tolist(), cosines.tolist(), [images.names[i] for i in image_rows], *boxes)
 
+# %% ../../nbs/look/01_galleries.ipynb #8f783fda
+def find_word(
+    model:Encoder, # Encodes the word
+    images:Encoded, # A collection's images, encoded by it
+    word:str, # A word, or a phrase of several
+    k:int=12, # Number of answers
+) -> Answers: # None where the model cannot read the word
+    "The regions of a whole collection that fit a word or phrase best."
+    try: vector = word_vector(model, word)
+    except ValueError as e:
+        warnings.warn(f"{word!r} is not searched: {e}", stacklevel=2)
+        return Answers([], [], [], [])
+    return best_regions(vector, images, k)
+
 # %% ../../nbs/look/01_galleries.ipynb #666ab8bc
 def show_word(
     collection:Collection, # Images with pictures
@@ -342,7 +357,7 @@ def show_word(
 ) -> list[Axes]: # One axis an answer
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(answers)
-    if not n: return nothing("no query of this kind", plain(word))
+    if not n: return nothing("no region was found", plain(word))
     if answers.box(0, collection[answers.images[0]].regions)[0] is None: return _whole_pictures(collection, answers, word, columns)
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
     axes = grid(n, columns, (1.6,1.75), title=wrapped(title, 15*min(columns, n)))
@@ -378,10 +393,13 @@ def _outcome(grounded):
     if grounded.scores.centre: return "wrong box, centre inside"
     return "wrong box" if grounded.scores.possible else "wrong box, no region fits"
 
-def _rates(grounded):
+def _rates(grounded, rule):
     "The share of right phrases beside chance."
-    right,random,largest = 100*np.mean([g.scores for g in grounded], 0)[:3] # the first of `PhraseScores`
-    return f"{right:.0f} % of {len(grounded):,} phrases are right (a random region {random:.0f} %, the largest {largest:.0f} %)"
+    n,scores = len(grounded),np.mean([g.scores for g in grounded], 0)
+    by_region,random,largest = (f"{100*score:.0f} %" for score in scores[:3]) # the first of `PhraseScores`
+    by_heat = f"{100*np.mean([heat_scores(g, rule)[0] for g in grounded]):.0f} %"
+    return (f"right of {n:,} phrases: {by_region} by the best region, {by_heat} by the box of the heat map\n"
+            f"(a random region {random}, the largest {largest})")
 
 # %% ../../nbs/look/01_galleries.ipynb #2fe99b2b
 def show_phrases(
@@ -389,13 +407,14 @@ def show_phrases(
     grounded:Sequence[Grounded], # Such as `PhraseGrounding.phrases`
     n:int=5, # Phrases that are right, and as many that are wrong
     title:str="", # First line of the title
+    rule:GroundingRule=GroundingRule(), # How they were measured
 ) -> list[Axes]: # The right ones first
-    "Phrases with their true boxes and the region that they chose."
+    "Phrases with their true boxes, the region that they chose, and the box of their heat map."
     if not len(grounded): return nothing("no phrase with boxes is known here", title)
     right = _evenly([g for g in grounded if g.scores.right], n)
     wrong = _evenly([g for g in grounded if not g.scores.right], n)
     kinds = [kind for kind in (right,wrong) if kind]
-    axes = grid(n*len(kinds), n, (2.4,3), title=f"{title}\n{_rates(grounded)}".strip())
+    axes = grid(n*len(kinds), n, (2.4,3), title=f"{title}\n{_rates(grounded, rule)}".strip())
     for ax in axes: ax.axis("off")
     for ax,phrase in [*zip(axes, kinds[0]),*zip(axes[n:], kinds[-1])]:
         image = collection[phrase.image_id]
@@ -403,6 +422,8 @@ def show_phrases(
         ax.axis("on")
         ax.imshow(picture, extent=(0,w,h,0))
         for box in phrase.link.boxes: draw_box(ax, box, COLOURS[2])
+        if phrase.votes is not None:
+            draw_box(ax, box_from_heat(phrase.heat(), rule.heat_threshold, phrase.size), COLOURS[0], ":")
         if phrase.box: draw_box(ax, phrase.box, COLOURS[1], "--")
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
         ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_outcome(phrase)}", fontsize=8)

@@ -519,6 +519,8 @@ def show_heats(
 ) -> list[Axes]: # One axis a word
     "The maps of several words on one colour scale."
     _columns(a) # refuses a caption without words
+    if a.boxes is None or not len(a.boxes):
+        return nothing("this image has no boxes, so words cannot be spread over it", title or a.caption)
     words = words or numbered(a.words)[:most] or range(len(a.words))[:most]
     maps = torch.stack([a.heat(word) for word in words])
     known = maps[~maps.isnan()]
