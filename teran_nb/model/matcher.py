@@ -6,8 +6,9 @@
 __all__ = ['Matcher', 'make_matcher', 'load_weights', 'model_folder']
 
 # %% ../../nbs/model/11_matcher.ipynb #bb2be2f0
-import dataclasses, hashlib, warnings
+import dataclasses, hashlib, importlib.resources, os, shutil, tempfile, warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -15,12 +16,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
+from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 from torch import Tensor, nn
 
 from ..core.packed import Packed
 from ..core.files import atomic, load_tensors, read_json, save_tensors, write_json
 from ..core.config import to_config
-from ..core.display import progress
+from ..core.display import escape, markdown_table, progress
+from ..core.hub import pretrained
 from ..data.features import Regions
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words
@@ -34,7 +37,7 @@ from .regions import RegionBatch, region_batch
 from .network import MatcherConfig, Network
 
 # %% ../../nbs/model/11_matcher.ipynb #18529a7f
-class Matcher(Network, Encoder):
+class Matcher(Network, Encoder, ModelHubMixin, library_name="teran_nb", tags=["image-text-retrieval","word-region-alignment"]):
     "Encodes images and captions separately, region by region and word by word."
     Config,name = MatcherConfig,"matcher"
     folder:Path|None = None # Where it was loaded from
@@ -289,3 +292,46 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     model.folder,model.provenance = folder,open_provenance(folder)
     model.name = folder.parent.name if folder.name == "model" else folder.name
     return model.to(device).eval()
+
+# %% ../../nbs/model/11_matcher.ipynb #8d3c0169
+@patch
+def _save_pretrained(self:Matcher, save_directory:Path):
+    "Write the model's files into a folder that exists."
+    with tempfile.TemporaryDirectory(dir=save_directory.parent) as tmp:
+        self.save(Path(tmp)/"model")
+        if (save_directory/"text").is_dir(): shutil.rmtree(save_directory/"text")
+        for path in (Path(tmp)/"model").iterdir(): os.replace(path, save_directory/path.name)
+
+@patch(cls_method=True)
+def _from_pretrained(cls:Matcher, *, model_id:str, revision:str|None=None, cache_dir:str|Path|None=None, force_download:bool=False,
+                     local_files_only:bool=False, token:str|bool|None=None, device:str|torch.device="cpu", **_):
+    "Open a folder, or a model of the hub."
+    if Path(model_id).is_dir(): return cls.load(model_id, device)
+    where = {"revision": revision, "cache_dir": cache_dir, "force_download": force_download, "token": token}
+    get = partial(snapshot_download, **where)
+    if local_files_only: get = partial(get, local_files_only=True)
+    model = cls.load(pretrained(get, model_id, "Matcher", "name the folder of a model"), device)
+    model.name = model_id.rpartition("/")[2]
+    return model
+
+@patch
+def generate_model_card(self:Matcher,
+    source:str="", # Folder or name on the hub in the example; the model's name when empty
+    **data, # Fields of the card's head, such as `license`
+) -> ModelCard:
+    "A model card, written from the model and its run."
+    run = self.folder.parent if self.folder is not None and self.folder.name == "model" else self.folder
+    def beside(name): return read_json(run/name) if run is not None and (run/name).is_file() else {}
+    plan,environment,measured,kept = beside("config.json").get("about", {}),beside("environment.json"),beside("metrics.json"),self.provenance
+    about = measured.get("about", {})
+    rows = [("row",plan.get("model","")), ("preset",plan.get("preset","")), ("changed",about.get("changed","")), ("trained on",kept.data if kept else ""),
+            ("seed",environment.get("seed","")), ("commit",environment.get("commit","")), ("torch",environment.get("torch","")),
+            ("parameters",f"{sum(p.numel() for p in self.parameters()):,}")]
+    metrics = [(name,f"{value:.1f}" if "median" in name or "mean" in name else f"{100*value:.1f}") for name,value in measured.get("metrics", {}).items()]
+    template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
+    head = self._hub_mixin_info.model_card_data.to_dict() | data
+    return ModelCard.from_template(
+        ModelCardData(**head), template_str=template.read_text(encoding="utf8"), name=escape(self.name), source=source or self.name,
+        ranks_by=self.ranks_by, training=markdown_table(["","training"], [row for row in rows if row[1] != ""]), note=self.note,
+        metrics=markdown_table(["metric",""], metrics) if metrics else "", extractor=self.extractor, data=escape(kept.data) if kept else "",
+        protocol=escape(", ".join(str(about[k]) for k in ("protocol","candidates","models") if about.get(k))), words=f"{len(kept.words):,}" if kept else "")
