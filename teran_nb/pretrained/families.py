@@ -33,7 +33,7 @@ from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .dense import LastBlock, dense_states, keep_call, nearness
 
-# %% ../../nbs/pretrained/01_families.ipynb #980a3d5d
+# %% ../../nbs/pretrained/01_families.ipynb #818a3dbe
 RANDOM = ("clip","metaclip_2","chinese_clip","altclip","siglip","siglip2","aimv2","tipsv2",
           "colpali","colqwen2","colmodernvbert") # Families that `save_random` knows
 _LETTERS = [*string.ascii_lowercase, *string.ascii_uppercase, *string.digits, *" .,:!?'-"]
@@ -41,14 +41,15 @@ _SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "n
 _VISION = {**_SIZES, "image_size": 32, "patch_size": 8}
 
 def _pillow(path):
-    "An image processor of transformers, from its own module: in some versions the package offers it with torchvision only."
+    "An image processor of transformers, from its own module: some versions offer it elsewhere with torchvision only."
     folder,name = path.split(".")
     return getattr(import_module(f"transformers.models.{folder}.image_processing_pil_{folder}"), name)
 
 def _letters(first, space="▁", behind=""):
     "A vocabulary of special tokens, then letters."
     letters = [space if letter == " " else letter for letter in _LETTERS]
-    return {token: i for i,token in enumerate([*first, *letters, *(letter + behind for letter in letters if behind)])}
+    ends = [letter + behind for letter in letters] if behind else []
+    return {token: i for i,token in enumerate([*first, *letters, *ends])}
 
 def _random_tokenizer(kind):
     gemma = "<pad>","<eos>","<bos>","<unk>","<mask>","\n"
@@ -64,13 +65,14 @@ def _random_tokenizer(kind):
         return transformers.BertTokenizer(vocab=vocab, model_max_length=64)
     if kind == "siglip2": return transformers.Siglip2Tokenizer(vocab=_letters(gemma), merges=[])
     if kind == "siglip": return transformers.GemmaTokenizer(vocab=_letters(gemma), merges=[])
-    if kind == "colpali":
-        return transformers.GemmaTokenizer(vocab=_letters([*gemma,"<image>"]), merges=[], additional_special_tokens=["<image>"])
     if kind == "tipsv2": return transformers.Tipsv2Tokenizer(vocab=_letters(["<pad>","<unk>"]), merges=[])
-    tokenizer = transformers.Qwen2Tokenizer(vocab=_letters(["Ċ"], space="Ġ"), merges=[])
-    extra = ["<|im_start|>","<|im_end|>","<|vision_start|>","<|vision_end|>","<|image_pad|>"] if kind == "colqwen2" else [
-        "<image>","<fake_token_around_image>","<end_of_utterance>","<global-img>",
-        *(f"<row_{i}_col_{j}>" for i in range(1, 7) for j in range(1, 7))]
+    if kind == "colpali":
+        tokenizer,extra = transformers.GemmaTokenizer(vocab=_letters(gemma), merges=[]),["<image>"]
+    else: tokenizer = transformers.Qwen2Tokenizer(vocab=_letters(["Ċ"], space="Ġ"), merges=[])
+    if kind == "colqwen2": extra = ["<|im_start|>","<|im_end|>","<|vision_start|>","<|vision_end|>","<|image_pad|>"]
+    if kind == "colmodernvbert":
+        tiles = [f"<row_{k//6 + 1}_col_{k%6 + 1}>" for k in range(36)]
+        extra = ["<image>","<fake_token_around_image>","<end_of_utterance>","<global-img>",*tiles]
     tokenizer.add_special_tokens({"additional_special_tokens": extra})
     return tokenizer
 
@@ -79,39 +81,42 @@ def _random_config(kind, tokenizer):
              "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     text = {**_SIZES, **known, "max_position_embeddings": 64}
     image = {"image_token_id": tokenizer.convert_tokens_to_ids({"colqwen2": "<|image_pad|>"}.get(kind, "<image>"))}
-    grouped = {**text, "num_key_value_heads": 2, "head_dim": 8}
+    grouped = {"num_key_value_heads": 2, "head_dim": 8}
     if kind == "siglip2": vision = {**_SIZES, "patch_size": 8, "num_patches": 16}
     elif kind == "tipsv2": vision = {**_VISION, "mlp_ratio": 2}
     else: vision = _VISION
     if kind == "aimv2": text = {k: v for k,v in text.items() if k not in ("bos_token_id","pad_token_id")}
     if kind == "altclip": text = {**text, "project_dim": 24, "max_position_embeddings": 66}
     if kind in ("siglip","siglip2"): text = {**text, "projection_size": 32}
+    eyes = {"model_type": "siglip_vision_model", "vision_use_head": False, **vision}
     if kind == "colpali":
-        vlm = {"model_type": "paligemma", "text_config": {"model_type": "gemma", **grouped}, **image, "projection_dim": 32,
-               "vision_config": {"model_type": "siglip_vision_model", "vision_use_head": False, **vision}}
+        text = {"model_type": "gemma", **text, **grouped}
+        vlm = {"model_type": "paligemma", "text_config": text, "vision_config": eyes, **image, "projection_dim": 32}
     elif kind == "colqwen2":
         rope = {"rope_type": "default", "mrope_section": [1,1,2], "rope_theta": 10000.}
-        vlm = {"model_type": "qwen2_vl", "text_config": {**grouped, "rope_parameters": rope}, **image,
-               "vision_config": {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2, "patch_size": 8}}
+        eyes = {"depth": 2, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "mlp_ratio": 2, "patch_size": 8}
+        text = {**text, **grouped, "rope_parameters": rope}
+        vlm = {"model_type": "qwen2_vl", "text_config": text, "vision_config": eyes, **image}
     elif kind == "colmodernvbert":
-        vlm = {"model_type": "modernvbert", "text_config": {"model_type": "modernbert", **text, "cls_token_id": 0, "sep_token_id": 0},
-               **image, "pixel_shuffle_factor": 2,
-               "vision_config": {"model_type": "siglip_vision_model", "vision_use_head": False, **vision}}
+        text = {"model_type": "modernbert", **text, "cls_token_id": 0, "sep_token_id": 0}
+        vlm = {"model_type": "modernvbert", "text_config": text, "vision_config": eyes, **image, "pixel_shuffle_factor": 2}
     else: return {"text_config": text, "vision_config": vision, "projection_dim": 24}
     return {"vlm_config": vlm, "embedding_dim": 24}
 
 def _random_processor(kind):
     square = {"size": {"height": 32, "width": 32}}
-    if kind == "siglip2": return _pillow("siglip2.Siglip2ImageProcessorPil")(max_num_patches=16, patch_size=8)
-    if kind == "siglip": return _pillow("siglip.SiglipImageProcessorPil")(**square)
-    if kind == "tipsv2": return _pillow("siglip.SiglipImageProcessorPil")(**square, do_normalize=False, resample=2)
-    if kind == "colpali": return _pillow("siglip.SiglipImageProcessorPil")(**square, image_seq_length=16)
-    if kind == "chinese_clip": return _pillow("chinese_clip.ChineseCLIPImageProcessorPil")(**square, do_center_crop=False)
-    if kind == "colqwen2":
-        return _pillow("qwen2_vl.Qwen2VLImageProcessorPil")(size={"shortest_edge": 32**2, "longest_edge": 64**2}, patch_size=8)
-    if kind == "colmodernvbert":
-        return _pillow("idefics3.Idefics3ImageProcessorPil")(size={"longest_edge": 64}, max_image_size={"longest_edge": 32})
-    return _pillow("clip.CLIPImageProcessorPil")(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32})
+    path,settings = {
+        "siglip": ("siglip.SiglipImageProcessorPil", square),
+        "siglip2": ("siglip2.Siglip2ImageProcessorPil", {"max_num_patches": 16, "patch_size": 8}),
+        "tipsv2": ("siglip.SiglipImageProcessorPil", {**square, "do_normalize": False, "resample": 2}),
+        "chinese_clip": ("chinese_clip.ChineseCLIPImageProcessorPil", {**square, "do_center_crop": False}),
+        "colpali": ("siglip.SiglipImageProcessorPil", {**square, "image_seq_length": 16}),
+        "colqwen2": ("qwen2_vl.Qwen2VLImageProcessorPil",
+                     {"size": {"shortest_edge": 32**2, "longest_edge": 64**2}, "patch_size": 8}),
+        "colmodernvbert": ("idefics3.Idefics3ImageProcessorPil",
+                           {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}),
+    }.get(kind, ("clip.CLIPImageProcessorPil", {"size": {"shortest_edge": 36}, "crop_size": {"height": 32, "width": 32}}))
+    return _pillow(path)(**settings)
 
 def save_random(
     kind:str, # `model_type` of a family
@@ -189,7 +194,7 @@ def placement(
     inner = processor.crop_size["width"],processor.crop_size["height"]
     return Placement(resized, ((resized[0] - inner[0])//2, (resized[1] - inner[1])//2), inner)
 
-# %% ../../nbs/pretrained/01_families.ipynb #f01ce21b
+# %% ../../nbs/pretrained/01_families.ipynb #25037cf8
 def unit(x:Tensor) -> Tensor:
     "Vectors of unit length, in float32."
     return F.normalize(x.float(), dim=-1)
@@ -203,14 +208,14 @@ def _settings(config):
 FAMILIES = {} # Adapter by `model_type`
 
 class Family:
-    "A pretrained model: pictures and sentences become vectors of one space. A subclass with a name is found by `family_of`."
+    "A pretrained model: pictures and sentences become vectors of one space. `family_of` finds each subclass by its name."
     name:str = "" # `model_type` of its configuration
     words:str = "prompts" # `tokens` where single tokens were trained, `prompts` where they were not
     modes:tuple[str,...] = ("none",) # Dense modes it can do; the first is what `auto` means
     model_class:str = "" # Class in transformers
-    pillow_class:str = "clip.CLIPImageProcessorPil" # Folder and class of the image processor in transformers that needs Pillow only
+    pillow_class:str = "clip.CLIPImageProcessorPil" # Folder and class of the image processor that needs Pillow only
     attention:str = "" # Which of transformers' implementations of attention; empty for its own choice
-    processor_class:str = "" # Class of the processor in transformers that also writes prompts; empty where there is none
+    processor_class:str = "" # Class of the processor that also writes prompts; empty where there is none
     def __init_subclass__(cls): FAMILIES[cls.name] = cls
     def __init__(self,
         model:PreTrainedModel, # The network, as transformers made it
@@ -220,8 +225,10 @@ class Family:
         self.model,self.processor,self.tokenizer = model.eval().requires_grad_(False),processor,tokenizer
         pictures = getattr(processor, "image_processor", processor).to_dict()
         prompts = [getattr(processor, key, "") for key in ("visual_prompt_prefix","query_prefix")]
-        rules = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else str(sorted(tokenizer.get_vocab().items()))
-        self.digest = digest([weights_hash(model), _settings(model.config.to_dict()), str(pictures), prompts, rules])[:12]
+        if tokenizer.is_fast: rules = tokenizer.backend_tokenizer.to_str()
+        else: rules = str(sorted(tokenizer.get_vocab().items()))
+        settings = _settings(model.config.to_dict()),str(pictures),prompts,rules
+        self.digest = digest([weights_hash(model), settings])[:12]
     @property
     def device(self) -> torch.device: return next(self.model.parameters()).device
     @property
@@ -238,17 +245,17 @@ class Family:
     ) -> str: # A name in `modes`
         "The dense mode that is meant."
         return self.modes[0] if dense == "auto" else one_of(dense, self.modes, f"dense mode of {self.name}")
-    def score(self, images:Tensor, texts:Tensor) -> Tensor: # Of whole vectors; a family with that kind of score defines it
+    def score(self, images:Tensor, texts:Tensor) -> Tensor: # Of whole vectors, where the family has such a score
         raise TypeError(f"{self.name} has no score of whole vectors; `late_score` compares their parts")
     def inputs(self, batch) -> dict[str,Tensor]:
         "What an image processor or tokenizer made, on the device and in the precision of the network."
         return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
 
-# %% ../../nbs/pretrained/01_families.ipynb #d5afe4e9
+# %% ../../nbs/pretrained/01_families.ipynb #2c13330e
 def _config(name, **how):
     "The configuration of a model of a known family."
     if find_adapter_config_file(name, **how):
-        raise ValueError("it is an adapter, whose base model lies in another repository; merge the two and save the whole model")
+        raise ValueError("it is an adapter, whose base model lies in another repository; merge the two and save the model")
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **how)
     kind,known = config.model_type,", ".join(FAMILIES)
     if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vocab_size"):
@@ -283,9 +290,11 @@ def _pictures_of(family, name, **how):
 def _tokenizer_of(model, name, **how):
     "The tokenizer. Where files are missing, transformers makes an empty one; that is refused."
     try: tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **how)
-    except ImportError as e: raise ValueError(" ".join(str(e).split()[:5]) + " (pip install teran-nb[pretrained])") from None
+    except ImportError as e:
+        raise ValueError(" ".join(str(e).split()[:5]) + " (pip install teran-nb[pretrained])") from None
     pieces,rows = len(tokenizer),getattr(model.config, "vlm_config", model.config).text_config.vocab_size
-    if pieces < rows/2: raise ValueError(f"its tokenizer has {pieces} pieces, the network {rows}: files of the tokenizer are missing")
+    if pieces < rows/2:
+        raise ValueError(f"its tokenizer has {pieces} pieces, the network {rows}: files of the tokenizer are missing")
     return tokenizer
 
 def _prompts_of(family, name, image_processor, tokenizer, **how):
@@ -314,7 +323,7 @@ def family_of(
     if family.processor_class: processor = _prompts_of(family, name, processor, tokenizer, local_files_only=True)
     return family(model.to(device), processor, tokenizer)
 
-# %% ../../nbs/pretrained/01_families.ipynb #bd7aa476
+# %% ../../nbs/pretrained/01_families.ipynb #4e2f507b
 class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
     name,model_class = "clip","CLIPModel"
@@ -352,8 +361,8 @@ def prepare(self:DualFamily,
     for picture in pictures:
         resized,corner,inner = placement(picture.size, self.processor)
         if inner != made: raise ValueError(
-            f"the image processor of this {self.name} makes {made[0]} x {made[1]} pixels of a picture of {picture.width} x "
-            f"{picture.height}, where its settings say {inner}; it does more than resize and crop, so boxes are not known")
+            f"the image processor of {self.name} makes {made} pixels of a picture of {picture.size}, where its settings say "
+            f"{inner}; it does more than resize and crop, so the boxes of patches are not known")
         grids.append((inner[1]//self.side, inner[0]//self.side))
         boxes.append(patch_boxes(picture.size, resized, corner, grids[-1], self.side))
     return inputs,grids,boxes
@@ -382,7 +391,7 @@ def pictures(self:DualFamily,
     patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
     return PictureVectors(unit(whole), patches, grids, boxes)
 
-# %% ../../nbs/pretrained/01_families.ipynb #209e8ea7
+# %% ../../nbs/pretrained/01_families.ipynb #7526487b
 def _trimmed(text, start, end):
     "A span without the spaces at its ends."
     while start < end and text[start].isspace(): start += 1
@@ -407,8 +416,8 @@ def tokens(self:DualFamily,
     texts:Sequence[str], # Sentences
 ) -> tuple[dict,Tensor,list]: # Inputs of the network; True at tokens of the sentence; their spans
     "Tokenize sentences as the model was trained."
-    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens, return_tensors="pt",
-                           return_offsets_mapping=self.tokenizer.is_fast, return_special_tokens_mask=True)
+    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens,
+        return_tensors="pt", return_offsets_mapping=self.tokenizer.is_fast, return_special_tokens_mask=True)
     kept = ~batch.pop("special_tokens_mask").bool()
     if "attention_mask" in batch: kept &= batch["attention_mask"].bool()
     if self.tokenizer.is_fast: return batch,kept,batch.pop("offset_mapping").tolist()
@@ -498,7 +507,7 @@ def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,li
     boxes = [patch_boxes(p.size, (grid[1]*side, grid[0]*side), (0,0), grid, side) for p,grid in zip(pictures, grids)]
     return inputs,grids,boxes
 
-# %% ../../nbs/pretrained/01_families.ipynb #932c14f0
+# %% ../../nbs/pretrained/01_families.ipynb #65a8fa5d
 class Aimv2Family(DualFamily):
     "AIMv2-lit: patches go through the pooling head, each alone, and the projection."
     name,model_class,before = "aimv2","Aimv2Model",0
@@ -518,7 +527,7 @@ class TipsFamily(DualFamily):
     "TIPS v2: patches have the width of the sentences."
     name,model_class,pillow_class = "tipsv2","Tipsv2Model","siglip.SiglipImageProcessorPil"
     modes,padding = ("value","none","vv","qq+kk","kk","qq"),"max_length"
-    pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Where a file names none
+    pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # As its own class has
     @property
     def dim(self) -> int: return self.model.config.vision_config.hidden_size
     @property
@@ -526,16 +535,17 @@ class TipsFamily(DualFamily):
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layer[-1]
         own,heads = block.attention,self.model.config.vision_config.num_attention_heads
-        if hasattr(own, "q_proj"): qkv,out = (own.q_proj, own.k_proj, own.v_proj),own.o_proj
-        else: qkv,out = (own.attention.query, own.attention.key, own.attention.value),own.output.dense # transformers 5.17
-        return LastBlock(block, own, qkv, out, heads, block.layer_scale1)
+        if hasattr(own, "q_proj"):
+            return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.o_proj, heads, block.layer_scale1)
+        inner = own.attention # transformers 5.17
+        return LastBlock(block, own, (inner.query, inner.key, inner.value), own.output.dense, heads, block.layer_scale1)
     def to_text(self, states:Tensor) -> Tensor: return self.model.vision_model.layernorm(states)
     def token_vectors(self, states:Tensor) -> Tensor: return states
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
         "The model's own score, `logits_per_image` of transformers."
         return images @ texts.mT / self.model.temperature.float()
 
-# %% ../../nbs/pretrained/01_families.ipynb #8cce11c6
+# %% ../../nbs/pretrained/01_families.ipynb #b95a1a0c
 class LateFamily(Family):
     "ColPali: patches and tokens are compared one by one."
     name,model_class,words = "colpali","ColPaliForRetrieval","tokens"
@@ -549,7 +559,7 @@ class LateFamily(Family):
     def layout(self,
         inputs:dict, # Inputs of the network
         i:int, # Which picture of the batch
-    ) -> tuple[tuple[int,int],Tensor]: # Rows and columns; for each place of the grid, which of the picture's patch tokens it is
+    ) -> tuple[tuple[int,int],Tensor]: # Rows and columns; which of the picture's patch tokens stands at each place
         "How the patch tokens of a picture lie."
         count = int((inputs["input_ids"][i] == self.processor.image_token_id).sum())
         return (int(count**.5),)*2,torch.arange(count)
@@ -566,16 +576,18 @@ class ColQwen2Family(LateFamily):
         return (rows, columns),torch.arange(rows*columns)
 
 class ColModernVBertFamily(LateFamily):
-    "ColModernVBert: a large picture is cut into tiles; the small picture of the whole behind them is no part of the grid."
+    "ColModernVBert: a large picture is cut into tiles; the small picture of the whole is no part of the grid."
     name,model_class = "colmodernvbert","ColModernVBertForRetrieval"
     pillow_class,processor_class = "idefics3.Idefics3ImageProcessorPil","ColModernVBertProcessor"
     inside = "modernvbert","modernbert","siglip_vision_model"
     @property
     def opening(self) -> str: return self.processor.query_prefix
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
-        places = [self.processor.row_col_ids.index(t) for t in inputs["input_ids"][i].tolist() if t in self.processor.row_col_ids]
-        rows,columns = (max(places)//6 + 1, max(places)%6 + 1) if places else (1, 1)
-        side = int(self.processor.image_seq_len**.5)
+        tiles,ids = self.processor.row_col_ids,inputs["input_ids"][i].tolist()
+        last = max([tiles.index(t) for t in ids if t in tiles], default=0)
+        (rows, columns),side = (last//6 + 1, last%6 + 1),int(self.processor.image_seq_len**.5)
+        if ids.count(self.processor.image_token_id) != (rows*columns + (last > 0))*side*side:
+            raise ValueError(f"the tokenizer of {self.name} has no tokens for the rows and columns of tiles")
         tokens = torch.arange(rows*columns*side*side).view(rows, columns, side, side)
         return (rows*side, columns*side),tokens.transpose(1, 2).ravel()
 
