@@ -150,3 +150,38 @@ def test_a_model_in_the_cache_of_the_hub(models, tmp_path):
     assert opened() == family_of(models["clip"]).fingerprint
     (repository / "snapshots" / ("a" * 40) / "preprocessor_config.json").unlink()
     assert opened().startswith("FileNotFoundError no clip with its image processor under the name 'somebody/clip'")
+
+
+DEVICE = """
+import sys
+from pathlib import Path
+import numpy as np
+import torch
+from PIL import Image
+sys.path.insert(0, "tests")
+import pretend
+from teran_nb.pretrained.families import RANDOM, family_of
+pictures = [Image.fromarray(np.random.default_rng(w).integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in ((90, 40), (40, 90))]
+texts = ["A red kite", "dog"]
+held = pretend.register()
+for kind in RANDOM:
+    family = family_of(Path(sys.argv[1]) / kind)
+    here, read = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
+    with pretend.Pretending():
+        family.to(pretend.GPU)
+        there, sent = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
+        assert there[0].whole.device == there[0].patches[0].device == sent.tokens[0].device == pretend.GPU
+        if family.words == "prompts": family.score(there[0].whole, sent.whole)
+        else: family.late_score(there[0].parts, sent.parts)
+        for a, b in zip(here, there): assert torch.allclose(a.patches[1], b.patches[1].cpu(), atol=1e-5)
+        assert torch.allclose(read.tokens[0], sent.tokens[0].cpu(), atol=1e-5)
+print(len(RANDOM))
+"""
+
+
+@pytest.mark.slow
+def test_on_a_pretended_device(models):
+    "Nothing stays behind on the CPU (tests/pretend.py)."
+    folder = models["clip"].parent
+    done = subprocess.run([sys.executable, "-c", DEVICE, str(folder)], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "11", done.stderr[-2000:]
