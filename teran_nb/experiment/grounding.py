@@ -271,10 +271,10 @@ class PhraseGrounding(Shown):
         names = frame.split.where(frame.kind == "all", frame.split + ", " + frame.kind)
         rows = []
         for split,right in self.thresholds.items():
-            best = max(right.values())
-            rows.append([split, *(f"**{100*r:.1f}**" if r == best else f"{100*r:.1f}" for r in right.values())])
-        header = ["box of the heat map %, threshold",*map(str, HEAT_THRESHOLDS)]
-        choice = "A threshold is chosen on one split and reported on another; the best of each split is bold."
+            best = max(right, key=right.get)
+            rows.append([split, *(f"{100*share:.1f}" for share in right.values()), best])
+        header = ["box of the heat map %, threshold",*map(str, HEAT_THRESHOLDS),"best threshold"]
+        choice = "A threshold that was chosen on one split is reported on another."
         return (_markdown(names, frame, "phrases of") + footnote(self.conditions()) + "\n\n" +
                 markdown_table(header, rows) + f"\n\n{choice}")
     def save(self, path:str|Path):

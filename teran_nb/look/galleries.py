@@ -398,7 +398,7 @@ def _rates(grounded, rule):
     n,scores = len(grounded),np.mean([g.scores for g in grounded], 0)
     by_region,random,largest = (f"{100*score:.0f} %" for score in scores[:3]) # the first of `PhraseScores`
     by_heat = f"{100*np.mean([heat_scores(g, rule)[0] for g in grounded]):.0f} %"
-    return (f"right of {n:,} phrases: {by_region} by the best region, {by_heat} by the box of the heat map\n"
+    return (f"right in {n:,} places: {by_region} by the best region, {by_heat} by the box of the heat map\n"
             f"(a random region {random}, the largest {largest})")
 
 # %% ../../nbs/look/01_galleries.ipynb #2fe99b2b

@@ -207,7 +207,7 @@ def _columns(a, pieces=False):
     "Cosines and texts of the words, or of the tokenizer's pieces; a caption without words is refused."
     if not a.words:
         raise ValueError(f"caption {a.caption!r} has no words, so there is nothing to show; an encoder may have cut them off")
-    if not pieces: return np.asarray(a.cosines),a.words
+    if not pieces: return np.asarray(a.cosines),a.labels
     if a.pieces is None or a.piece_texts is None:
         raise ValueError(f"the pieces of {short(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
     return np.asarray(a.pieces),a.piece_texts
@@ -456,7 +456,7 @@ def show_grounding(
     texts = [_with_cosines(a, (j for _,j in group)) for group in groups.values()]
     entries = list(zip(badges, _draw_boxes(ax, chosen, badges, size), texts))
     if below: entries.append(("–","grey",f"no region: {_with_cosines(a, below)}"))
-    lines = _legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.note])
+    lines = _legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.note, a.doubts])
     _caption_title(ax, a.caption)
     if own_figure:
         w,h = size
