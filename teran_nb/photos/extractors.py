@@ -7,10 +7,10 @@ __all__ = ['WHOLE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfi
            'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor', 'extract_picture',
            'Extraction', 'extract_folder', 'extractor_of']
 
-# %% ../../nbs/photos/02_extractors.ipynb #0412c6be
+# %% ../../nbs/photos/02_extractors.ipynb #d6e2655a
 import io, json, math, platform, time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -217,13 +217,9 @@ def extract(self:DetectorBackbone,
         result.append(ExtractedRegions(*(t.cpu().numpy() for t in (features, boxes, scores, classes))))
     return result
 
-# %% ../../nbs/photos/02_extractors.ipynb #43c57342
+# %% ../../nbs/photos/02_extractors.ipynb #48fe2bd8
 EXTRACTORS = {"windows": Windows, "words": Words, "patches": Patches, "detector": DetectorBackbone}
 
-def _path_or_name(model):
-    "The path of a file or folder that exists, else the name of a model."
-    path = project_path(model)
-    return str(path) if path.exists() else model
 
 def extractor(
     name:str, # `windows`, `words:<file>`, `patches:<model>` or `detector:<detector> + <backbone>`
@@ -241,7 +237,10 @@ def extractor(
                          "say windows, and how many by the setting count")
     if len([m for m in models if m]) != len(fields):
         raise ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
-    config = override(cls.config_type(), (settings or {}) | dict(zip(fields, map(_path_or_name, models))))
+    for field,model in zip(fields, models):
+        path = project_path(model) # of a file or folder; else it is the name of a model
+        settings = (settings or {}) | {field: str(path) if path.exists() else model}
+    config = override(cls.config_type(), settings or {})
     return cls(config) if cls.light else cls(config, pick_device(device))
 
 def _from_recipe(kind, settings, device="auto"):
@@ -269,7 +268,7 @@ def extract_picture(
     r = _full_size(extractor.extract([im])[0], im.size, full_size)
     return Regions(image_id, r.features, r.boxes, full_size, r.classes, r.scores, extractor.name)
 
-# %% ../../nbs/photos/02_extractors.ipynb #9000db7a
+# %% ../../nbs/photos/02_extractors.ipynb #35b32bef
 class _Outcome(NamedTuple):
     "What became of one picture file."
     content:ExtractedRegions|np.ndarray|None=None # Its regions, or its pixels where the extractor runs later
@@ -278,41 +277,25 @@ class _Outcome(NamedTuple):
     thumbnail:bytes|None=None # A small JPEG, where asked for
     reason:str="" # Why the picture cannot be used; empty if it can
 
-def _thumbnail(im, side=256):
-    "A small JPEG."
-    im = im.copy()
-    im.thumbnail((side,side))
-    file = io.BytesIO()
-    im.save(file, "JPEG", quality=85)
-    return file.getvalue()
+@lru_cache
+def _from_json(recipe): return _from_recipe(*json.loads(recipe)) # once in a process
 
-def _read(path, extractor, side, max_pixels, thumbnails):
-    "Read one file and, where an extractor is given, extract its regions."
+def _read(job):
+    "Read one file and, where an extractor or its recipe in JSON is given, extract its regions."
+    path, extractor, side, max_pixels, thumbnails = job
     try:
+        if isinstance(extractor, str): extractor = _from_json(extractor)
         im, full_size = read_picture(path, side, max_pixels)
-        content = extractor.extract([im])[0] if extractor else np.asarray(im)
-        return _Outcome(content, im.size, full_size, _thumbnail(im) if thumbnails else None)
+        size, content = im.size, extractor.extract([im])[0] if extractor else np.asarray(im)
+        if not thumbnails: return _Outcome(content, size, full_size)
+        file = io.BytesIO()
+        im.thumbnail((256,256))
+        im.save(file, "JPEG", quality=85)
+        return _Outcome(content, size, full_size, file.getvalue())
     except Exception as e: # one file never ends the run
         return _Outcome(reason=str(e).removeprefix(f"{path} ") or type(e).__name__)
 
-@lru_cache
-def _built(recipe): return _from_recipe(*json.loads(recipe)) if recipe else None
-
-def _read_in_worker(job):
-    "`_read` for a job of plain values; a worker builds its extractor once."
-    path, recipe, *settings = job
-    return _read(path, _built(recipe), *settings)
-
-# %% ../../nbs/photos/02_extractors.ipynb #1b0ce838
-def _lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
-
-def _outcomes(paths, extractor, workers, settings):
-    "What became of each file, in order. `settings` are side, max_pixels and thumbnails of `_read`."
-    if workers < 2: return (_read(p, extractor, *settings) for p in paths)
-    recipe = json.dumps(extractor.recipe) if extractor else ""
-    jobs = [(str(p), recipe, *settings) for p in paths]
-    return parallel_map("teran_nb.photos.extractors._read_in_worker", jobs, workers, on_death=_lost)
-
+# %% ../../nbs/photos/02_extractors.ipynb #4db79d5f
 def _extract_batch(outcomes, extractor):
     "Regions in place of pixels. When a batch fails, each of its pictures is tried alone."
     images = [Image.fromarray(o.content) for o in outcomes if not o.reason]
@@ -323,12 +306,19 @@ def _extract_batch(outcomes, extractor):
         return [o for [o] in alone]
     return [o if o.reason else o._replace(content=next(regions)) for o in outcomes]
 
-def _extract_all(paths, extractor, batch, workers, settings):
-    "What became of each file, in order; closing it ends the workers."
-    with closing(_outcomes(paths, extractor if extractor.light else None, workers, settings)) as outcomes:
-        if extractor.light: yield from outcomes
+def _outcomes(paths, extractor, batch, workers, settings):
+    """What became of each file, in order; closing it ends the workers.
+    `settings` are side, max_pixels and thumbnails of `_read`."""
+    in_reader = extractor if extractor.light else None
+    if in_reader and workers > 1: in_reader = json.dumps(extractor.recipe)
+    jobs = [(str(path), in_reader, *settings) for path in paths]
+    def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
+    read = (_read(job) for job in jobs)
+    if workers > 1: read = parallel_map("teran_nb.photos.extractors._read", jobs, workers, on_death=lost)
+    with closing(read):
+        if extractor.light: yield from read
         else:
-            while some := list(islice(outcomes, batch)): yield from _extract_batch(some, extractor)
+            while some := list(islice(read, batch)): yield from _extract_batch(some, extractor)
 
 # %% ../../nbs/photos/02_extractors.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
@@ -349,7 +339,7 @@ class Extraction(Shown):
                 ("nothing detected, whole image taken", self.whole), ("files left out", len(self.bad))]
         return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + left_out_table(self.bad)
 
-# %% ../../nbs/photos/02_extractors.ipynb #eecb99b3
+# %% ../../nbs/photos/02_extractors.ipynb #3e88c8c3
 def _select(files, folder, only):
     "The pictures of a folder that are asked for."
     if only is None: return files
@@ -360,17 +350,6 @@ def _select(files, folder, only):
         raise ValueError(f"{len(missing)} pictures that are asked for are not in {folder}, such as {missing[0]!r}; "
                          f"there are such as {next(iter(files))!r}")
     return {k: files[k] for k in sorted(only)}
-
-@contextmanager
-def _writer(folder, extractor, files, resume):
-    "The store to write; visual words go into it with the regions that they describe."
-    source = ""
-    if resume: # names, sizes and dates of the files tell whether a stopped run can be continued
-        source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()])
-    with FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
-                       expect=len(files)*extractor.count, resume=source) as writer:
-        if isinstance(extractor, Words): extractor.words.save(writer.tmp/WORDS)
-        yield writer
 
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
@@ -384,12 +363,7 @@ def _add(writer, image_id, outcome, thumbnails):
         path.write_bytes(outcome.thumbnail)
     return ""
 
-# %% ../../nbs/photos/02_extractors.ipynb #2070be35
-def _versions():
-    "The versions that a store was made with."
-    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-            "pillow": pillow_version, "numpy": np.__version__}
-
+# %% ../../nbs/photos/02_extractors.ipynb #01b70aaa
 def extract_folder(
     pictures:str|Path, # Folder of pictures, searched with all folders below it
     extractor:Extractor, # From `extractor`
@@ -408,12 +382,17 @@ def extract_folder(
     files = _select(find_pictures(pictures), pictures, only)
     workers = worker_count(len(files), workers)
     start, failed = time.perf_counter(), {}
+    # names, sizes and dates of the files tell whether a stopped run can be continued
+    source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]) if resume else ""
+    store = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
+                          expect=len(files)*extractor.count, resume=source)
     with ExitStack() as stack:
-        writer = stack.enter_context(_writer(folder, extractor, files, resume))
+        writer = stack.enter_context(store)
+        if isinstance(extractor, Words): extractor.words.save(writer.tmp/WORDS)
         if thumbnails: thumbnails = Path(thumbnails) if resume else stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
         settings = extractor.side, max_pixels, bool(thumbnails)
-        outcomes = stack.enter_context(closing(_extract_all(list(files.values()), extractor, batch, workers, settings)))
+        outcomes = stack.enter_context(closing(_outcomes(files.values(), extractor, batch, workers, settings)))
         outcomes = progress(outcomes, "extracting", len(files), disable=not show)
         for outcome,(image_id,path) in zip(outcomes, files.items()):
             reason = _add(writer, image_id, outcome, thumbnails)
@@ -423,10 +402,11 @@ def extract_folder(
                 writer.counts["whole"] += extractor.class_names[outcome.content.classes[0]] == WHOLE
         if not writer.ids:
             raise ValueError(f"none of the {len(files)} pictures of {pictures} could be used: {path} {reason}")
-        writer.about["extraction"] = {"recipe": extractor.recipe, "versions": _versions(), "bad": failed,
-                                      "whole": writer.counts["whole"]}
+        whole = writer.counts["whole"]
+        versions = {"python": platform.python_version(), "torch": torch.__version__,
+                    "transformers": transformers.__version__, "pillow": pillow_version, "numpy": np.__version__}
+        writer.about["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": whole}
     seconds = time.perf_counter()-start
-    whole = writer.counts["whole"]
     return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, whole, seconds, workers)
 
 # %% ../../nbs/photos/02_extractors.ipynb #2c0749ca
