@@ -250,6 +250,7 @@ _UNKNOWN = {"[UNK]","<unk>"} # How tokenizers write a piece that is not in their
 def query_notes(
     query:str, # The sentence
     words:CaptionWords, # As the model reads it
+    encoder:Encoder|None=None, # The model, for the words that it has seen in training
 ) -> list[str]: # Sentences for the reader
     "What the model could not read of a sentence."
     if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
@@ -262,6 +263,7 @@ def query_notes(
         notes.append("The model knows none of these words; the order says nothing.")
     elif named := [w for w in unknown if re.search(r"\w", w)]:
         notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}.")
+    elif encoder is not None and (new := encoder.note_of_words(words.texts)): notes.append(new)
     end = words.spans[-1][1]
     if re.search(r"\w", query[end:]):
         last = words.texts[-1]
@@ -411,7 +413,7 @@ def _search(self:Finder, previous_ranks=None):
     for name,split in splits.items():
         query = self._encode_query(split)
         sims = split.search(query, self.direction, self.pooling, self.rerank)
-        notes = [*self._query_notes(query), *self._model_notes(split)]
+        notes = [*self._query_notes(split, query), *self._model_notes(split)]
         results[name] = _result(sims, query, (previous_ranks or {}).get(name), notes)
     self.results,self.seconds = results,time.perf_counter() - start
     return self
@@ -424,7 +426,7 @@ def _encode_query(self:Finder, split):
     return split.images.take([self.picture])
 
 @patch
-def _query_notes(self:Finder, query): return query_notes(self.query, query.words[0]) if self.direction == "t2i" else []
+def _query_notes(self:Finder, split, query): return query_notes(self.query, query.words[0], split.encoder) if self.direction == "t2i" else []
 
 @patch
 def _model_notes(self:Finder, split):

@@ -221,8 +221,22 @@ def explain(self:Encoder,
     if not pooling: regions,words = self.meet(regions, words)
     image_id = images.names[i] if about is None else about.image_id
     boxes,size = self.boxes_of(images, i, about)
-    return explain(regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image_id,
-                   picture=picture, pooling=pooling or self.pooling, note=self.note)
+    alignment = explain(regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image_id,
+                        picture=picture, pooling=pooling or self.pooling, note=self.note)
+    known = [self.knows(word) for word in alignment.words]
+    if all(known): return alignment
+    return replace(alignment, known=known, doubts=self.note_of_words(alignment.words))
+
+@patch
+def note_of_words(self:Encoder,
+    words:Sequence[str], # Of a sentence
+) -> str: # Empty where all words are known
+    "Which words of a sentence are new to the encoder, and how many it knows."
+    words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
+    new = [word for word in words if not self.knows(word)]
+    if not new: return ""
+    if len(new) == len(words): return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
+    return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
 
 @patch
 def align(self:Encoder,
@@ -241,7 +255,7 @@ def align(self:Encoder,
     picture = image.open if isinstance(image.picture, Path) else image.picture
     alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
     note = "" if regions is None else self.note_on(regions)
-    return replace(alignment, note=f"{alignment.note} {note}".strip()) if note else alignment
+    return replace(alignment, doubts=f"{alignment.doubts} {note}".strip()) if note else alignment
 
 @patch
 def alignments(self:Encoder,

@@ -49,6 +49,8 @@ class Alignment:
     piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None where every word is one piece
     piece_texts:list|None = None # How the tokenizer writes each piece
     note:str = "" # What a reader should know of the model that made it
+    doubts:str = "" # Why this answer may mean little: words, or a picture, unlike those of the training
+    known:list|None = None # Whether each word was seen in training; None where that is not known
     def __post_init__(self):
         regions,words = self.cosines.shape
         if not len(self.words) == len(self.spans) == words:
@@ -58,6 +60,10 @@ class Alignment:
     def __repr__(self):
         image = f", image {self.image_id!r}" if self.image_id else ""
         return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{image})"
+    @property
+    def labels(self) -> list[str]: # The words as tables and figures print them
+        if self.known is None: return list(self.words)
+        return [word if known else f"{word} (new)" for word,known in zip(self.words, self.known)]
     @property
     def best_regions(self) -> np.ndarray: return self.cosines.argmax(0).numpy()
 
@@ -260,7 +266,7 @@ def _repr_markdown_(self:Alignment):
     if self.boxes is not None: header.append("box")
     for j in range(len(self.words)):
         match = self.best(j)
-        row = [match.word, match.region, f"{match.cosine:.2f}"]
+        row = [self.labels[j], match.region, f"{match.cosine:.2f}"]
         if match.box: row.append(", ".join(f"{v:.0f}" for v in match.box))
         rows.append(row)
     return markdown_table(header, rows)
