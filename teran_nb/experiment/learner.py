@@ -6,7 +6,7 @@
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'History', 'fit']
 
 # %% ../../nbs/experiment/04_learner.ipynb #4865e2a5
-import hashlib, json, math, shutil, signal, threading, time, warnings
+import hashlib, json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -362,7 +362,9 @@ class _Training:
                  "scaler": scaler.state_dict() if scaler else {}, "data": self.data, "config": self.configs()}
         last = self.folder/"last.pt"
         if last.is_file():
-            with atomic(self.folder/"previous.pt") as p: shutil.copyfile(last, p)
+            with atomic(self.folder/"previous.pt") as p:
+                try: os.link(last, p)
+                except OSError: shutil.copyfile(last, p) # a file system without links
         with atomic(last) as p: torch.save(state, p)
 
     def require_finite(self):
@@ -418,7 +420,7 @@ def _check_possible(model, train, valid, config, relevance, folder, resume):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     if not resume and (folder/"last.pt").exists():
         raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
-    require_space(folder, 8*sum(p.numel()*p.element_size() for p in model.parameters()))
+    require_space(folder, 12*sum(p.numel()*p.element_size() for p in model.parameters()))
 
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core.files import atomic, read_json
+from ..core.files import atomic, checked, read_json
 from ..core.config import one_of
 from ..core.display import Shown, escape, markdown_table
 from .relevance import GAINS, QUERIES, Relevance, mean_ndcg, ndcg_at_k
@@ -60,6 +60,11 @@ def ranks(
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
     sim,image_of = torch.as_tensor(sim).cpu(),torch.as_tensor(image_of)
+    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
+                         "ranks need (images, captions), at least one of each")
+    if not 0 <= image_of.min() <= image_of.max() < len(sim):
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {len(sim)-1}")
     wrong = int((~torch.isfinite(sim)).sum())
     if wrong: raise ValueError(f"{wrong} similarities are NaN or infinite; the model or its input is broken")
     bare = np.setdiff1d(np.arange(len(sim)), image_of)
@@ -114,6 +119,7 @@ def recall_at_k(
     k:int, # Number of results that count
 ) -> float: # In [0,1]
     "Share of queries whose true match is among the first `k` results."
+    if not len(rank): raise ValueError("no queries, so they have no recall; give the rank of at least one")
     return float((np.asarray(rank) < k).mean())
 
 # %% ../../nbs/experiment/01_metrics.ipynb #454de70b
@@ -359,13 +365,16 @@ def save(
     else: text = self.to_pandas().to_csv(index=False) if kind == ".csv" else repr(self)
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
+_Line = TypedDict("_Line", {"metrics": dict[str,float|None], "about": dict})
+
 def read_results(
     path:str|Path, # A JSON file that `Results.save` wrote
 ) -> Results: # As they were saved
     "Read saved results."
-    saved = read_json(path)
+    saved = read_json(path, dict)
     if "lines" not in saved:
         raise ValueError(f"{path} holds no results: it has no 'lines'; name a file that Results.save wrote")
+    checked(saved["lines"], dict[str,list[_Line]], f"{path}: lines", "name a file that Results.save wrote")
     lines = {}
     for line,seeds in saved["lines"].items():
         lines[line] = tuple(Retrieval(o["metrics"], o["about"]) for o in seeds)

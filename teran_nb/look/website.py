@@ -344,7 +344,8 @@ def _previous_files(folder):
     "Files that an earlier call wrote here."
     ours = r"(views/s|thumbs/)\d+\.(html|jpg)|(index|words|sentences-\d+|pictures-\d+)\.html"
     if (folder/"site.json").is_file():
-        return {f for f in read_json(folder/"site.json")["files"] if re.fullmatch(ours, f)}
+        files = read_json(folder/"site.json", dict[str,list[str]], "remove it, or choose another folder").get("files", [])
+        return {f for f in files if re.fullmatch(ours, f)}
     for name in ("index.html","words.html","sentences-1.html","pictures-1.html","thumbs","views"):
         if (folder/name).exists():
             raise FileExistsError(f"{folder/name} is there and no gallery wrote it; choose another folder")

@@ -19,9 +19,12 @@ def positives(
 ) -> Tensor: # True where image and caption belong together, `(images, captions)`
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
+    if not images or not len(image_of): raise ValueError(f"{images} images and {len(image_of)} captions; a loss needs at least one of each")
+    if not image_of.is_cuda and not 0 <= image_of.min() <= image_of.max() < images: # a GPU would have to be waited for
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {images-1}")
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../../nbs/model/01_losses.ipynb #fceaf915
+# %% ../../nbs/model/01_losses.ipynb #bae3f489
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -40,13 +43,15 @@ def triplet(
         image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
         cost = caption_cost + image_cost
     else:
-        is_wrong = (~true).to(sim.dtype) # each caption has one image, so there is one true pair for each caption
+        # There is one true pair for each caption. Row t of sim[image_of] is the image of true pair t against all captions,
+        # column t of sim are all images against caption t.
+        is_wrong = (~true).to(sim.dtype)
         caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
         image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)
         cost = caption_cost.sum(1) + image_cost.sum(0)
     return cost.sum() if reduction == "sum" else cost.mean()
 
-# %% ../../nbs/model/01_losses.ipynb #9d850edc
+# %% ../../nbs/model/01_losses.ipynb #d20b3390
 def info_nce(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -56,7 +61,7 @@ def info_nce(
     logits,true = sim*scale,positives(image_of, len(sim))
     pair = logits[image_of, torch.arange(sim.shape[1], device=sim.device)]
     wrong = logits.masked_fill(true, -torch.inf)
-    # -log(a/(a+b)) = softplus(log b - log a): stable, and 0 where there is no wrong pair
+    # a: the true pair, b: the sum over wrong ones; -log(a/(a+b)) = softplus(log b - log a) is stable, and 0 without a wrong pair
     return (F.softplus(wrong.logsumexp(1)[image_of] - pair) + F.softplus(wrong.logsumexp(0) - pair)).mean()/2
 
 # %% ../../nbs/model/01_losses.ipynb #392237cd
