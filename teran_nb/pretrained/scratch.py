@@ -22,19 +22,19 @@ from ..data.collection import Collection
 from ..model.losses import info_nce
 from ..model.text import make_tokenizer
 
-# %% ../../nbs/pretrained/03_scratch.ipynb #cee64f73
+# %% ../../nbs/pretrained/03_scratch.ipynb #92c89a20
 @dataclass(frozen=True)
 class ScratchConfig:
     "Size of a small CLIP, and how it is trained."
     size:int=128 # Pixels of the input's sides
     patch:int=16 # Pixels of a patch's sides
     dim:int=128 # Width of both transformers and of the space they share
-    layers:int=4 # Of each transformer
+    layers:int=3 # Of each transformer
     heads:int=4 # Attention heads of a layer
     tokens:int=48 # Longest caption, special tokens included
     epochs:int=20 # Times that every picture is seen
-    images:int=64 # Pictures of a step
-    captions:int=2 # Captions of each picture in a step
+    images:int=40 # Pictures of a step
+    captions:int=1 # Captions of each picture in a step
     rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
     seed:int=0 # Of weights and order
 
