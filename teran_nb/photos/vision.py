@@ -203,7 +203,7 @@ def roi_align(
     values = values.view(dim, k, n, n)*inside
     return values.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)
 
-# %% ../../nbs/photos/00_vision.ipynb #cdfe8dcf
+# %% ../../nbs/photos/00_vision.ipynb #497ea5ed
 PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train
     boat airplane ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed couch phone
     computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence
@@ -229,42 +229,39 @@ class Detector:
         self.text = {} # the prompts as the model reads them
         if self.open: self._tokenize(config, _load(AutoTokenizer.from_pretrained, name))
 
-# %% ../../nbs/photos/00_vision.ipynb #fc593ed1
-@patch
-def _tokenize(self:Detector, config, tokenizer):
-    "Keep the prompts as tokens; for Grounding DINO also the prompt of each token."
-    if "dino" not in self.kind:
-        texts = [f"a photo of a {p}" for p in self.prompts]
-        slots = config.text_config.max_position_embeddings
-        tokens = tokenizer(texts, padding="max_length", max_length=slots, truncation=True, return_tensors="pt")
-        self.text = dict(tokens.to(self.device))
-        return
-    joined = ". ".join(self.prompts) + "."
-    tokens = tokenizer([joined], return_tensors="pt", truncation=True, max_length=config.max_text_len).to(self.device)
-    self.text = dict(tokens)
-    ids = self.text["input_ids"][0]
-    stops = (ids == tokenizer.convert_tokens_to_ids(".")).long()
-    special = tokenizer.get_special_tokens_mask(ids.tolist(), already_has_special_tokens=True)
-    special = torch.tensor(special, device=self.device)
-    stops_before = stops.cumsum(0) - stops
-    self.prompt_of = torch.where((stops + special > 0) | (stops_before >= len(self.prompts)), -1, stops_before)
-    if len(set(self.prompt_of.tolist()) - {-1}) < len(self.prompts):
-        raise ValueError(f"{len(self.prompts)} prompts do not fit into {config.max_text_len} tokens; give fewer")
+    def _tokenize(self, config, tokenizer):
+        "Keep the prompts as tokens; for Grounding DINO also the prompt of each token."
+        if "dino" not in self.kind:
+            texts = [f"a photo of a {p}" for p in self.prompts]
+            slots = config.text_config.max_position_embeddings
+            tokens = tokenizer(texts, padding="max_length", max_length=slots, truncation=True, return_tensors="pt")
+            self.text = dict(tokens.to(self.device))
+            return
+        joined = ". ".join(self.prompts) + "."
+        tokens = tokenizer([joined], return_tensors="pt", truncation=True, max_length=config.max_text_len).to(self.device)
+        self.text = dict(tokens)
+        ids = self.text["input_ids"][0]
+        stops = (ids == tokenizer.convert_tokens_to_ids(".")).long()
+        special = tokenizer.get_special_tokens_mask(ids.tolist(), already_has_special_tokens=True)
+        special = torch.tensor(special, device=self.device)
+        stops_before = stops.cumsum(0) - stops
+        self.prompt_of = torch.where((stops + special > 0) | (stops_before >= len(self.prompts)), -1, stops_before)
+        if len(set(self.prompt_of.tolist()) - {-1}) < len(self.prompts):
+            raise ValueError(f"{len(self.prompts)} prompts do not fit into {config.max_text_len} tokens; give fewer")
 
-@patch
-def _predict(self:Detector, x):
-    "Scores in [0,1] `(n, boxes, classes)`, and boxes as fractions of the input, centre and size, `(n, boxes, 4)`."
-    text = {k: v.repeat(len(x), *[1]*(v.ndim-1)) for k,v in self.text.items()}
-    out = self.model(pixel_values=x, **text)
-    if "dino" in self.kind: # a prompt scores as its best token
-        p = out.logits.sigmoid()[...,:len(self.prompt_of)]
-        scores = torch.stack([p[...,self.prompt_of == i].amax(-1) for i in range(len(self.prompts))], -1)
-    elif not self.open and out.logits.shape[-1] == len(self.class_names)+1: # the last class is "no object"
-        scores = out.logits.softmax(-1)[...,:-1]
-    else: scores = out.logits.sigmoid()
-    return scores, out.pred_boxes
+    def _predict(self, x):
+        "Scores in [0,1] `(n, boxes, classes)`, and boxes as fractions of the input, centre and size, `(n, boxes, 4)`."
+        text = {k: v.repeat(len(x), *[1]*(v.ndim-1)) for k,v in self.text.items()}
+        out = self.model(pixel_values=x, **text)
+        if "dino" in self.kind: # a prompt scores as its best token
+            p = out.logits.sigmoid()[...,:len(self.prompt_of)]
+            scores = torch.stack([p[...,self.prompt_of == i].amax(-1) for i in range(len(self.prompts))], -1)
+        elif not self.open and out.logits.shape[-1] == len(self.class_names)+1: # the last class is "no object"
+            scores = out.logits.softmax(-1)[...,:-1]
+        else: scores = out.logits.sigmoid()
+        return scores, out.pred_boxes
 
-# %% ../../nbs/photos/00_vision.ipynb #1ae6bb9c
+# %% ../../nbs/photos/00_vision.ipynb #2168f892
 def _pixels(boxes, frame, size):
     "Corners in pixels, clipped to the picture, of boxes given as centre and size in fractions of a frame."
     corners = torch.cat([boxes[:,:2] - boxes[:,2:]/2, boxes[:,:2] + boxes[:,2:]/2], 1)
@@ -278,8 +275,9 @@ def __call__(self:Detector,
 ) -> list[tuple]: # For each picture boxes in pixels `(k, 4)`, best score and class of each `(k,)`
     "Detect; all boxes of the model, without a threshold."
     inputs, detected = [self.prepare(im) for im in images], [None]*len(images)
-    for shape in dict.fromkeys(x.shape for x in inputs):
-        rows = [i for i,x in enumerate(inputs) if x.shape == shape]
+    shapes = [x.shape for x in inputs]
+    for shape in dict.fromkeys(shapes):
+        rows = [i for i,other in enumerate(shapes) if other == shape]
         all_scores, all_boxes = self._predict(torch.stack([inputs[i] for i in rows]).to(self.device))
         for i,scores,boxes in zip(rows, all_scores, all_boxes):
             size = images[i].size

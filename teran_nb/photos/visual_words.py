@@ -150,13 +150,7 @@ def _sample(pictures, patches, seed, show):
         samples.append(all_patches[rows,columns].reshape(share, _SIZE))
     return np.concatenate(samples)[:patches], bad
 
-# %% ../../nbs/photos/01_visual_words.ipynb #eab7f067
-def _whiten(p):
-    "Mean of patches, and the matrix that makes their directions equally common (ZCA)."
-    mean = p.mean(0)
-    variance, axes = np.linalg.eigh(_matmul((p-mean).T, p-mean)/len(p))
-    return mean, _matmul(axes/np.sqrt(variance.clip(0)+np.float32(.1)), axes.T)
-
+# %% ../../nbs/photos/01_visual_words.ipynb #abadea5a
 def _unit(x): return x/np.linalg.norm(x, axis=1, keepdims=True)
 
 def _kmeans(z, count, seed, show):
@@ -175,7 +169,7 @@ def _kmeans(z, count, seed, show):
         atoms = _unit(sums)
     return atoms
 
-# %% ../../nbs/photos/01_visual_words.ipynb #0d1f817a
+# %% ../../nbs/photos/01_visual_words.ipynb #ec745327
 def learn_words(
     pictures:Iterable, # Files, or pictures of Pillow; of more than 5,000, so many are chosen at random
     count:int=512, # Words
@@ -194,8 +188,10 @@ def learn_words(
         raise ValueError(f"{len(sample):,} patches are too few for {count} words, of which each wants {NEED}: "
                          f"give more pictures or patches, or learn fewer words{first_bad}")
     p = even(sample)
-    mean, whitening = _whiten(p)
+    mean = p.mean(0)
     p -= mean
+    variance, axes = np.linalg.eigh(_matmul(p.T, p)/len(p))
+    whitening = _matmul(axes/np.sqrt(variance.clip(0)+np.float32(.1)), axes.T)  # all directions equally common (ZCA)
     return VisualWords(mean, whitening, _kmeans(_matmul(p, whitening), count, seed, show), bad)
 
 # %% ../../nbs/photos/01_visual_words.ipynb #235d0122
