@@ -93,11 +93,6 @@ def _check(self:Captions):
         n,what = (len(self.texts),"captions") if name == "links" else (n_images,"images")
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
     if self.sizes is not None: self._check_sizes()
-    for i,links in enumerate(self.links or ()):
-        for link in links:
-            if not 0 <= link.start <= link.end <= len(self.texts[i]):
-                raise ValueError(f"caption {i} of {self.image_ids[self.image_of[i]]} ({self.texts[i]!r}) has no characters "
-                                 f"[{link.start},{link.end}), which a link names")
 
 @patch
 def _check_sizes(self:Captions):
@@ -247,6 +242,10 @@ def _from_karpathy(path, value, key="", skip=False):
             elif "tokens" in s: text = " ".join(s["tokens"])
             else: raise ValueError(f"{path}: sentence {n} of image {image_id} has no raw and no tokens; {_OTHER}")
             links = [Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in s.get("links", ())]
+            for link in links:
+                if not 0 <= link.start <= link.end <= len(text):
+                    raise ValueError(f"{path}: sentence {n} of image {image_id} has no characters [{link.start},{link.end}), "
+                                     "which a link names; copy the file again")
             rows.append((image_id, text, links))
     return _build(path, about, rows, skip)
 
