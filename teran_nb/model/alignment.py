@@ -21,7 +21,7 @@ def align(
     "Cosine of every region with every word, for every pair of image and caption (TERAN eq. 2)."
     return torch.einsum("ird,cwd->icrw", F.normalize(regions, dim=-1), F.normalize(words, dim=-1))
 
-# %% ../../nbs/model/00_alignment.ipynb #ace59c51
+# %% ../../nbs/model/00_alignment.ipynb #a7d4e6a8
 @dataclass(frozen=True)
 class Pooling:
     "A way to turn the alignment of a pair into its similarity."
@@ -43,21 +43,21 @@ def pooling(
     "Register a pooling."
     def register(formula):
         known = POOLINGS.get(name)
-        # a notebook cell that runs again replaces its own pooling, and no other
+        # a notebook cell that runs again may replace its own pooling, never one of another module
         if known and known.formula.__module__ != formula.__module__:
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
         POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word)
         return formula
     return register
 
-# %% ../../nbs/model/00_alignment.ipynb #128c541a
+# %% ../../nbs/model/00_alignment.ipynb #6c97e5db
 def masked_max(
     align:Tensor, # Cosines, `(images, captions, regions, words)`
     mask:Tensor, # True at real slots; broadcasts to `align`
     dim:int, # The axis to choose from
 ) -> Tensor: # `align` without that axis
     "Maximum over the real slots of one axis; 0 where no slot is real."
-    if not align.shape[dim]: return align.sum(dim) # no slot at all: `amax` would raise, an empty sum is 0
+    if not align.shape[dim]: return align.sum(dim) # an axis of length 0: `amax` would raise, an empty sum is 0
     return align.masked_fill(~mask, -torch.inf).amax(dim).masked_fill(~mask.any(dim), 0)
 
 # %% ../../nbs/model/00_alignment.ipynb #83187f99
@@ -71,15 +71,16 @@ def mrsw(
     best = masked_max(align, region_mask[:,None,:,None], -2) # the mask as (images, 1, regions, 1)
     return best.masked_fill(~word_mask, 0).sum(-1)
 
-# %% ../../nbs/model/00_alignment.ipynb #cc84845c
+# %% ../../nbs/model/00_alignment.ipynb #257a8c9d
 @pooling("mwsr", "MwSr", sum_over=("regions",))
 def mwsr(
     align:Tensor, # Region-word cosines in [-1,1], `(images, captions, regions, words)`
     region_mask:Tensor, # True at real regions, `(images, regions)`
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # Similarity of every pair, at most its region count, `(images, captions)`
-    "Best word of every region, summed over the regions of the image (TERAN eq. 3; its index under the sum is a misprint)."
-    return masked_max(align, word_mask[:,None], -1).masked_fill(~region_mask[:,None], 0).sum(-1)
+    "Best word of every region, summed over the regions of the image (TERAN eq. 3, where the sum has the words' index: a misprint)."
+    best = masked_max(align, word_mask[:,None], -1) # the mask as (captions, 1, words)
+    return best.masked_fill(~region_mask[:,None], 0).sum(-1)
 
 @pooling("symm", "Symm.", sum_over=("words","regions"))
 def symm(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`

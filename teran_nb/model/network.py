@@ -24,7 +24,7 @@ from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfi
 from .relations import Joint, JointConfig
 from .crossgraph import CrossGraph, CrossGraphConfig
 
-# %% ../../nbs/model/10_network.ipynb #861031da
+# %% ../../nbs/model/10_network.ipynb #5483b93d
 HEADS = {"alignment": AlignmentHead, "global": GlobalHead, "crossgraph": CrossGraph, "joint": Joint}
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class MatcherConfig:
     dim:int=1024 # Size of the common space
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
     shared:bool=False # Whether both sides share the last layers (TERN: yes)
-    heads:tuple=("alignment",) # Heads that are trained, of `HEADS`
-    score:str="alignment" # The head that ranks; one that crosses must be trained
+    heads:tuple=("alignment",) # Heads that the loss reads, of `HEADS`
+    score:str="alignment" # The head that ranks; one that crosses must be in `heads`
     pooling:str="mrsw" # How an alignment becomes a similarity, a name in `POOLINGS`
     extractor:str="" # Name of what extracted the region features; other features are refused
     stop_words:str="" # Words that encoded captions leave out: `nltk`, a file with one word a line, or none
@@ -53,7 +53,7 @@ class MatcherConfig:
             raise ValueError(f"unknown pooling {self.pooling!r}; known are {', '.join(POOLINGS)}; "
                              "if it is your own, run the cell that defines it first")
 
-# %% ../../nbs/model/10_network.ipynb #2d085bcf
+# %% ../../nbs/model/10_network.ipynb #08425b21
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
     def __init__(self,
@@ -64,7 +64,7 @@ class Network(nn.Module):
         self.config,self.text,self.regions = config,text,RegionEncoder(config.regions)
         self.project_regions,self.project_words = nn.Linear(self.regions.dim, config.dim),nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
-        self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead()})
+        self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead()}) # without weights: always there
         for name in config.heads:
             if name not in self.heads: self.heads[name] = HEADS[name](getattr(config, name), config.dim)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Side,Side]:
@@ -74,7 +74,7 @@ class Network(nn.Module):
         return (whole_images,self.region_parts(regions, images)),(whole_captions,self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-        x,mask = self.regions(*batch) # features, boxes and mask go in; I-CLS comes first in `x` and `mask`
+        x,mask = self.regions(*batch) # I-CLS comes first in `x` and `mask`
         return self.finish(0, self.project_regions(x), mask)
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
@@ -88,7 +88,7 @@ class Network(nn.Module):
         "One vector for each region, without I-CLS and padding."
         return Packed.from_padded(vectors[:,1:], batch.mask)
     def word_parts(self, vectors:Tensor, batch:TokenBatch) -> Packed:
-        "One vector for each piece of a word; `word_mask` leaves out [CLS], [SEP] and padding."
+        "One vector for each word (each piece of one), without T-CLS, [SEP] and padding."
         return Packed.from_padded(vectors, batch.word_mask)
     @property
     def device(self) -> torch.device: return self.project_words.weight.device
