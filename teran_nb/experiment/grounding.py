@@ -45,7 +45,7 @@ class GroundingRule:
     threshold:float=.5 # IoU from which a region lies on a box
     several:str="any" # Of several true boxes `any` counts, or their `union`, as is usual with Flickr30k Entities
     each:str="place" # What counts once: a phrase in every `place` where it stands, or a `phrase`, averaged over places
-    heat_threshold:float=.5 # What belongs to the box of a heat map: cells from this share of the way from its lowest to its highest value
+    heat_threshold:float=.5 # The box of a heat map holds cells from this share of the way from its lowest to its highest
     def __post_init__(self):
         one_of(self.words, CHOICES, "choice by words")
         one_of(self.several, SEVERAL, "way with several boxes")
@@ -60,7 +60,7 @@ class GroundingRule:
         boxes = {"any": "any box", "union": "the union of the boxes"}[self.several]
         counted = {"place": "in every place", "phrase": "once a phrase, the mean over its places"}[self.each]
         return {"region": f"by the {self.words} of the words' cosines{silent}",
-                "box of the heat map": f"cells from {100*self.heat_threshold:g} % of its range, connected with the peak",
+                "box of the heat map": f"from {100*self.heat_threshold:g} % of its range, connected with the peak",
                 "right": f"IoU {self.threshold:g} with {boxes}",
                 "counted": counted}
 
@@ -178,10 +178,11 @@ class Grounding(Shown):
         names:Sequence[str], # What the scores are called
     ) -> dict: # Kind of phrase, the most frequent first, and `all`, to means and the number of `phrases` and `places`
         "Mean scores of each kind of phrase."
-        kinds = {}
-        for kind,_ in Counter(p.link.kind for p in self.phrases).most_common():
-            rows = [i for i,p in enumerate(self.phrases) if p.link.kind == kind]
-            kinds[kind] = _means([self.phrases[i] for i in rows], [scores[i] for i in rows], names, self.rule)
+        kinds,kind_of = {},[p.link.kind for p in self.phrases]
+        for kind,_ in Counter(kind_of).most_common():
+            rows = [i for i,k in enumerate(kind_of) if k == kind]
+            phrases,own_scores = zip(*((self.phrases[i],scores[i]) for i in rows))
+            kinds[kind] = _means(phrases, own_scores, names, self.rule)
         return kinds | {"all": _means(self.phrases, scores, names, self.rule)}
     @cached_property
     def by_region(self) -> dict:
@@ -247,13 +248,14 @@ class PhraseGrounding(Shown):
     def metrics(self) -> dict: # `train_right`, `test_random`, ...
         "Scores of all kinds together, by split."
         metrics = {}
-        for split,part in self.parts.items(): metrics |= {f"{split}_{k}": v for k,v in part.kinds["all"].items()}
+        for split,part in self.parts.items():
+            metrics |= {f"{split}_{k}": v for k,v in part.kinds["all"].items()}
         return metrics
     def conditions(self) -> dict:
         "The rule in words, and the further conditions."
         rules = [part.rule.about() for part in self.parts.values()]
         return (rules[0] if rules else {}) | self.about
-    def to_pandas(self) -> pd.DataFrame: # Columns `split`, `kind`, `SCORES` and `HEAT_SCORES` in [0,1], `phrases` and `places`
+    def to_pandas(self) -> pd.DataFrame: # Columns `split`, `kind`, scores in [0,1] as of `COLUMNS`, `phrases` and `places`
         "One row per split and kind."
         rows = []
         for split,part in self.parts.items():
@@ -282,5 +284,5 @@ class PhraseGrounding(Shown):
         path = Path(path)
         before = read_json(path) if path.is_file() else {}
         scores = {split: part.kinds for split,part in self.parts.items()}
-        thresholds = {split: {str(t): r for t,r in right.items()} for split,right in self.thresholds.items()}
-        write_json(path, before | {"phrases": scores, "phrases_thresholds": thresholds, "phrases_about": self.conditions()})
+        saved = {"phrases": scores, "phrases_thresholds": self.thresholds, "phrases_about": self.conditions()}
+        write_json(path, before | saved)

@@ -28,7 +28,8 @@ def phrase_captions(
 ) -> Captions: # Of the images that have phrases; links in pixels of the store, splits as in the collection
     "Captions with phrases for the images of a collection."
     store,path = collection.features,project_path(phrases)
-    if store.boxes is None: raise ValueError(f"{store.path} has no boxes: its features came without them, so phrases cannot be grounded")
+    if store.boxes is None:
+        raise ValueError(f"{store.path} has no boxes: its features came without them, so phrases cannot be grounded")
     row_of = {image_id: i for i,image_id in enumerate(collection.image_ids)}
     sizes = store.sizes[[store.index[image_id] for image_id in row_of]]
     if ".csv" in path.suffixes: return read_phrases(path, collection.captions, sizes, pixels, skip)
@@ -36,7 +37,8 @@ def phrase_captions(
     def has_links(i): return captions.links and any(captions.links[j] for j in captions.of(i))
     kept = [i for i,image_id in enumerate(captions.image_ids) if image_id in row_of and has_links(i)]
     if not kept:
-        raise ValueError(f"{path} has no phrase of an image of {collection!r}; its images are named like {captions.image_ids[0]!r}")
+        raise ValueError(f"{path} has no phrase of an image of {collection!r}; "
+                         f"its images are named like {captions.image_ids[0]!r}")
     rows = [row_of[captions.image_ids[i]] for i in kept]
     splits = collection.captions.splits and [collection.captions.splits[i] for i in rows]
     return replace(captions.select(kept).resized(sizes[rows]), splits=splits)

@@ -58,7 +58,8 @@ def show_curves(
         ax.axvline(h.best()["epoch"], color="grey", lw=.8, ls=style if several else ":")
     best = ", ".join(f"{plain(name)} {h.best()['epoch']}".strip() for name,h in histories.items())
     ax.set(xlabel="epoch", ylabel="validation, %", ylim=(0,None), title=f"Best epoch: {best}")
-    epochs = {e["epoch"] for h in histories.values() for e in h.epochs}
+    epochs = set()
+    for h in histories.values(): epochs |= {e["epoch"] for e in h.epochs}
     if len(epochs) == 1: ax.set(xlim=(min(epochs)-.5,max(epochs)+.5), xticks=list(epochs))
     else: ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=7.5, ncols=2, loc="upper center", bbox_to_anchor=(.5,-.16))

@@ -193,7 +193,8 @@ class Asked(Shown):
     about:dict # Settings for titles, such as the model's name
     def _repr_markdown_(self):
         similarity,best = self.sim.max(0)
-        rows = [[text,self.images.names[i],f"{s:.2f}"] for text,i,s in zip(self.texts, best.tolist(), similarity.tolist())]
+        names = [self.images.names[i] for i in best.tolist()]
+        rows = [[text,name,f"{s:.2f}"] for text,name,s in zip(self.texts, names, similarity.tolist())]
         return markdown_table(["sentence","best picture","similarity"], rows)
 
 # %% ../../nbs/look/01_galleries.ipynb #c9712d9d
@@ -207,7 +208,8 @@ def ask(
 ) -> Asked: # The similarities
     "Search a collection with sentences of your own."
     texts = [texts] if isinstance(texts, str) else list(texts)
-    if not texts or not all(t.strip() for t in texts): raise ValueError("nothing to ask: give sentences that are not empty")
+    if not texts or not all(t.strip() for t in texts):
+        raise ValueError("nothing to ask: give sentences that are not empty")
     if images is None: images = model.encode_images(collection)
     captions = model.encode_captions(texts)
     return Asked(texts, images, captions, model.similarity(images, captions).cpu(), about)
@@ -300,7 +302,10 @@ class Answers(Shown):
     boxes:np.ndarray|None=None # Of an encoder that chose its own regions: pixels of each, `(answers, 4)`
     sizes:np.ndarray|None=None # With `boxes`: width and height of each picture
     def __len__(self): return len(self.images)
-    def box(self, i:int, about:Regions) -> tuple[np.ndarray|None,tuple|None]: # Pixels, `(width, height)`; None where not known
+    def box(self,
+        i:int, # Which answer
+        about:Regions, # The regions of its image
+    ) -> tuple[np.ndarray|None,tuple|None]: # Pixels, `(width, height)`; None where not known
         "The box of an answer and the size of its picture; those of the features unless the encoder chose its own."
         if self.boxes is not None: return self.boxes[i],tuple(self.sizes[i])
         return None if about.boxes is None else about.boxes[self.regions[i]],about.size
@@ -318,7 +323,8 @@ def best_regions(
     "The regions of a whole collection that fit a word best."
     packed,offsets = images.parts,images.parts.offsets.cpu().numpy()
     if packed.dim != len(vector):
-        raise ValueError(f"regions have {packed.dim} dimensions, the word {len(vector)}; encode both with the same model")
+        raise ValueError(f"regions have {packed.dim} dimensions, the word {len(vector)}; "
+                         "encode both with the same model")
     vector = vector.to(packed.values.device).float()
     cosines,rows = np.zeros(0),np.zeros(0, int) # the best so far, one an image
     for i in range(0, len(packed.values), block):
@@ -358,7 +364,8 @@ def show_word(
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(answers)
     if not n: return nothing("no region was found", plain(word))
-    if answers.box(0, collection[answers.images[0]].regions)[0] is None: return _whole_pictures(collection, answers, word, columns)
+    first_box,_ = answers.box(0, collection[answers.images[0]].regions)
+    if first_box is None: return _whole_pictures(collection, answers, word, columns)
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
     axes = grid(n, columns, (1.6,1.75), title=wrapped(title, 15*min(columns, n)))
     for k,(ax,i,cosine,name) in enumerate(zip(axes, answers.images, answers.cosines, answers.names)):

@@ -69,7 +69,8 @@ def show_receipt(
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
     places,values = np.arange(len(rows)),np.array([row[1:] for row in rows])
     ax.barh(places-.19, values[:,0], .36, label=plain(names[0]), color=COLOURS[0], lw=0)
-    ax.barh(places+.19, values[:,1], .36, label=plain(names[1]), color=COLOURS[4], lw=0, hatch="////", edgecolor="white")
+    striped = {"hatch": "////", "edgecolor": "white", "lw": 0}
+    ax.barh(places+.19, values[:,1], .36, label=plain(names[1]), color=COLOURS[4], **striped)
     ax.plot([0,0], [-.5,len(rows)-.5], color="black", lw=.8)
     low,high = min(0, values.min()),max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
@@ -88,4 +89,5 @@ def _title(rows, words):
     word,first,second = max((row for row in rows if row[0] in words), key=lambda row: abs(row[1]-row[2]))
     if abs(first-second) < 1e-6: return "No word makes a difference"
     decimals = _decimals([first-second])
-    return f"“{short(word, 20)}” makes the greatest difference: {first-second:+z.{decimals}f} of {total:+z.{decimals}f}"
+    difference = f"{first-second:+z.{decimals}f} of {total:+z.{decimals}f}"
+    return f"“{short(word, 20)}” makes the greatest difference: {difference}"

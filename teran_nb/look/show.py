@@ -206,7 +206,8 @@ ORDERS = { # Cosines `(regions, words)` to an order of the regions
 def _columns(a, pieces=False):
     "Cosines and texts of the words, or of the tokenizer's pieces; a caption without words is refused."
     if not a.words:
-        raise ValueError(f"caption {a.caption!r} has no words, so there is nothing to show; an encoder may have cut them off")
+        raise ValueError(f"caption {a.caption!r} has no words, so there is nothing to show; "
+                         "an encoder may have cut them off")
     if not pieces: return np.asarray(a.cosines),a.labels
     if a.pieces is None or a.piece_texts is None:
         raise ValueError(f"the pieces of {short(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
@@ -229,7 +230,7 @@ def show_heatmap(
     a:Alignment, # One image against one caption
     limits:tuple=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
     ax:Axes=None, # Where to draw
-    order:str="index", # Of the rows: `index`, `best` (by the word they fit best) or `cluster` (similar rows are neighbours)
+    order:str="index", # Of the rows: `index`, `best` (by the word they fit best) or `cluster` (similar ones together)
     pieces:bool=False, # Columns are the tokenizer's pieces, which the model compared, instead of words
     contrast:str="pair", # The colour scale: one of the `pair`, or one of each `word`
     bar:bool=True, # Whether to draw the colour bar
@@ -360,7 +361,8 @@ def _badge(x, y, text, colour, fontsize, **more):
 
 def _points_wide(ax):
     "About how wide the picture of an axis will be, in points; the layout is known only when the figure is drawn."
-    place = ax.get_position(original=True).transformed(ax.figure.transSubfigure).transformed(ax.figure.dpi_scale_trans.inverted())
+    place = ax.get_position(original=True).transformed(ax.figure.transSubfigure)
+    place = place.transformed(ax.figure.dpi_scale_trans.inverted())
     spread = 1.2 if ax.get_subplotspec() is not None else 1. # the layout has narrower margins than the plain subplots
     (left,right),(bottom,top) = ax.get_xlim(),ax.get_ylim()
     return 72*spread*min(place.width, place.height*abs((right-left)/(top-bottom)))
@@ -447,13 +449,15 @@ def show_grounding(
     groups,below = words_of_regions(a, skip, floor)
     chosen = a.boxes[list(groups)]
     if brief:
-        badges = [_ranges(number for number,_ in group) for group in groups.values()]
-        first_numbers = [group[0][0]-1 for group in groups.values()] # a word has one colour in all pictures of a gallery
+        numbers = [[number for number,_ in group] for group in groups.values()]
+        badges = [_ranges(group) for group in numbers]
+        first_numbers = [group[0]-1 for group in numbers] # a word has one colour in all pictures of a gallery
         _draw_boxes(ax, chosen, badges, size, first_numbers)
         centre_note(ax, note)
         return ax
     badges = [str(k+1) for k in range(len(groups))]
-    texts = [_with_cosines(a, (j for _,j in group)) for group in groups.values()]
+    columns = [[j for _,j in group] for group in groups.values()]
+    texts = [_with_cosines(a, group) for group in columns]
     entries = list(zip(badges, _draw_boxes(ax, chosen, badges, size), texts))
     if below: entries.append(("–","grey",f"no region: {_with_cosines(a, below)}"))
     lines = _legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.note, a.doubts])
@@ -501,10 +505,10 @@ def show_heat(
     ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
     image = ax.imshow(heat, extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **look)
     draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*_fontsize(ax))
-    ax.plot(*heat_peak(heat, size), "+", color="black", markeredgecolor="black", markersize=_fontsize(ax), markeredgewidth=1.4)
-    phrase = " ".join(a.words[j] for j in columns)
-    ax.set_title(f"“{wrapped(phrase, 28, 2)}”" if bar else f"“{wrapped(phrase, 28, 2)}” {lowest:z.2f} to {highest:z.2f}",
-                 fontsize=1.2*_fontsize(ax))
+    ax.plot(*heat_peak(heat, size), "+", color="black", markersize=_fontsize(ax), markeredgewidth=1.4)
+    title = f"“{wrapped(' '.join(a.words[j] for j in columns), 28, 2)}”"
+    if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"
+    ax.set_title(title, fontsize=1.2*_fontsize(ax))
     if note: ax.set_xlabel(note, fontsize=7, color="dimgrey")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
     return ax
@@ -528,8 +532,8 @@ def show_heats(
     width,height = a.frame
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80))
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
-    last_row = axes[-1].figure
-    last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=_scale(*limits, "pair")[1], pad=.02, aspect=40, location="bottom")
+    last_row,label = axes[-1].figure,_scale(*limits, "pair")[1]
+    last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 
 # %% ../../nbs/look/00_show.ipynb #e906995c

@@ -94,12 +94,13 @@ def columns(self:Alignment,
     if isinstance(word, (int,np.integer)): return [range(n)[word]]
     if not isinstance(word, str):
         columns = []
-        for part in word: columns += [j for j in self.columns(part, skip) if j not in columns]
-        return columns
+        for part in word: columns += self.columns(part, skip)
+        return list(dict.fromkeys(columns))
     places = _places(self.words, word)
     if not places: raise ValueError(f"{word!r} is not in this caption; its words are {', '.join(self.words)}")
-    voting = [[j for j in place if self.words[j].casefold() not in skip] or place for place in places]
-    return max(voting, key=lambda place: float(self.cosines[:,place].mean(1).max()) if len(self.cosines) else 0.)
+    def voting(place): return [j for j in place if self.words[j].casefold() not in skip] or place
+    def highest(columns): return float(self.cosines[:,columns].mean(1).max()) if len(self.cosines) else 0.
+    return max(map(voting, places), key=highest)
 
 def _places(words, phrase):
     "Every place where the words of a phrase follow one another, as lists of indices; a word may be a phrase itself."
@@ -112,6 +113,7 @@ def _places(words, phrase):
     places = []
     for start in range(len(parts)-len(wanted)+1):
         end = start+len(wanted)
+        # the place begins and ends where words do
         whole = column[start-1:start] != column[start:start+1] and column[end-1:end] != column[end:end+1]
         if parts[start:end] == wanted and whole: places.append(list(dict.fromkeys(column[start:end])))
     return places
@@ -148,13 +150,15 @@ def heat(self:Alignment,
     columns = self.columns(word)
     image = f"image {self.image_id}" if self.image_id else "the image"
     if self.boxes is None:
-        raise ValueError(f"{image} has no boxes: its features came without them, so cosines cannot be spread over the picture")
-    if not len(self.boxes): raise ValueError(f"{image} has no regions, so there is no cosine to spread over the picture")
+        raise ValueError(f"{image} has no boxes: its features came without them, "
+                         "so cosines cannot be spread over the picture")
+    if not len(self.boxes):
+        raise ValueError(f"{image} has no regions, so there is no cosine to spread over the picture")
     return heat_map(self.cosines[:,columns].mean(1), self.boxes, self.frame, shape)
 
 @patch(as_prop=True)
 def frame(self:Alignment) -> tuple[float,float]: # Pixels
-    "Width and height of what the boxes lie in: the picture, or the corner of the outermost boxes where its size is not known."
+    "Width and height of the picture, or of what holds all boxes where its size is not known."
     if self.size is not None: return tuple(map(float, self.size))
     return tuple(map(float, np.asarray(self.boxes)[:,2:].max(0)))
 
@@ -172,7 +176,8 @@ def _connected(masks, cell):
     label = own # the number of a cell with which a cell is connected; in the end the highest one
     while True:
         higher = torch.where(masks, _highest_around(label*masks), own)
-        higher = higher.view(n, -1).gather(1, higher.view(n, -1)).view_as(own) # also of that cell, so that long ways are short
+        numbers = higher.view(n, -1)
+        higher = numbers.gather(1, numbers).view_as(own) # the label of that cell, so that long ways are short
         if torch.equal(higher, label): return masks & (label == label.view(n, -1)[:,cell,None,None])
         label = higher
 
