@@ -86,7 +86,14 @@ _PHOTOS = Preset(
         text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)),
         dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2)),
     TrainConfig(epochs=10, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum"))
-PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "coco": _PAPER}
+_PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pretrained text encoder
+    MatcherConfig(
+        text=TextConfig(pretrained="openai/clip-vit-base-patch32", layers=0, thaw=2, max_tokens=64),
+        regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)), dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
+    TrainConfig(epochs=10, images=128, rate=5e-5, schedule="cosine", warmup=200, loss="infonce", select="rsum"),
+    {"alignment+joint": {"images": 32}, "crossgraph": {"images": 64}},
+    "none; sizes of our own for pretrained models on both sides, whose vectors need little more than a common space")
+PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "coco": _PAPER, "pretrained": _PRETRAINED}
 WORLDS = { # Numbers of train, val and test scenes; each world has its own seed, so no two share a scene
     "tiny": {"counts": (60,20,20), "seed": 1},
     "quick": {"counts": (400,100,100), "seed": 2}}

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
 
 from ..core.packed import length_mask
+from ..core.files import read_json
 from ..core.config import one_of
 from ..core.hub import pretrained
 from ..data.vocabulary import make_tokenizer
@@ -132,8 +134,8 @@ def without(
 class TextConfig:
     "Which text encoder, and how large."
     kind:str="bert" # `bert`, `bigru` or `bilstm`
-    pretrained:str="" # Hugging Face name or folder of a BERT-like model; empty for one trained from scratch
-    layers:int=6 # Layers that are kept of a pretrained one (TERAN's code keeps 6), or built
+    pretrained:str="" # Hugging Face name or folder of a BERT-like model, or of a whole CLIP, whose text side is taken; empty for one trained from scratch
+    layers:int=6 # Layers that are kept of a pretrained one (TERAN's code keeps 6; 0 for all), or built
     dim:int=768 # Size of a token vector of a BERT from scratch
     heads:int=12 # Attention heads of a BERT from scratch
     feed_forward:int=3072 # Inner size of its layers
@@ -141,17 +143,28 @@ class TextConfig:
     hidden:int=512 # Hidden size of the recurrent encoders, each direction
     dropout:float=.1 # Of all of them
     fine_tune:bool=True # Whether a pretrained one learns
+    thaw:int=0 # Of a pretrained one that learns: only so many of its last layers do; 0 for all of it
     vocabulary:int=8000 # Pieces of a vocabulary of our own, at most
     max_tokens:int=128 # Longest caption, special tokens included
 
 # %% ../../nbs/model/06_text.ipynb #a0b80248
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
-    def __init__(self, bert, fine_tune):
+    def __init__(self, bert, fine_tune, thaw=0):
         super().__init__()
         self.bert,self.dim,self.fine_tune = bert,bert.config.hidden_size,fine_tune
         bert.pooler = None # it feeds a task we do not have, and unused weights stop distributed training
-        if not fine_tune: bert.requires_grad_(False)
+        if hasattr(bert.config, "text_model_class"):
+            for name,part in bert.named_modules():
+                if name.rpartition(".")[2] in ("head","pooler"): part.requires_grad_(False) # unused too
+            with torch.no_grad(): self.dim = bert.eval()(torch.zeros(1, 2, dtype=torch.int64)).last_hidden_state.shape[-1]
+        if not fine_tune or thaw: bert.requires_grad_(False)
+        if fine_tune and thaw:
+            layers = _layers(bert)
+            if thaw > len(layers): raise ValueError(f"the text encoder has {len(layers)} layers, thaw={thaw} were asked for")
+            for layer in layers[-thaw:]: layer.requires_grad_(True)
+            for name,part in bert.named_children():
+                if "norm" in name.lower(): part.requires_grad_(True) # after the last layer
     def train(self, mode=True): return super().train(mode and self.fine_tune)
     def forward(self, batch):
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.fine_tune):
@@ -170,9 +183,30 @@ class _Recurrent(nn.Module):
         return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
 
 # %% ../../nbs/model/06_text.ipynb #ff2c1185
+def _layers(model):
+    "The layers of a transformer: its longest module list."
+    return max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
+
+def _text_side(model):
+    "The text side of a model of pictures and sentences, with its class in its configuration; any other model itself."
+    side = getattr(model, "text_model", None)
+    if side is None or getattr(model.config, "text_config", None) is None: return model
+    side.config.text_model_class = type(side).__name__
+    return side
+
+def _architecture(folder):
+    "A saved architecture, and what builds a network of it with fresh weights."
+    name = read_json(folder/"config.json").get("text_model_class")
+    if name is None: return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
+    side = getattr(transformers, name, None)
+    if not (isinstance(side, type) and issubclass(side, transformers.PreTrainedModel)):
+        raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers {transformers.__version__}")
+    return side.config_class.from_pretrained(folder, local_files_only=True),side
+
 def _keep_layers(model, n, name):
-    "Drop all but the first `n` layers of a transformer; its longest module list holds them."
-    layers = max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
+    "Drop all but the first `n` layers of a transformer."
+    if not n: return
+    layers = _layers(model)
     if n > len(layers): raise ValueError(f"{name} has {len(layers)} layers, {n} were asked for")
     del layers[n:]
     model.config.num_hidden_layers = n
@@ -215,12 +249,12 @@ def text_encoder(
         about = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
         tokenizer = pretrained(AutoTokenizer.from_pretrained, *about)
         if config.kind == "bert":
-            bert = pretrained(partial(AutoModel.from_pretrained, dtype=torch.float32), *about)
+            bert = _text_side(pretrained(partial(AutoModel.from_pretrained, dtype=torch.float32), *about))
             _keep_layers(bert, config.layers, config.pretrained)
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
             if config.max_tokens > room:
                 raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
-            return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune))
+            return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))
     else:
         if not len(texts):
             raise ValueError("an encoder from scratch learns its vocabulary from training captions; "
@@ -244,11 +278,11 @@ def load_text(
     "Rebuild a saved text encoder, offline."
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        if config.kind == "bert": architecture = AutoConfig.from_pretrained(folder, local_files_only=True)
+        if config.kind == "bert": architecture,build = _architecture(Path(folder))
     except Exception as e: # tokenizers raises plain exceptions
         raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model again") from None
     if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
     layers = getattr(architecture, "num_hidden_layers", None)
-    if layers != config.layers:
+    if config.layers and layers != config.layers:
         raise ValueError(f"{folder} describes {layers} layers, and its model has {config.layers}; copy the model again")
-    return TextEncoder(config, tokenizer, _Bert(AutoModel.from_config(architecture), config.fine_tune))
+    return TextEncoder(config, tokenizer, _Bert(build(architecture), config.fine_tune, config.thaw))

@@ -1,0 +1,53 @@
+"""Training on a pretrained pair: patches of a vision model, and the text side of the same or of another model."""
+import pytest
+import torch
+from PIL import Image
+
+from conftest import play
+from teran_nb import load_model
+from teran_nb.data.captions import Captions
+from teran_nb.photos.prepare import Recipe, example_pictures, prepare
+from teran_nb.pretrained.families import save_random
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    "Small random models, and a collection that the CLIP among them described."
+    folder = tmp_path_factory.mktemp("pair")
+    for kind in ("clip", "siglip"):
+        save_random(kind, folder / kind)
+    recipe = Recipe(str(example_pictures(12)), captions=str(example_pictures(12) / "captions.csv"), extractor=f"patches:{folder/'clip'}")
+    whole = prepare(recipe, folder / "world", device="cpu", show=False).open().captions
+    splits = ["test" if i % 3 == 2 else "val" if i % 3 == 1 else "train" for i in range(len(whole.image_ids))]
+    Captions(whole.texts, whole.image_of, whole.image_ids, splits=splits).save(folder / "world/captions.json")
+    return folder
+
+
+SMALL = {"regions.width": 16, "regions.stack.heads": 2, "regions.stack.feed_forward": 32, "dim": 16, "last.heads": 2, "last.feed_forward": 32}
+
+
+@pytest.mark.parametrize("text, how", [("clip", {"text.thaw": 1}), ("siglip", {"text.thaw": 0}), ("clip", {"text.fine_tune": False})],
+                         ids=["last layer", "fine-tuned", "frozen"])
+def test_train_explain_and_open_again(made, tmp_path, text, how):
+    variables = play("train", preset="pretrained", data=str(made / "world"), text=str(made / text), epochs=1, output=str(tmp_path),
+                     batch_size=4, overrides=SMALL | how | {"train.warmup": 0, "train.select": "rsum"}, device="cpu")
+    model = load_model(variables["run"])
+    bert, source = model.text.network.bert, load_source(made / text)
+    changed = {name for name, p in bert.named_parameters() if not torch.equal(p.detach(), source[name])}
+    layers = len(bert.encoder.layers)
+    if how.get("text.fine_tune") is False:
+        assert not changed
+    elif how["text.thaw"]:
+        assert {name.split(".")[2] for name in changed if "encoder.layers" in name} == {str(layers - 1)}
+        assert not any("embeddings" in name for name in changed)
+    else:
+        assert any("embeddings" in name for name in changed)
+    picture = next(example_pictures(12).glob("*.JPG"))
+    alignment = model.align(picture, "a red kite")
+    assert len(alignment.boxes) == len(alignment.cosines) and alignment.image().size == Image.open(picture).size
+
+
+def load_source(folder):
+    "Weights of the text side of a whole model."
+    from transformers import AutoModel
+    return dict(AutoModel.from_pretrained(folder).text_model.named_parameters())
