@@ -1,30 +1,30 @@
-"""Speed, agreement and size of `teran_nb.search.index`: two stages against the exact similarity of every pair, in one process, interleaved.
+"""Recall, time and size of `teran_nb.search`: exact in memory against Qdrant Edge in two and three stages, in one process, interleaved.
 
-`python benchmarks/search.py` prints two tables in markdown (some minutes on two cores, most of them building the index); `--quick` takes seconds and shows only that it runs.
+`python benchmarks/search.py --collection FOLDER --run RUN` encodes the scenes of a collection (`teran_nb.data.scenes.draw_world` draws one of any size) by a trained
+model and prints tables in markdown; without a collection the vectors are synthetic, and clustered as those of trained models are: a region is one of `--latent`
+directions (some common, most rare; eight of them in an image) plus noise, of cosine 0.6 with its direction; a sentence is made of 8 to 14 regions of one image plus noise.
 
-The vectors are synthetic, and clustered as those of trained models are: a region is one of 3,000 latent directions (some common, most rare; eight of them in
-an image) plus noise, of cosine 0.6 with its direction; a sentence is made of 8 to 14 regions of one image plus noise, of cosine 0.5 with the region. That is a
-little harder to file than photographs of Flickr8k as a TERAN of ours encodes them. Times are medians over sentences asked one at a time; the index's files are
-in the page cache, so no disk is timed. Recall is against the exact answer: how often the first is the same, how many of the ten best are found. A trained run's
-own vectors (`--run`, and the data it is asked about) give the second table.
+Recall is against the exact answer over the stored vectors: how often the first is the same, how many of the ten best are found. Times are of one call of
+`Index.search` with one sentence that is encoded already, with the alignments of its ten answers; the index's files are in the page cache, so no disk is timed.
+The last table shows what happens when images of another kind are added: all regions turned by one random rotation, for which the centroids were not learned.
 """
-import argparse, statistics, sys, tempfile, warnings
+import argparse, sys, tempfile, time, warnings
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from common import machine, rss, timed
-from teran_nb.model.similarity import similarity
-from teran_nb.core.packed import Packed
+from common import machine, rss
 from teran_nb.core.display import markdown_table
-from teran_nb.experiment.metrics import ranking
-from teran_nb.model.encoder import Encoded
+from teran_nb.core.packed import Packed
+from teran_nb.data.collection import Collection
 from teran_nb.experiment.runs import load_model
-from teran_nb.experiment.datasets import load_data
-from teran_nb.search.index import build_index
+from teran_nb.model.encoder import Encoded, encoded_images
+from teran_nb.model.similarity import similarity
+from teran_nb.search.index import Index, IndexConfig
 
 
 # data
@@ -34,96 +34,144 @@ def near(x, cosine, g):
     noise = F.normalize(torch.randn(x.shape, generator=g), dim=-1)
     return F.normalize(cosine*x + (1 - cosine**2)**.5*noise, dim=-1)
 
-def blocks(args, size=1000):
-    "The images, some at a time."
+def synthetic(args):
+    "Images and sentences that nobody drew."
     g = torch.Generator().manual_seed(args.seed)
     latent = F.normalize(torch.randn(args.latent, args.dim, generator=g), dim=1)
     often = 1/torch.arange(1, args.latent + 1)**.7
-    for i in range(0, args.images, size):
-        n = min(size, args.images - i)
-        topics = torch.multinomial(often.expand(n, -1), 8, generator=g)
-        regions = near(latent[topics.gather(1, torch.randint(8, (n,args.regions), generator=g))], .6, g)
-        whole = F.normalize(regions.mean(1), dim=1)
-        yield Encoded(whole, Packed(regions.flatten(0, 1), torch.arange(n + 1)*args.regions), [f"image {i+j}" for j in range(n)])
-
-def sentences(index, args):
-    "Each near some regions of one image."
-    g = torch.Generator().manual_seed(args.seed + 1)
+    topics = torch.multinomial(often.expand(args.images, -1), 8, generator=g)
+    regions = near(latent[topics.gather(1, torch.randint(8, (args.images,args.regions), generator=g))], .6, g)
+    images = Packed(regions.flatten(0, 1), torch.arange(args.images + 1)*args.regions)
     def one():
-        regions = index.parts[int(torch.randint(len(index), (1,), generator=g))]
-        return near(regions[torch.randint(len(regions), (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .5, g)
-    return Packed.from_sets([one() for _ in range(args.sentences)])
+        own = regions[int(torch.randint(args.images, (1,), generator=g))]
+        return near(own[torch.randint(args.regions, (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .5, g)
+    return images,Packed.from_sets([one() for _ in range(args.sentences)])
+
+def scenes(args):
+    "A collection and its captions as a trained model encodes them."
+    model,collection = load_model(args.run),Collection.open(args.collection)
+    images = encoded_images(model, collection, args.keep)
+    rows = np.linspace(0, len(collection.captions.texts) - 1, args.sentences).astype(int)
+    captions = model.encode_captions([collection.captions.texts[i] for i in rows])
+    return images.parts[:args.images],captions.parts
+
+def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
 
 
 # measuring
 
-def measure(index, captions, args):
-    "A row for each way: milliseconds, times faster, recall."
-    images = index.parts[:] if 4*index.parts.values.numel() < 1e9*args.memory else None
-    ways = {"exact, vectors on disk": lambda c: index.search(c, 10, exact=True).rows[0]}
-    if images is not None: ways["exact, float32 in memory"] = lambda c: ranking(similarity(images, c, index.pooling).T, 10)[0]
-    for n in (n for n in args.candidates if n < len(index)): ways[f"two stages, {n:,} candidates"] = lambda c, n=n: index.search(c, 10, n).rows[0]
-    took,found = {k: [] for k in ways},{k: [] for k in ways}
-    for i in [0,*range(len(captions))]: # the first is a warm-up
-        for k,way in ways.items():
-            seconds,rows = timed(lambda: way(captions[i:i+1]))
-            took[k].append(1000*seconds); found[k].append(rows)
-    median,exact = {k: statistics.median(v[1:]) for k,v in took.items()},torch.stack(found["exact, vectors on disk"][1:])
-    def row(k):
-        got = torch.stack(found[k][1:])
-        first,ten = (got[:,0] == exact[:,0]).float().mean(),(exact[:,:,None] == got[:,None]).any(2).float().mean()
-        return [k, f"{median[k]:.1f}", f"{median['exact, vectors on disk']/median[k]:.1f}", f"{100*first:.1f}", f"{100*ten:.1f}"]
-    print(markdown_table(["","ms a sentence","times faster","R@1 %","R@10 %"], [row(k) for k in ways]) + "\n", flush=True)
+def exact_names(images, sentences, k=10):
+    "The ten best of each sentence over half-precision vectors."
+    stored = Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
+    best = [similarity(stored, sentences[i:i+50]).topk(k, 0).indices.T for i in range(0, len(sentences), 50)]
+    return [[f"im{i}" for i in row] for row in torch.cat(best).tolist()]
 
-def sizes(index):
-    "What lies on the disk."
-    mb = {p.stem: p.stat().st_size/1e6 for p in index.folder.iterdir()}
-    return f"on the disk {mb['values']:,.0f} MB of vectors ({index.parts.values.dtype}), {sum(mb.values()) - mb['values']:,.0f} MB beside them (codes {mb['codes']:,.1f}, centroids {mb['centroids']:,.1f}, one vector an image {mb['whole']:,.1f})"
+def build(folder, images, config, batch=512):
+    "An index, the seconds it took, and more memory of its own than before, MB."
+    before,start = rss("RssAnon"),time.perf_counter()
+    index = Index.open(folder, config=config)
+    index.add(as_encoded(images), batch=batch)
+    index.optimize()
+    return index,time.perf_counter() - start,rss("RssAnon") - before
 
-def synthetic(args, folder):
-    start = rss("VmHWM")
-    seconds,index = timed(lambda: build_index(folder/"synthetic", blocks(args), total=args.images))
-    built = rss("VmHWM")
-    before = rss("RssAnon")
-    index.search(sentences(index, args)[:1], 10)
-    print(f"## {len(index):,} images, {len(index.codes):,} regions of {index.dim} numbers, {len(index.centroids):,} centroids\n\nBuilt in {seconds:,.0f} s, with at most {built - start:,.0f} MB more resident memory; {sizes(index)}; "
-          f"after a search by two stages {max(0, rss('RssAnon') - before):,.0f} MB more memory of its own.\n")
-    measure(index, sentences(index, args), args)
+def ask(index, sentences, candidates):
+    "Names, wall and CPU milliseconds of each sentence."
+    names,wall,cpu = [],[],[]
+    for i in range(len(sentences)):
+        start,cpu_start = time.perf_counter(),time.process_time()
+        found = index.search(sentences[i:i+1], 10, candidates=candidates)
+        wall.append(1000*(time.perf_counter() - start))
+        cpu.append(1000*(time.process_time() - cpu_start))
+        names.append(found.names[0])
+    return names,wall,cpu
 
-def real(args, folder):
-    "The vectors of a trained run."
-    if not args.run: return print(f"No trained run in {ROOT/'runs'}: no real vectors were measured; name one by --run.")
-    model,data = load_model(args.run),load_data(args.data).part(args.split)
-    index = build_index(folder/"real", [model.encode_images(data)], pooling=model.pooling)
-    texts = data.captions.texts[::max(1, len(data.captions)//args.sentences)][:args.sentences]
-    print(f"## {Path(args.run).name}: {len(index):,} images of {Path(args.data).name} ({args.split}), {len(index.codes):,} regions of {index.dim} numbers, {len(index.centroids):,} centroids, {len(texts)} of their captions\n")
-    measure(index, model.encode_captions(texts).parts, args)
+def recalls(names, exact):
+    "Percent of first places, and of the ten best."
+    first = np.mean([a[0] == b[0] for a,b in zip(names, exact)])
+    ten = np.mean([len(set(a) & set(b))/len(b) for a,b in zip(names, exact)])
+    return [f"{100*first:.1f}", f"{100*ten:.1f}"]
+
+def row(what, names, wall, cpu, exact):
+    return [what, *recalls(names, exact), f"{np.median(cpu):.1f}", f"{np.percentile(cpu, 95):.1f}", f"{np.median(wall):.1f}", f"{np.percentile(wall, 95):.1f}"]
+
+HEADER = ["","R@1 %","R@10 %","CPU ms","95 %","wall ms","95 %"]
+
+def measure(images, sentences, args, folder):
+    exact = exact_names(images, sentences)
+    memory = Index()
+    memory.add(as_encoded(images))
+    memory.search(sentences[:1], 10)
+    few = sentences[:max(2, len(sentences)//10)]
+    rows = [row("exact, in memory", *ask(memory, few, 0), exact)]
+    size = f"exact {memory.home.bytes()/len(images):,.0f} bytes an image (float32)"
+    del memory
+    for name,pooled in (("two stages",0),("three stages",12)):
+        index,seconds,own = build(folder/name, images, IndexConfig(centroids=args.centroids, pooled=pooled))
+        ask(index, sentences[:5], 1000) # a warm-up
+        for n in args.candidates:
+            if n < len(images): rows.append(row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact))
+        size += (f"; {name} {index.home.bytes()/len(images):,.0f} bytes an image on disk, built in {seconds:,.0f} s ({len(index.home.centroids):,} centroids), "
+                 f"{own:,.0f} MB of memory after building, {rss('RssAnon'):,.0f} of the process, and {rss('RssFile'):,.0f} MB of mapped files")
+        index.close()
+    print(markdown_table(HEADER, rows) + f"\n\n{size}; peak of the process {rss('VmHWM'):,.0f} MB.\n", flush=True)
+
+def strangers(images, sentences, args, folder):
+    "Recall before and after images of another kind are added, and after a rebuild."
+    half = len(images)//2
+    turn = torch.linalg.qr(torch.randn(images.dim, images.dim, generator=torch.Generator().manual_seed(args.seed)))[0]
+    index = Index.open(folder/"strangers", config=IndexConfig(centroids=args.centroids))
+    index.add(as_encoded(images[:half]), batch=512)
+    own,rows = images[half:],[]
+    turned = Packed(own.values @ turn, own.offsets)
+    asked = Packed(sentences.values @ turn, sentences.offsets)
+    every = Packed.cat([images[:half],turned])
+    def measured(what, parts, query):
+        exact = exact_names(parts, query)
+        names,wall,cpu = ask(index, query, 1000)
+        rows.append([what, f"{index.strangeness:.2f}", *recalls(names, exact), f"{np.median(cpu):.1f}"])
+    measured("images of one kind, their sentences", images[:half], sentences)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        index.add(as_encoded(every), batch=512) # the first half is there already
+    measured("another kind added, sentences of the first kind", every, sentences)
+    measured("another kind added, sentences of that kind", every, asked)
+    start = time.perf_counter()
+    index.rebuild(args.centroids)
+    seconds = time.perf_counter() - start
+    measured("after rebuild, sentences of the first kind", every, sentences)
+    measured("after rebuild, sentences of the added kind", every, asked)
+    print(markdown_table(["1,000 candidates","distance ratio","R@1 %","R@10 %","CPU ms"], rows) + f"\n\nRebuilt in {seconds:,.0f} s.\n", flush=True)
+    index.close()
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--images", type=int, default=20_000)
+    p.add_argument("--collection", default="", help="folder of a drawn collection; synthetic vectors without")
+    p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the trained run that encodes it")
+    p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
+    p.add_argument("--images", type=int, default=10_000)
     p.add_argument("--regions", type=int, default=36)
-    p.add_argument("--dim", type=int, default=256)
-    p.add_argument("--latent", type=int, default=3000, help="latent directions")
-    p.add_argument("--sentences", type=int, default=30)
+    p.add_argument("--dim", type=int, default=128)
+    p.add_argument("--latent", type=int, default=3000, help="latent directions of synthetic images")
+    p.add_argument("--sentences", type=int, default=200)
+    p.add_argument("--centroids", type=int, default=0, help="as of IndexConfig")
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
-    p.add_argument("--memory", type=float, default=4, help="GB that vectors may take to be compared in memory too")
+    p.add_argument("--parts", nargs="+", default=["measure","strangers"])
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--run", default=str(next(iter(sorted((ROOT/"runs").glob("scenes-teran*"))), "")), help="a trained run; one of scenes where there is any")
-    p.add_argument("--data", default="scenes", help="what it is asked about: scenes, or a collection's folder")
-    p.add_argument("--split", default="all")
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
-    if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=4, candidates=[10,100], run="")
+    if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=6, candidates=[10,100], collection="")
     return args
 
 def main():
     args = arguments()
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
-    print(f"# Search\n\n{machine()}; seed {args.seed}; {args.sentences} sentences\n")
+    images,sentences = scenes(args) if args.collection else synthetic(args)
+    what = f"scenes of {Path(args.collection).name}, encoded by {Path(args.run).name}" if args.collection else "synthetic vectors"
+    print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {what}, {len(images.values)/len(images):.1f} regions of {images.dim} numbers each; "
+          f"{len(sentences)} sentences of {sentences.lengths.float().mean():.1f} words\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        synthetic(args, Path(folder))
-        real(args, Path(folder))
+        if "measure" in args.parts: measure(images, sentences, args, Path(folder))
+        if "strangers" in args.parts: strangers(images, sentences, args, Path(folder))
 
 if __name__ == "__main__": main()
