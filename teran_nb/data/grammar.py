@@ -6,11 +6,11 @@
 __all__ = ['NAMES', 'WIDER', 'COLOUR_NAMES', 'SIZE_NAMES', 'NUMBERS', 'SETTINGS', 'RELATIONS', 'plural', 'things_meant',
            'true_relations', 'captions_of']
 
-# %% ../../nbs/data/09_grammar.ipynb #de890911
+# %% ../../nbs/data/09_grammar.ipynb #33ed4b6c
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import permutations, product, starmap
 from random import Random
 from typing import NamedTuple
 
@@ -206,7 +206,7 @@ def _beside(a, b):
 
 def _swapped(test): return lambda a,b: test(b, a)
 
-# %% ../../nbs/data/09_grammar.ipynb #d7c1b97f
+# %% ../../nbs/data/09_grammar.ipynb #61f6ec97
 RELATIONS = {  # the words of a relation, and the test whether it holds between two boxes
     "to the left of": _left, "left of": _left, "on the left of": _left,
     "to the right of": _swapped(_left), "right of": _swapped(_left),
@@ -219,10 +219,9 @@ def true_relations(
     b:Sequence, # Boxes of the things that they are related to
 ) -> list[str]: # Names of `RELATIONS`
     "The relations that hold between every box of `a` and every box of `b`."
-    pairs = list(product(a, b))
-    return [name for name,test in RELATIONS.items() if all(test(*pair) for pair in pairs)]
+    return [name for name,test in RELATIONS.items() if all(starmap(test, product(a, b)))]
 
-# %% ../../nbs/data/09_grammar.ipynb #e9640e07
+# %% ../../nbs/data/09_grammar.ipynb #a1747a2b
 _GROUND = dict(meadow="on the grass", night="on the grass", pond="on the grass", beach="on the sand",
                snow="in the snow", street="on the road", room="on the floor")
 
@@ -236,7 +235,7 @@ def _zone(scene, thing):
         if zone in belongs and zone in zones and foot >= zones[zone][0]: return _GROUND[scene.backdrop]
     return ""
 
-def _places(scene, thing):
+def _places_of(scene, thing):
     "Phrases for where a thing is in the picture."
     x1, y1, x2, y2 = thing.box
     w, h = scene.size
@@ -246,7 +245,7 @@ def _places(scene, thing):
              "at the top": y < .25, "at the bottom": y > .75, _zone(scene, thing): True}
     return {place for place,holds in tests.items() if holds and place}
 
-# %% ../../nbs/data/09_grammar.ipynb #9d460b1a
+# %% ../../nbs/data/09_grammar.ipynb #b75d22c4
 class _Unfit(Exception): "The scene does not allow a form."
 
 _FORMS = {"short": [], "middle": [], "long": []}
@@ -259,7 +258,7 @@ def _form(*lengths):
 
 def _where(scene, rng, phrase):
     "A place that all things of a phrase share."
-    shared = set.intersection(*(_places(scene, scene.things[i]) for i in phrase.things))
+    shared = set.intersection(*(_places_of(scene, scene.things[i]) for i in phrase.things))
     return rng.choice(sorted(shared)) if shared else ""
 
 def _setting(scene, rng, share=.3): return rng.choice(SETTINGS[scene.backdrop]) if rng.random() < share else ""
@@ -270,16 +269,16 @@ def _be_sometimes(phrase, rng, share): return _be(phrase) if rng.random() < shar
 
 def _there(phrase): return "there are" if phrase.many and phrase.words[0].text != "a" else "there is"
 
-def _boxes(scene, phrase): return [scene.things[i].box for i in phrase.things]
+def _boxes_of(scene, phrase): return [scene.things[i].box for i in phrase.things]
 
 def _related(scene, rng, order, used=(), known=.3):
     "Two phrases with a relation that holds between them, as (phrase, relation, phrase)."
     for a,b in permutations(_choose(scene, rng, order, 6, known, used), 2):
-        relations = true_relations(_boxes(scene, a), _boxes(scene, b))
+        relations = true_relations(_boxes_of(scene, a), _boxes_of(scene, b))
         if relations: return a, rng.choice(relations), b
     raise _Unfit
 
-# %% ../../nbs/data/09_grammar.ipynb #2a170f44
+# %% ../../nbs/data/09_grammar.ipynb #6b240007
 _OPENINGS = ("a picture of","a drawing of","an image of","this picture shows","we see","here you can see",
              "you can see","the picture shows")
 _STAGES = dict(
@@ -304,7 +303,7 @@ def _exists(scene, rng, order):
     return _join(_there(phrases[0]), *_and(phrases), place)
 
 @_form("middle")
-def _shown(scene, rng, order):
+def _pictured(scene, rng, order):
     "`a drawing of two kittens at the lake`"
     opening = rng.choice(_OPENINGS)
     return _join(opening, *_and(_choose(scene, rng, order, rng.choice((1,2,3)))), _setting(scene, rng, .4))
@@ -371,7 +370,7 @@ def _added(scene, rng, order):
     if not more: raise _Unfit
     return _join(a, _be(a), relation, b, ", and", _there(more[0]), rng.choice(("also","")), *_and(more))
 
-# %% ../../nbs/data/09_grammar.ipynb #ea130a4e
+# %% ../../nbs/data/09_grammar.ipynb #7c4feea2
 @_form("middle", "long")
 def _placed(scene, rng, order):
     "`a kite is in the sky and two cats are on the grass`"
@@ -389,7 +388,7 @@ def _between(scene, rng, order):
     "`the duck is between a tree and a house`"
     single = [p for p in _choose(scene, rng, order, 6, .3) if len(p.things) == 1]
     for a,b,c in product(single, repeat=3):
-        middle, left, right = (_boxes(scene, p)[0] for p in (a,b,c))
+        middle, left, right = (_boxes_of(scene, p)[0] for p in (a,b,c))
         if _left(left, middle) and _left(middle, right):
             if rng.random() < .5: b, c = c, b
             return _join(a, _be_sometimes(a, rng, .5), "between", b, "and", c)

@@ -49,7 +49,7 @@ def every_pair(
             rows.append(torch.cat([block(i, c) for c in captions], 1))
     return torch.cat(rows)[by_length[0].argsort()][:,by_length[1].argsort()]
 
-# %% ../../nbs/model/03_similarity.ipynb #bc0e7c2e
+# %% ../../nbs/model/03_similarity.ipynb #b8c214e4
 def _max(x):
     "The maximum over the middle axis, `(n, length, m)` to `(n, m)`."
     if not x.is_cpu or x.dtype.itemsize > 2: return x.amax(1)
@@ -94,7 +94,7 @@ class _Block:
         parts = zip(self.groups(link, dim), self.groups(x, dim), grad.split(self.counts, dim))
         for target,group,g in parts: target.scatter_add_(1, group.argmax(1, keepdim=True), g.unsqueeze(1))
 
-def _blocks(offsets, size, by_position=False, in_place=False):
+def _length_blocks(offsets, size, by_position=False, in_place=False):
     "A pack in blocks of about `size` vectors, of sets of like length; empty sets are in none."
     lengths = offsets.diff()
     def by_length(sets): return sets[lengths[sets].argsort(stable=True)]
@@ -124,7 +124,7 @@ def _sizes(regions, words, dtype, memory):
     rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
     return max(1, min(int(rows), keep)),max(1, min(int(columns), keep)),keep
 
-# %% ../../nbs/model/03_similarity.ipynb #08fb8420
+# %% ../../nbs/model/03_similarity.ipynb #a6b4b1d7
 class _Forward:
     "The similarity matrix, block by block."
     may_stay = True # With few vectors on one side, those of the other stay in place
@@ -133,8 +133,8 @@ class _Forward:
         rows,columns,keep = _sizes(regions, words, dtype, memory * 2**20)
         few_words = self.may_stay and 2*len(words) < words.shape[1]
         few_regions = self.may_stay and 2*len(regions) < regions.shape[1]
-        self.images = _blocks(region_offsets, rows, in_place=few_words)
-        self.captions = _blocks(word_offsets, columns, by_position=True, in_place=few_regions)
+        self.images = _length_blocks(region_offsets, rows, in_place=few_words)
+        self.captions = _length_blocks(word_offsets, columns, by_position=True, in_place=few_regions)
         self.kept = max(1, keep // columns) if len(self.images) > 1 else 1
         largest = max(map(len, self.images), default=0) * max(map(len, self.captions), default=0)
         self.out = regions.new_empty(largest, dtype=dtype)

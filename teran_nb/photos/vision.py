@@ -50,8 +50,8 @@ class Prepare:
         x = np.asarray(im.resize((w,h), self.resample), dtype=np.float32)*np.float32(self.factor)
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
-# %% ../../nbs/photos/00_vision.ipynb #3c736823
-def _load(loader, name):
+# %% ../../nbs/photos/00_vision.ipynb #35ff2ed1
+def _load_vision(loader, name):
     instead = "name a folder with the model, or say 'windows', which needs no weights"
     return pretrained(loader, name, "vision model", instead)
 
@@ -89,7 +89,7 @@ def prepare_of(
     square = getattr(config, "model_type", "") == "owlv2"
     return Prepare(edges, keep, square, tuple(mean), tuple(std), factor, p.get("resample", 2))
 
-# %% ../../nbs/photos/00_vision.ipynb #039536d7
+# %% ../../nbs/photos/00_vision.ipynb #b98baa36
 def weights_hash(
     model:torch.nn.Module, # Any model
 ) -> str: # Twelve hexadecimal digits
@@ -107,7 +107,7 @@ def load_pretrained(
     device:str="cpu", # Where to compute
 ) -> torch.nn.Module: # In evaluation mode
     "Load a model. A file of another kind of model, which would leave some weights random, is refused."
-    model, info = _load(partial(auto.from_pretrained, output_loading_info=True), name)
+    model, info = _load_vision(partial(auto.from_pretrained, output_loading_info=True), name)
     missing = sorted(k for k in info["missing_keys"] if "pooler" not in k)
     if missing:
         raise ValueError(f"{name} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}: "
@@ -203,7 +203,7 @@ def roi_align(
     values = values.view(dim, k, n, n)*inside
     return values.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)
 
-# %% ../../nbs/photos/00_vision.ipynb #497ea5ed
+# %% ../../nbs/photos/00_vision.ipynb #146780fa
 PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train
     boat airplane ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed couch phone
     computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence
@@ -217,7 +217,7 @@ class Detector:
         prompts:Sequence[str]=PROMPTS, # What an open-vocabulary detector looks for; others know their own classes
         device:str="cpu", # Where to compute
     ):
-        config = _load(AutoConfig.from_pretrained, name)
+        config = _load_vision(AutoConfig.from_pretrained, name)
         self.kind, self.device, self.prompts = config.model_type, device, tuple(prompts)
         self.open = self.kind in _OPEN
         if self.open and not prompts:
@@ -227,7 +227,7 @@ class Detector:
         self.prepare, self.name = prepare_of(name, config, keep=True), _name(name, self.model)
         self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
         self.text = {} # the prompts as the model reads them
-        if self.open: self._tokenize(config, _load(AutoTokenizer.from_pretrained, name))
+        if self.open: self._tokenize(config, _load_vision(AutoTokenizer.from_pretrained, name))
 
     def _tokenize(self, config, tokenizer):
         "Keep the prompts as tokens; for Grounding DINO also the prompt of each token."
@@ -261,8 +261,8 @@ class Detector:
         else: scores = out.logits.sigmoid()
         return scores, out.pred_boxes
 
-# %% ../../nbs/photos/00_vision.ipynb #2168f892
-def _pixels(boxes, frame, size):
+# %% ../../nbs/photos/00_vision.ipynb #8f16487c
+def _pixel_corners(boxes, frame, size):
     "Corners in pixels, clipped to the picture, of boxes given as centre and size in fractions of a frame."
     corners = torch.cat([boxes[:,:2] - boxes[:,2:]/2, boxes[:,:2] + boxes[:,2:]/2], 1)
     corners = corners*torch.tensor([*frame,*frame], device=boxes.device)
@@ -282,5 +282,5 @@ def __call__(self:Detector,
         for i,scores,boxes in zip(rows, all_scores, all_boxes):
             size = images[i].size
             frame = (max(size),)*2 if self.prepare.square else size
-            detected[i] = _pixels(boxes.float(), frame, size), *scores.float().max(-1)
+            detected[i] = _pixel_corners(boxes.float(), frame, size), *scores.float().max(-1)
     return detected

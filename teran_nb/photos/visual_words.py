@@ -123,7 +123,7 @@ def load(cls:VisualWords,
     try: return cls(**arrays)
     except ValueError as e: raise ValueError(f"{path}: {e}") from None
 
-# %% ../../nbs/photos/01_visual_words.ipynb #e3c428cc
+# %% ../../nbs/photos/01_visual_words.ipynb #4ffa8cf7
 PICTURES, SHARE, NEED = 5_000, 1_000, 10 # most pictures that are read, most patches of one, least patches for a word
 
 def _reduced(picture):
@@ -134,7 +134,7 @@ def _reduced(picture):
         im.draft(None, (640,640)) # JPEG only: a huge one is reduced while it is decoded
         return squeeze(ImageOps.exif_transpose(im))
 
-def _sample(pictures, patches, seed, show):
+def _sample_patches(pictures, patches, seed, show):
     "Random patches of pictures, `(n, 108)`, and the pictures that could not be read, with the reason."
     chosen = np.sort(np.random.default_rng(seed).permutation(len(pictures))[:PICTURES])
     share = min(-(-patches//max(1, len(chosen))), SHARE) # patches of one picture
@@ -169,7 +169,7 @@ def _kmeans(z, count, seed, show):
         atoms = _unit(sums)
     return atoms
 
-# %% ../../nbs/photos/01_visual_words.ipynb #ec745327
+# %% ../../nbs/photos/01_visual_words.ipynb #ab364a64
 def learn_words(
     pictures:Iterable, # Files, or pictures of Pillow; of more than 5,000, so many are chosen at random
     count:int=512, # Words
@@ -182,7 +182,7 @@ def learn_words(
         raise ValueError(f"learn_words takes a list of pictures, not {str(pictures)!r}; "
                          "find_pictures(folder).values() gives those of a folder")
     if count < 1: raise ValueError(f"a vocabulary has 1 word or more, not {count}")
-    sample, bad = _sample(list(pictures), patches, seed, show)
+    sample, bad = _sample_patches(list(pictures), patches, seed, show)
     if len(sample) < NEED*count:
         first_bad = "".join(f"; {name} {reason}" for name,reason in list(bad.items())[:1])
         raise ValueError(f"{len(sample):,} patches are too few for {count} words, of which each wants {NEED}: "

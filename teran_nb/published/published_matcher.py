@@ -120,7 +120,7 @@ def published_config(
     if isinstance(config, PublishedConfig): return config
     return PublishedConfig(**_shared_fields(config), reference=Reference())
 
-# %% ../../nbs/published/02_published_matcher.ipynb #2fd624d6
+# %% ../../nbs/published/02_published_matcher.ipynb #e73006bd
 class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
     no_index = "it compares padded slots, as published code does"
@@ -131,7 +131,7 @@ class PublishedAlignmentHead(AlignmentHead):
         return reference_similarity(images[1], captions[1], pooling or self.pooling, **how)
 
 class PublishedGlobalHead(GlobalHead):
-    "Compares one vector for the image with one for the caption, by a measure."
+    "Compares the whole vectors of an image and a caption by a measure."
     def __init__(self,
         measure:str, # A name in `MEASURES`
     ):
