@@ -323,11 +323,11 @@ def family_of(
     if family.processor_class: processor = _prompts_of(family, name, processor, tokenizer, local_files_only=True)
     return family(model.to(device), processor, tokenizer)
 
-# %% ../../nbs/pretrained/01_families.ipynb #4e2f507b
+# %% ../../nbs/pretrained/01_families.ipynb #8ccabb93
 class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
     name,model_class = "clip","CLIPModel"
-    modes = "kk","none","value","vv","qq+kk","qq"
+    modes = "qq+kk","none","value","vv","kk","qq"
     before = 1 # Tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
     @property
