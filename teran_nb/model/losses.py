@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.config import one_of
 
-# %% ../../nbs/model/01_losses.ipynb #ac67ec21
+# %% ../../nbs/model/01_losses.ipynb #0b2ed669
 def positives(
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     images:int, # How many images there are
@@ -20,11 +20,11 @@ def positives(
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
     if not images or not len(image_of): raise ValueError(f"{images} images and {len(image_of)} captions; a loss needs at least one of each")
-    if not image_of.is_cuda and not 0 <= image_of.min() <= image_of.max() < images: # a GPU would have to be waited for
+    if not image_of.is_cuda and not 0 <= image_of.min() <= image_of.max() < images: # on a GPU this check would force a synchronization
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {images-1}")
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../../nbs/model/01_losses.ipynb #bae3f489
+# %% ../../nbs/model/01_losses.ipynb #3db2575e
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -43,8 +43,8 @@ def triplet(
         image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
         cost = caption_cost + image_cost
     else:
-        # There is one true pair for each caption. Row t of sim[image_of] is the image of true pair t against all captions,
-        # column t of sim are all images against caption t.
+        # There is one true pair for each caption t: row t of sim[image_of] is its image against every caption,
+        # column t of sim is the caption against every image.
         is_wrong = (~true).to(sim.dtype)
         caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
         image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)

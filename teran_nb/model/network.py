@@ -101,7 +101,7 @@ class Network(nn.Module):
             with torch.no_grad(): yield
         finally: self.train(training)
 
-# %% ../../nbs/model/10_network.ipynb #9bd64d75
+# %% ../../nbs/model/10_network.ipynb #fdaa35cc
 @patch(as_prop=True)
 def head(self:Network) -> nn.Module:
     "The head that ranks."
@@ -122,4 +122,5 @@ def similarity(self:Network,
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
     chosen = self.heads[head or self.config.score]
     if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **how)
+    # scores the first k of each query again
     return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **how)
