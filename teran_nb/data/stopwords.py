@@ -6,7 +6,7 @@
 __all__ = ['STOP_WORDS', 'stop_words']
 
 # %% ../../nbs/data/13_stopwords.ipynb #71d136df
-from ..core.files import project_path
+from ..core.files import project_path, read_text
 
 # %% ../../nbs/data/13_stopwords.ipynb #15794665
 STOP_WORDS = frozenset("""
@@ -28,4 +28,4 @@ def stop_words(
     path = project_path(name)
     if not path.is_file():
         raise FileNotFoundError(f"no list of stop-words in {path}; say 'nltk', or name a text file with one word a line")
-    return frozenset(path.read_text(encoding="utf8").lower().split())
+    return frozenset(read_text(path).lower().split())
