@@ -66,11 +66,6 @@ def show_curves(
     return ax
 
 # %% ../../nbs/look/08_charts.ipynb #4d03c37a
-def _published_values(names, metric, protocol):
-    "Index and published value of those of our rows that a paper prints under a protocol."
-    rows = [(i,published(name, protocol)) for i,name in enumerate(names) if name in PUBLISHED]
-    return [(i,row.metrics[metric]) for i,row in rows if row and metric in row.metrics]
-
 def show_rows(
     results:Results, # Of models, by their names
     metric:str="t2i_r1", # A metric in [0,1]
@@ -87,7 +82,11 @@ def show_rows(
     ax = new_axis(ax, (6, 1.2+.3*len(values)))
     ax.barh(range(len(values)), means, xerr=deviations, color=COLOURS[5], height=.6, capsize=2, label="ours")
     protocols = [protocol] if protocol else ["COCO 1K","Flickr30k 1K"]
-    printed = {p: _published_values(values, metric, p) for p in protocols}
+    printed = {p: [] for p in protocols} # protocol to index and published value of those rows that a paper prints
+    for p in protocols:
+        for i,name in enumerate(values):
+            row = published(name, p) if name in PUBLISHED else None
+            if row and metric in row.metrics: printed[p].append((i,row.metrics[metric]))
     protocol = max(printed, key=lambda p: len(printed[p]))
     if printed[protocol]:
         rows,theirs = zip(*printed[protocol])

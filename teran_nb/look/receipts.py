@@ -81,13 +81,8 @@ def show_receipt(
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
-    ax.set_title(_title(rows, a.words), fontsize=10)
+    word,first,second = max((row for row in rows if row[0] in a.words), key=lambda row: abs(row[1]-row[2]))
+    total,decimals = float((values[:,0]-values[:,1]).sum()),_decimals([first-second])
+    title = f"“{short(word, 20)}” makes the greatest difference: {first-second:+z.{decimals}f} of {total:+z.{decimals}f}"
+    ax.set_title(title if abs(first-second) >= 1e-6 else "No word makes a difference", fontsize=10)
     return ax
-
-def _title(rows, words):
-    total = sum(first-second for _,first,second in rows)
-    word,first,second = max((row for row in rows if row[0] in words), key=lambda row: abs(row[1]-row[2]))
-    if abs(first-second) < 1e-6: return "No word makes a difference"
-    decimals = _decimals([first-second])
-    difference = f"{first-second:+z.{decimals}f} of {total:+z.{decimals}f}"
-    return f"“{short(word, 20)}” makes the greatest difference: {difference}"

@@ -33,12 +33,6 @@ def _gaps(alignment):
     ends = [0]+[end for _,end in alignment.spans]
     return [alignment.caption[end:start] for end,start in zip(ends, starts)]
 
-def _canvas_size(alignment, boxes):
-    "Width and height in pixels: of the image, else of the picture, else of what holds all boxes."
-    if alignment.size: return alignment.size
-    if alignment.picture: return alignment.picture.size
-    return (1,1) if boxes is None or not len(boxes) else alignment.frame
-
 def _pair_data(alignment, name):
     "What the script needs of one pair, ready for JSON; the picture is open or None."
     cosines = np.asarray(alignment.cosines, dtype="<f4")
@@ -46,11 +40,13 @@ def _pair_data(alignment, name):
         raise ValueError(
             f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
+    size = alignment.size or (alignment.picture.size if alignment.picture else None)
+    if not size: size = (1,1) if boxes is None or not len(boxes) else alignment.frame # what holds all boxes
     return {
         "name": name, "image": str(alignment.image_id),
         "caption": alignment.caption, "words": list(alignment.words), "gaps": _gaps(alignment),
         "regions": len(cosines), "cosines": base64.b64encode(cosines.tobytes()).decode(),
-        "boxes": None if boxes is None else boxes.tolist(), "size": [float(v) for v in _canvas_size(alignment, boxes)]}
+        "boxes": None if boxes is None else boxes.tolist(), "size": list(map(float, size))}
 
 # %% ../../nbs/look/02_view.ipynb #b366f056
 def _opened(alignment):
