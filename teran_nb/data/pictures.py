@@ -31,6 +31,7 @@ SUFFIXES = ( # endings of picture files, in any case; of two files with the same
 
 def find_pictures(
     folder:str|Path, # Searched with all folders below it; hidden files are left out
+    left_out:dict|None=None, # Takes files that have the name of another, with the reason; without it they are refused
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
     folder,pictures,unnamed = Path(folder),{},[]
@@ -44,8 +45,11 @@ def find_pictures(
             continue
         image_id = name.with_suffix("").as_posix()
         if image_id in pictures:
-            raise ValueError(f"{pictures[image_id]} and {path} would both be image {image_id!r}; "
-                             "rename or remove one of them")
+            if left_out is None:
+                raise ValueError(f"{pictures[image_id]} and {path} would both be image {image_id!r}; "
+                                 "rename or remove one of them")
+            left_out[name.as_posix()] = f"would be image {image_id!r} like {pictures[image_id].name}; rename one of them"
+            continue
         pictures[image_id] = path
     if unnamed:
         warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; rename them",

@@ -379,9 +379,10 @@ def extract_folder(
 ) -> Extraction: # Counts, and the files that were left out
     "Describe all pictures of a folder in one feature store, sorted by image id."
     one_of(bad, ("collect","stop"), "bad")
-    files = _select(find_pictures(pictures), pictures, only)
+    failed = {}
+    files = _select(find_pictures(pictures, failed if bad == "collect" else None), pictures, only)
     workers = worker_count(len(files), workers)
-    start, failed = time.perf_counter(), {}
+    start = time.perf_counter()
     # names, sizes and dates of the files tell whether a stopped run can be continued
     source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]) if resume else ""
     store = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
@@ -405,6 +406,9 @@ def extract_folder(
         whole = writer.counts["whole"]
         versions = {"python": platform.python_version(), "torch": torch.__version__,
                     "transformers": transformers.__version__, "pillow": pillow_version, "numpy": np.__version__}
+        if writer.counts["whole"] == len(writer.ids) > 1:
+            raise ValueError(f"{extractor.name} found nothing in any of {len(writer.ids)} pictures; give a lower score, other prompts "
+                             "or another detector, or take the regions from windows or patches")
         writer.about["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": whole}
     seconds = time.perf_counter()-start
     return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, whole, seconds, workers)

@@ -242,7 +242,7 @@ def _convert(recipe, files, work, resume, show):
 # %% ../../nbs/photos/03_prepare.ipynb #7f2e04b6
 def _describe(recipe, by, work, resume, device, show, extraction):
     "A collection of the recipe's pictures or features in `work`; what was left out; warnings about captions."
-    files = find_pictures(recipe.picture_folder) if recipe.pictures else {}
+    files = find_pictures(recipe.picture_folder, {} if recipe.bad == "skip" else None) if recipe.pictures else {}
     work.mkdir(parents=True, exist_ok=True)
     if not (work/"features").is_dir():
         if recipe.features: left_out = _convert(recipe, files, work, resume, show)
@@ -291,11 +291,13 @@ def _write_manifest(folder, recipe, about, left_out, near, start, show):
     if recipe.features:
         made_by = "given" if recipe.made_by else "not given"
         about["note"] = f"features came from {recipe.features}; made_by was {made_by}"
+    nothing = made.features.manifest.get("extraction", {}).get("whole") if made.features.class_names else None
     per_split = Counter(made.captions.splits or ())
     counts = {"images": len(made), **{f"images in {split}": n for split,n in per_split.items()},
               "regions": sum(len(made.features[k]) for k in made.image_ids), "captions": len(made.captions),
               "images with a picture or thumbnail": sum(made.picture_path(k) is not None for k in made.image_ids),
               "files or rows left out": len(left_out),
+              **({"nothing detected, whole picture taken": nothing} if nothing is not None else {}),
               "boxes": "yes" if made.features.boxes is not None else "none: groundings cannot be drawn",
               "seconds": f"{time.perf_counter()-start:.1f}"}
     write_json(folder/"collection.json", {
