@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['REGIONS', 'PRECISION', 'box_vectors', 'window_boxes', 'DualConfig', 'DualEncoder', 'pretrained_name']
 
-# %% ../../nbs/pretrained/04_dual.ipynb #b4195dfa
+# %% ../../nbs/pretrained/04_dual.ipynb #0a7246f1
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, enc
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
 from .families import Family, family_of
-from .prompts import TEMPLATES, caption_words, prompt_vectors, word_spans
+from .prompts import PROMPT_TEMPLATES, caption_words, prompt_vectors, word_spans
 
 # %% ../../nbs/pretrained/04_dual.ipynb #3b316c03
 def box_vectors(
@@ -69,7 +69,7 @@ def window_boxes(
                 if x2 > x1 and y2 > y1: boxes.append((x1,y1,x2,y2))
     return list(dict.fromkeys(boxes)) # windows of a few pixels may be equal
 
-# %% ../../nbs/pretrained/04_dual.ipynb #d9fa63f1
+# %% ../../nbs/pretrained/04_dual.ipynb #60b5bebc
 REGIONS = ("patches","boxes","windows")
 PRECISION = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -81,7 +81,7 @@ class DualConfig:
     regions:str="patches" # One of `REGIONS`
     score:str="own" # Pairs are ranked by the model's `own` score, or by the `alignment`
     pooling:str="mrsw" # How the alignment is pooled, a name in `POOLINGS`
-    templates:tuple=TEMPLATES # Prompts, each with one `{}` for the word
+    templates:tuple=PROMPT_TEMPLATES # Prompts, each with one `{}` for the word
     phrases:tuple=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     scales:tuple=(1,2) # Of windows, as of `window_boxes`
