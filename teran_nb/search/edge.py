@@ -16,7 +16,7 @@ from ..core.files import atomic, locked, read_json, require_space, write_json
 from .centroids import SEARCH_EXTRA, Centroids, Sparse
 from .homes import SLOTS, Home, Layout, fields_of, image_of, point_id, vectors_of
 
-# %% ../../nbs/search/02_edge.ipynb #854023ad
+# %% ../../nbs/search/02_edge.ipynb #4638d2ec
 def _edge():
     try: import qdrant_edge
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -28,7 +28,8 @@ _OPEN = weakref.WeakValueDictionary() # The folders that this process has open
 class Edge(Home):
     "Images in a folder, searched by Qdrant Edge. Made by `open_edge`."
     def __init__(self, folder):
-        self.folder,self.place,self.shard,self._locks,self._locked = Path(folder),str(folder),None,ExitStack(),False
+        self.folder,self.place,self.shard = Path(folder),str(folder),None
+        self._locks,self._locked,self._count = ExitStack(),False,None
         if self.folder.exists() and not self.folder.is_dir(): raise NotADirectoryError(f"{folder} is a file; an index is a folder")
         if not self.folder.is_dir() or not any(self.folder.iterdir()): return
         try: self._open()
@@ -95,6 +96,7 @@ class Edge(Home):
 
     def _update(self, operation, size):
         "Apply an operation; it is on the disk when this returns."
+        self._count = None
         try:
             require_space(self.folder, size + _SPACE)
             self.shard.update(operation)
@@ -158,7 +160,11 @@ class Edge(Home):
             if points: yield [image_of(p, self.layout) for p in points]
             if offset is None: return
 
-    def count(self, where=()): return self.shard.count(_edge().CountRequest(filter=self._filter(where))) if self.shard else 0
+    def count(self, where=()):
+        if self.shard is None: return 0
+        if where: return self.shard.count(_edge().CountRequest(filter=self._filter(where)))
+        if self._count is None: self._count = self.shard.count(_edge().CountRequest())
+        return self._count
 
     def look_up(self, column, example):
         q = _edge()
@@ -172,7 +178,7 @@ class Edge(Home):
 
     def close(self):
         if self.shard: self.shard.close()
-        self.shard,self._locked = None,False
+        self.shard,self._locked,self._count = None,False,None
         self._locks.close()
         _OPEN.pop(str(self.folder.resolve()), None)
 

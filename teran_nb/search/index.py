@@ -6,10 +6,11 @@
 __all__ = ['STRANGE', 'IndexConfig', 'ranks_by_alignment', 'Index', 'Hit', 'Hits', 'index_images', 'vector_gigabytes',
            'similarity_of']
 
-# %% ../../nbs/search/04_index.ipynb #bc59fb8c
+# %% ../../nbs/search/04_index.ipynb #ee2082c0
 import time, warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -306,14 +307,16 @@ def delete(self:Index,
     if image_ids and self.layout: self.home.remove(image_ids)
     self._names = None
 
-# %% ../../nbs/search/04_index.ipynb #750b8d9e
+# %% ../../nbs/search/04_index.ipynb #46d3c3f2
 @dataclass(frozen=True, eq=False)
 class Hit:
     "One image that was found."
     image_id:str # Its name
     similarity:float # With the sentence
-    alignment:Alignment|None # Which region each word won; None without regions
     about:dict # `boxes`, `size`, `path`, `split` and the columns of the user
+    align:Callable[[],Alignment|None] # Computes the alignment from the stored vectors
+    @cached_property
+    def alignment(self) -> Alignment|None: return self.align() # Which region each word won; None without regions
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hits(Shown):
@@ -416,7 +419,7 @@ def _align(self:Index, image, captions, j, pooling):
                    image_id=image.image_id, picture=image.about.get("path"), pooling=pooling or self.pooling,
                    note=self.encoder.note if self.encoder else "")
 
-# %% ../../nbs/search/04_index.ipynb #fba83688
+# %% ../../nbs/search/04_index.ipynb #06940454
 def _is_maxsim(pooling):
     "Whether the engine's own score orders images as this pooling does."
     return POOLINGS[pooling].sum_over == ("words",)
@@ -436,7 +439,7 @@ def search(self:Index,
     if pooling: one_of(pooling, POOLINGS, "pooling")
     conditions(where)
     captions = self._captions(sentences)
-    if self.layout is None or not len(self): return Hits(captions.names, [[] for _ in captions.names])
+    if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
     field,candidates = self._way(pooling),max(k, candidates or self.candidates)
     crossing = self.encoder is not None and self.encoder.crosses and not pooling
     limit = k + 8 # some more, because the engine's rounding may change their order
@@ -448,7 +451,7 @@ def search(self:Index,
         answers = []
         for score,x in scored[:k]:
             about = {column: value for column,value in x.about.items() if column != "order"}
-            answers.append(Hit(x.image_id, score, self._align(x, captions, j, pooling), about))
+            answers.append(Hit(x.image_id, score, about, partial(self._align, x, captions, j, pooling)))
         found.append(answers)
     return Hits(captions.names, found)
 
