@@ -60,7 +60,7 @@ class GroundingRule:
         boxes = {"any": "any box", "union": "the union of the boxes"}[self.several]
         counted = {"place": "in every place", "phrase": "once a phrase, the mean over its places"}[self.each]
         return {"region": f"by the {self.words} of the words' cosines{silent}",
-                "box of the heat map": f"from {100*self.heat_threshold:g} % of its range, connected with the peak",
+                "heat map": f"box from {100*self.heat_threshold:g} % of its range",
                 "right": f"IoU {self.threshold:g} with {boxes}",
                 "counted": counted}
 

@@ -421,7 +421,7 @@ def show_phrases(
     right = _evenly([g for g in grounded if g.scores.right], n)
     wrong = _evenly([g for g in grounded if not g.scores.right], n)
     kinds = [kind for kind in (right,wrong) if kind]
-    axes = grid(n*len(kinds), n, (2.4,3), title=f"{title}\n{_rates(grounded, rule)}".strip())
+    axes = grid(n*len(kinds), max(n, 2), (2.4,3), title=f"{title}\n{_rates(grounded, rule)}".strip())
     for ax in axes: ax.axis("off")
     for ax,phrase in [*zip(axes, kinds[0]),*zip(axes[n:], kinds[-1])]:
         image = collection[phrase.image_id]

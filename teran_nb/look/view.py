@@ -124,8 +124,9 @@ def html(self:AlignmentView) -> str: # Without any outside address
     limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100)
     low,high = np.floor(cosines.min(initial=0)*100)/100,np.ceil(cosines.max(initial=.01)*100)/100
     floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0.
+    data = {"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor}
     self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], low=low, high=high,
-        heading=self.title, back=self.back, data={"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor})
+                                heading=self.title, back=self.back, data=data)
     return self._html
 
 @patch
