@@ -17,7 +17,7 @@ from ..core.packed import Packed
 from ..model.encoder import Encoded
 from .index import Index, IndexConfig
 
-# %% ../../nbs/search/05_scale.ipynb #e9022249
+# %% ../../nbs/search/05_scale.ipynb #201a4a86
 @dataclass(frozen=True)
 class Slopes:
     "What an index of some model costs, measured on this machine."
@@ -61,10 +61,10 @@ def _milliseconds(index, sentence, candidates):
 
 def candidates_for(
     images:int, # Of the index
-    at:tuple[int,int]=(10_000,1000), # Images and candidates at which the recall was right
-    power:float=.7, # With which the candidates grow; `benchmarks/search.py` measures it
+    at:tuple[int,int]=(20_000,1500), # Images and candidates at which the recall was right
+    power:float=.89, # With which the candidates grow
 ) -> int:
-    "Candidates that keep the recall of a small index in a large one."
+    "Candidates that find 99 % of the exact ten; the defaults are those of scenes, by `benchmarks/search.py`."
     return min(images, round(at[1]*(images/at[0])**power))
 
 def cost(
