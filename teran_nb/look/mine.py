@@ -6,18 +6,22 @@
 __all__ = ['searchable', 'Mine', 'open_mine']
 
 # %% ../../nbs/look/05_mine.ipynb #d4c2eb96
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from fastcore.basics import patch
 
 from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table
+from ..core.display import escape, markdown_table, Shown
 from ..data.features import Regions
 from ..data.collection import Collection
+from ..data.stopwords import STOP_WORDS
+from ..photos.vision import PROMPTS
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
 from ..model.encoder import Encoded, Encoder, encoded_images, encoding_key
 from ..search.index import Index, index_images, similarity_of, vector_gigabytes
@@ -56,6 +60,7 @@ class Mine(Shown):
     prepared:Prepared # What the preparation did with each file
     collection:Collection # The pictures
     encoded:dict[str,Encoded|Index] # The images as each model encodes them
+    warning:str = "" # Said loudly: the pictures and the first model come from different worlds
     @property
     def name(self) -> str: return next(iter(self.models)) # Of the first model
     @property
@@ -72,6 +77,7 @@ class Mine(Shown):
             ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
             ("searched", f"by {len(images.home.centroids):,} centroids, then exactly" if indexed else "exactly"),
             ("MB on the disk", f"{size:.1f}"), ("files left out", len(left_out))])
+        if self.warning: table = f"**{escape(self.warning)}**\n\n{table}"
         return table + (f"\n\n{markdown_table(['file','why it was left out'], left_out[:20])}" if left_out else "")
 
 @patch
@@ -87,7 +93,42 @@ def ask(self:Mine,
     about = {"model": self.name} | ({"pooling": pooling} if pooling else {})
     return Asked(texts, self.images, captions, similarity_of(self.model, self.images, captions, pooling).cpu(), about)
 
+# %% ../../nbs/look/05_mine.ipynb #19ea6415
+@patch
+def suggest(self:Mine,
+    given:Sequence[str]=(), # Sentences of one's own; these are kept as they are
+    n:int=5, # How many to propose where none are given
+    most:int=300, # Most words of the model that are tried, the frequent ones first
+) -> list[str]: # Words or sentences to ask
+    "Sentences to ask: the given ones, or words of the model that single pictures answer."
+    if len(given): return list(given)
+    kept = getattr(self.model, "provenance", None)
+    frequent = sorted(kept.words, key=lambda word: -kept.words[word]) if kept else PROMPTS
+    words = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS][:most]
+    if not words or not len(self.collection): return []
+    sims = similarity_of(self.model, self.images, self.model.encode_captions(words)).cpu()
+    found = sims.masked_fill(~sims.isfinite(), torch.nan) # an index scores its candidates only
+    clear = (sims.max(0).values - found.nanmean(0)).nan_to_num(0)
+    proposed,shown = [],set()
+    for k in clear.argsort(descending=True).tolist():
+        best = int(sims[:,k].argmax())
+        if best in shown and len(shown) < len(sims): continue
+        shown.add(best)
+        proposed.append(words[k])
+        if len(proposed) == n: break
+    return proposed
+
 # %% ../../nbs/look/05_mine.ipynb #4458f8a5
+def _other_world(model, collection, most=200):
+    "Why the answers of a model about some pictures mean little; empty where they are like its training images."
+    kept = getattr(model, "provenance", None)
+    if kept is None or not len(collection): return ""
+    looked_at = collection.image_ids[::-(-len(collection)//most)]
+    foreign = sum(kept.is_foreign(collection.features[k]) for k in looked_at)
+    if foreign <= .2*len(looked_at): return ""
+    return (f"{foreign} of {len(looked_at)} pictures are unlike the images that this model was trained on ({kept.data}): "
+            "it answers, and its answers mean little; train one on pictures like these, or take a pretrained model")
+
 def _common_extractor(models, name, settings, device):
     "The extractor whose regions all models read."
     readers = [encoder for encoder in models.values() if not encoder.own_regions] or list(models.values())
@@ -125,4 +166,6 @@ def open_mine(
     collection.name = "my pictures"
     folder = prepared.folder/"encoded"
     encoded = {name: searchable(encoder, collection, folder, index, memory, show) for name,encoder in models.items()}
-    return Mine(models, prepared, collection, encoded)
+    warning = _other_world(next(iter(models.values())), collection)
+    if warning: warnings.warn(warning, stacklevel=2)
+    return Mine(models, prepared, collection, encoded, warning)
