@@ -8,7 +8,7 @@ __all__ = ['STOP_WORDS', 'stop_words']
 # %% ../../nbs/data/13_stopwords.ipynb #71d136df
 from ..core.files import project_path, read_text
 
-# %% ../../nbs/data/13_stopwords.ipynb #15794665
+# %% ../../nbs/data/13_stopwords.ipynb #466b23a3
 STOP_WORDS = frozenset("""
     i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself
     she she's her hers herself it it's its itself they them their theirs themselves what which who whom this that that'll
@@ -27,5 +27,6 @@ def stop_words(
     if name == "nltk": return STOP_WORDS
     path = project_path(name)
     if not path.is_file():
-        raise FileNotFoundError(f"no list of stop-words in {path}; say 'nltk', or name a text file with one word a line")
+        raise FileNotFoundError(f"no list of stop-words in {path}; "
+                                "say 'nltk', or name a text file with one word a line")
     return frozenset(read_text(path).lower().split())

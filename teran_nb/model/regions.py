@@ -28,13 +28,14 @@ def box_geometry(
     b = boxes/torch.cat([sizes,sizes], -1)
     return torch.cat([b, ((b[...,2]-b[...,0])*(b[...,3]-b[...,1]))[...,None]], -1)
 
-# %% ../../nbs/model/07_regions.ipynb #e235c271
+# %% ../../nbs/model/07_regions.ipynb #a8f56733
 class RegionBatch(NamedTuple):
     "Padded regions of some images."
     features:Tensor # `(images, regions, features)` float32
     geometry:Tensor # As of `box_geometry`, `(images, regions, 5)`
     mask:Tensor # True at real regions, `(images, regions)`
-    def to(self, device:torch.device) -> "RegionBatch": return RegionBatch(*(x.to(device, non_blocking=True) for x in self))
+    def to(self, device:torch.device) -> "RegionBatch":
+        return RegionBatch(*(x.to(device, non_blocking=True) for x in self))
 
 def region_batch(
     regions:Sequence[Regions], # Of some images
@@ -50,7 +51,7 @@ def region_batch(
         geometry = box_geometry(boxes, sizes[:,None].expand(*mask.shape, 2))
     return RegionBatch(features, geometry, mask)
 
-# %% ../../nbs/model/07_regions.ipynb #b83d77a1
+# %% ../../nbs/model/07_regions.ipynb #f48ca069
 @dataclass(frozen=True)
 class StackConfig:
     "A stack of transformer encoder layers."
@@ -64,13 +65,14 @@ class Stack(nn.Module):
     def __init__(self, config:StackConfig, dim:int):
         super().__init__()
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
-        def layer(): return nn.TransformerEncoderLayer(dim, config.heads, config.feed_forward, config.dropout, batch_first=True)
-        self.layers = nn.ModuleList(layer() for _ in range(config.layers))
+        shape = dim,config.heads,config.feed_forward,config.dropout
+        layers = [nn.TransformerEncoderLayer(*shape, batch_first=True) for _ in range(config.layers)]
+        self.layers = nn.ModuleList(layers)
     def forward(self, x:Tensor, mask:Tensor) -> Tensor:
         for layer in self.layers: x = layer(x, src_key_padding_mask=~mask)
         return x
 
-# %% ../../nbs/model/07_regions.ipynb #60662476
+# %% ../../nbs/model/07_regions.ipynb #dc16a4c3
 PLACES = ("concat-and-process","project-and-sum","none")
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class RegionConfig:
     def __post_init__(self):
         one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):
-            raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; width={self.width} needs {PLACES[0]!r}")
+            raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; "
+                             f"width={self.width} needs {PLACES[0]!r}")
 
 # %% ../../nbs/model/07_regions.ipynb #626a5d2a
 class RegionEncoder(nn.Module):
