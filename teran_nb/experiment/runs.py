@@ -132,6 +132,7 @@ def evaluate_run(
     gains:str="exponential", # Of NDCG, as in `retrieval`
     i2t_queries:str="all", # Of NDCG, as in `retrieval`
     rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
+    show:bool=False, # Show progress
 ) -> tuple[Encoder,Evaluation]: # The (first) model, and what it reached
     "Evaluate a trained model, an original checkpoint, or an ensemble."
     runs = [runs] if isinstance(runs, (str,Path)) else runs
@@ -147,7 +148,7 @@ def evaluate_run(
         model.config = override(model.config, changes)
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     about = _about(row, models, origins)
-    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, **about) for model in models)
+    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, **about) for model in models)
     if len(models) == 1: return models[0],next(results)
     name = protocol or collection.name
     return models[0],ensemble(results, collection.captions.image_of, name, relevance, gains, i2t_queries, **about)

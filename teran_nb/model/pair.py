@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
@@ -283,6 +284,17 @@ def image(self:Alignment) -> Image.Image|None: # RGB; None where there is no pic
     if isinstance(picture, (str,Path)):
         with Image.open(picture) as file: return file.convert("RGB")
     return picture if picture is None else picture.convert("RGB")
+
+# %% ../../nbs/model/02_pair.ipynb #83c2e790
+@patch
+def to_pandas(self:Alignment) -> pd.DataFrame: # A row for each region and word
+    "Every cosine with its region, its word and, where known, the box."
+    regions,words = self.cosines.shape
+    table = pd.DataFrame({"region": np.repeat(np.arange(regions), words), "word": list(self.words)*regions,
+                          "cosine": self.cosines.flatten().numpy()})
+    if self.known is not None: table["known"] = list(self.known)*regions
+    if self.boxes is not None: table[["x1","y1","x2","y2"]] = np.repeat(np.asarray(self.boxes, np.float64), words, 0)
+    return table
 
 # %% ../../nbs/model/02_pair.ipynb #8c667a3c
 class CaptionWords(NamedTuple):
