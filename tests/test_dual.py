@@ -13,6 +13,7 @@ from teran_nb.look.finder import Finder, own_picture
 from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.look.mine import open_mine
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
+from teran_nb.pretrained.families import RANDOM, save_random
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
 
 matplotlib.use("Agg")
@@ -73,6 +74,20 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(world, clip, tmp_pa
     boxed = DualEncoder(load_model(clip).family, DualConfig(regions="boxes"))
     assert np.allclose(boxed.encode_images(small).boxes[0], world[0].regions.boxes, atol=1e-3)
     assert boxed.align(small[0], "a house").size == world[0].regions.size
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_every_family_explains_a_picture(kind, world, tmp_path):
+    model = load_model(save_random(kind, tmp_path / kind))
+    image, text = world[0], "a red kite above the small house"
+    for config in (model.config, DualConfig(regions="boxes"), DualConfig(regions="windows")):
+        encoder = DualEncoder(model.family, config)
+        given = image if config.regions == "boxes" else image.path
+        alignment = encoder.align(given, text)
+        assert alignment.words == text.split() and alignment.size == image.picture().size
+        assert alignment.cosines.isfinite().all() and alignment.cosines.abs().max() <= 1.0001
+        assert (alignment.boxes[:, :2] <= alignment.boxes[:, 2:]).all() and alignment.boxes.max() <= max(alignment.size)
+        assert encoder.similarity([image, given], [text, ""]).isfinite().all()
 
 
 def test_windows_ground_too(world, clip):
