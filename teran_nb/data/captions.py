@@ -326,7 +326,7 @@ def _csv_size(where, width, height):
     try: size = float(width),float(height)
     except ValueError: size = 0,0
     if all(map(_length, size)): return size
-    raise ValueError(f"{where}: width {width!r} and height {height!r} are not both numbers above 0")
+    raise ValueError(f"{where}: width {width[:20]!r} and height {height[:20]!r} are not both numbers above 0")
 
 def read_csv(
     path:str|Path, # CSV file with a header row, plain or .gz

@@ -285,7 +285,8 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     try:
         with torch.device("meta"): # takes no memory, however large the configuration says that the network is
             _check_weights(cls(config, load_text(config.text, folder/"text")), weights, folder/"model.safetensors")
-    except (AssertionError, RuntimeError, TypeError, ZeroDivisionError) as e:
+    except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as e:
+        if str(folder) in str(e): raise
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({e}); copy the model again") from None
     model = cls(config, load_text(config.text, folder/"text"))
     load_weights(model, weights, folder/"model.safetensors")

@@ -69,8 +69,15 @@ def describe(error):
     return f"{type(error).__name__}: {str(error)[:300]} ({Path(place.filename).name}:{place.lineno})"
 
 
+def cpu_seconds(pid):
+    "CPU time of a process, so that a machine with much other work does not look like a reader that hangs."
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def in_process(run, jobs, seconds=30, memory=2 * 2**30):
-    "Outcomes `(outcome, what)` of `run(job)` for every job, in a child process that is replaced when it dies, hangs or wants too much memory."
+    """Outcomes `(outcome, what)` of `run(job)` for every job, in a child process that is replaced when it dies, wants too much memory,
+    computes for so many seconds without an outcome, or waits ten times as long."""
     jobs = list(jobs)
     done = 0
     while done < len(jobs):
@@ -83,14 +90,18 @@ def in_process(run, jobs, seconds=30, memory=2 * 2**30):
         os.close(writer)
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             buffer, reason = b"", ""
+            used, start = 0, time.time()
             while True:
-                if not select.select([pipe], [], [], seconds)[0]:
+                if not select.select([pipe], [], [], 1)[0]:
+                    if cpu_seconds(child) - used < seconds and time.time() - start < 10 * seconds:
+                        continue
                     reason = f"no end after {seconds} s"
                     os.kill(child, signal.SIGKILL)
                     break
                 data = pipe.read(65536)
                 if not data:
                     break
+                used, start = cpu_seconds(child), time.time()
                 buffer += data
                 *lines, buffer = buffer.split(b"\n")
                 for line in lines:

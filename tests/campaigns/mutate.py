@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import warnings
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -94,24 +95,28 @@ def swap_lines(data, rng, _):
     return separator.join(fields)
 
 
+@cache
+def bombs():
+    "Small files that unpack to hundreds of megabytes, or to endless text."
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("features.npy", bytes(150_000_000))
+    laughs = b"a: &a [x,x]\n" + b"".join(b"%c: &%c [*%c,*%c,*%c,*%c,*%c]\n" % ((c, c, *[c - 1] * 5)) for c in range(98, 110)) + b"feature: *m\n"
+    return archive.getvalue(), gzip.compress(bytes(300_000_000), 1), laughs
+
+
 def foreign(data, rng, canary):
     "The content of another kind of file: empty, garbage, a pickle with code, a bomb, deep nesting."
-    archive = io.BytesIO()
+    archive, objects, array = io.BytesIO(), io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(archive, "w") as z:
         z.writestr("archive/data.pkl", pickle.dumps(Canary(canary), 2))
         z.writestr("archive/version", "3\n")
-    objects = io.BytesIO()
     np.savez(objects, features=np.array([Canary(canary)], dtype=object), x=np.array([Canary(canary)], dtype=object))
-    array = io.BytesIO()
     np.save(array, np.array([Canary(canary)], dtype=object))
-    bomb = io.BytesIO()
-    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("features.npy", bytes(150_000_000))
     yaml = b"feature: !!python/object/apply:os.mkdir ['" + str(canary).encode() + b"']"
-    laughs = b"a: &a [x,x]\n" + b"".join(b"%c: &%c [*%c,*%c,*%c,*%c,*%c]\n" % ((c, c, *[c - 1] * 5)) for c in range(98, 110)) + b"feature: *m\n"
     return rng.choice((b"", b"\n", rng.randbytes(500), b"[" * 200_000, b'{"a":' * 100_000, b"{}", b"[]", b"null", b'"text"', b"3", b"a: " * 5000,
-                       pickle.dumps(Canary(canary)), archive.getvalue(), objects.getvalue(), array.getvalue(), bomb.getvalue(), yaml, laughs,
-                       gzip.compress(bytes(300_000_000), 1), b"<html>404 Not Found</html>", b"version https://git-lfs.github.com/spec/v1\n", data * 3))
+                       pickle.dumps(Canary(canary)), archive.getvalue(), objects.getvalue(), array.getvalue(), yaml, *bombs(),
+                       b"<html>404 Not Found</html>", b"version https://git-lfs.github.com/spec/v1\n", data * 3))
 
 
 def nodes(value, path=()):
@@ -232,6 +237,7 @@ def campaign(seed, cases, only=""):
             reader, number = job
             return attempt(reader, good[reader.name], expected[reader.name], folder / "work", f"{seed}-{reader.name}-{number}")
 
+        bombs()
         each = -(-cases // len(readers))
         jobs = [(reader, n) for reader in readers for n in range(each)]
         for (reader, n), (outcome, what) in in_process(run, jobs):
