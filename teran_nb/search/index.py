@@ -6,12 +6,12 @@
 __all__ = ['STRANGE', 'IndexConfig', 'ranks_by_alignment', 'Index', 'Hit', 'Hits', 'index_images', 'vector_gigabytes',
            'similarity_of']
 
-# %% ../../nbs/search/04_index.ipynb #ee2082c0
+# %% ../../nbs/search/04_index.ipynb #d368c17a
 import time, warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +192,7 @@ def _with_boxes(encoder, encoded, images, abouts):
         if boxes is not None: about["boxes"] = np.asarray(boxes, np.float64).round(2).tolist()
         if size is not None: about["size"] = [float(v) for v in size]
 
-# %% ../../nbs/search/04_index.ipynb #640f82e3
+# %% ../../nbs/search/04_index.ipynb #61a566b5
 @patch
 def _blocks(self:Index, images, columns, update, batch):
     "Batches of new images: their names, what is known about each, and a function that encodes them."
@@ -227,7 +227,7 @@ def _check_columns(columns, count):
     for column,values in columns.items():
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
         if len(values) != count: raise ValueError(f"column {column!r} has {len(values)} values for {count} images; give one for each")
-        wrong = [v for v in values if not isinstance(v, (str,int,float,list,type(None)))]
+        wrong = [v for v in values if not isinstance(v, (str,int,float,list,type(None)))] # not what JSON holds
         if wrong: raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers, or lists of these")
 
 STRANGE = 1.15 # Ratio of distances above which `add` advises to rebuild
@@ -292,7 +292,7 @@ def add(self:Index,
 @patch
 def _look_up(self:Index, abouts):
     "Make columns fast that appear for the first time."
-    for column,value in ((c,v) for about in abouts[:1] for c,v in about.items()):
+    for column,value in abouts[0].items():
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
         self.home.look_up(column, value)
@@ -515,13 +515,14 @@ def rebuild(self:Index,
     self.home.save(replace(self.layout, slot=slot, added=added, distance=distance), learned)
     return self
 
-# %% ../../nbs/search/04_index.ipynb #38720295
+# %% ../../nbs/search/04_index.ipynb #6a497051
 class _Lazy(Sequence):
     "A part of every image, read when it is asked for."
     def __init__(self, index, part): self.index,self.part = index,part
     def __len__(self): return len(self.index.names)
     def _read(self, names):
-        images = {x.image_id: x for some in _batches(names, 256) for x in self.index.home.read(some)}
+        found = chain.from_iterable(map(self.index.home.read, _batches(names, 256)))
+        images = {x.image_id: x for x in found}
         missing = [k for k in names if k not in images]
         if missing: raise KeyError(f"{missing[0]!r} was deleted from {self.index.home.place} meanwhile; open the index again")
         return [self.part(images[k]) for k in names]
@@ -536,7 +537,7 @@ class _Lazy(Sequence):
 def names(self:Index) -> list[str]:
     "Names of all images in the order in which they were added; read once, and again after a change by this object."
     if self._names is None:
-        images = [] if self.layout is None else [x for some in self.home.scroll(vectors=False) for x in some]
+        images = [] if self.layout is None else chain.from_iterable(self.home.scroll(vectors=False))
         self._names = [x.image_id for x in sorted(images, key=lambda x: x.order)]
     return self._names
 

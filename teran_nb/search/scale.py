@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Slopes', 'measure_slopes', 'candidates_for', 'cost', 'costs']
 
-# %% ../../nbs/search/05_scale.ipynb #dbf21d46
+# %% ../../nbs/search/05_scale.ipynb #f22bf354
 import statistics, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,29 +15,34 @@ import pandas as pd
 
 from ..core.packed import Packed
 from ..model.encoder import Encoded
+from .centroids import SEARCH_EXTRA, centroid_count
 from .index import Index, IndexConfig
 
-# %% ../../nbs/search/05_scale.ipynb #201a4a86
+# %% ../../nbs/search/05_scale.ipynb #3cbdc373
 @dataclass(frozen=True)
 class Slopes:
     "What an index of some model costs, measured on this machine."
     bytes_image:float # On disk for each image
     build_image:float # CPU seconds to add an image
+    regions:float # Of an image
     fixed:float # CPU milliseconds of every search
-    per_image:float # CPU milliseconds of a search for each image of the index
+    per_length:float # CPU milliseconds of a search for each image in the list of a centroid
     per_candidate:float # CPU milliseconds of a search for each candidate
 
 def measure_slopes(
     images:Encoded, # Encoded images, at least as many as the largest size
     sentences:Packed, # Words of a few encoded sentences
     folder:str|Path, # Where the indexes are made; a new folder for each size
-    sizes:tuple[int,int]=(500,2000), # Images of the two indexes
-    candidates:tuple[int,int]=(50,400), # Candidates of the searches
+    sizes:tuple[int,int]=(1000,4000), # Images of the two indexes
+    candidates:tuple[int,int]=(50,800), # Candidates of the searches
     config:IndexConfig=IndexConfig(), # Of the indexes
 ) -> Slopes:
     "Fill two indexes by Qdrant Edge and search them."
+    try: from scipy.optimize import nnls
+    except ImportError: raise ImportError(SEARCH_EXTRA) from None
     if len(images.names) < max(sizes): raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
     rows,milliseconds,size,build = [],[],[],[]
+    regions = len(images.parts.values)/len(images.names)
     for n in sizes:
         index = Index.open(Path(folder)/f"index-{n}", config=config)
         start = time.process_time()
@@ -46,13 +51,13 @@ def measure_slopes(
         build.append(time.process_time() - start)
         size.append(index.home.bytes())
         for count in candidates:
-            rows.append([1,n,count])
-            index.search(sentences[:1], candidates=count)
+            rows.append([1,n*regions/len(index.home.centroids),count])
+            index.search(sentences[:1], candidates=count) # a warm-up
             milliseconds.append(statistics.median(_milliseconds(index, sentences[i:i+1], count) for i in range(len(sentences))))
         index.close()
-    (fixed,per_image,per_candidate),*_ = np.linalg.lstsq(np.array(rows, float), np.array(milliseconds), rcond=None)
+    fixed,per_length,per_candidate = nnls(np.array(rows, float), np.array(milliseconds))[0].tolist()
     step = sizes[1] - sizes[0]
-    return Slopes((size[1] - size[0])/step, build[1]/sizes[1], float(fixed), max(0., float(per_image)), max(0., float(per_candidate)))
+    return Slopes((size[1] - size[0])/step, build[1]/sizes[1], regions, fixed, per_length, per_candidate)
 
 def _milliseconds(index, sentence, candidates):
     start = time.process_time()
@@ -76,7 +81,8 @@ def cost(
 ) -> dict: # A row of a table
     "What an index of so many images costs, by the measured slopes."
     candidates = candidates or candidates_for(images)
-    part = slopes.fixed + slopes.per_image*images/shards + slopes.per_candidate*candidates/shards
+    length = images*slopes.regions/centroid_count(round(images*slopes.regions))
+    part = slopes.fixed + slopes.per_length*length/shards + slopes.per_candidate*candidates/shards
     return {"images": images, "shards": shards, "candidates": candidates, "GB on disk, all copies": images*slopes.bytes_image*replicas/1e9,
             "CPU hours to fill": images*slopes.build_image/3600, "CPU ms of a shard a search": part}
 
