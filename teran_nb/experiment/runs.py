@@ -147,7 +147,7 @@ def evaluate_run(
     for model in models:
         model.config = override(model.config, changes)
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
-    about = _about(row, models, origins)
+    about = _tested_with(row, models, origins)
     results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, **about) for model in models)
     if len(models) == 1: return models[0],next(results)
     name = protocol or collection.name
@@ -177,7 +177,7 @@ def _tested_row(row, origins, folders):
     if len(folders) < MODELS[row].members: raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
     return row
 
-def _about(row, models, origins):
+def _tested_with(row, models, origins):
     "What is stored with the numbers of these models."
     config = models[0].config
     about = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}",

@@ -393,7 +393,7 @@ def _whole_pictures(collection, answers, word, columns):
     return axes
 
 # %% ../../nbs/look/01_galleries.ipynb #f1acb865
-def _outcome(grounded):
+def _match_outcome(grounded):
     "How a phrase was grounded, in words."
     if grounded.box is None: return "found nothing"
     if grounded.scores.right: return "right box"
@@ -433,7 +433,7 @@ def show_phrases(
             draw_box(ax, box_from_heat(phrase.heat(), rule.heat_threshold, phrase.size), COLOURS[0], ":")
         if phrase.box: draw_box(ax, phrase.box, COLOURS[1], "--")
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
-        ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_outcome(phrase)}", fontsize=8)
+        ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_match_outcome(phrase)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 

@@ -16,7 +16,7 @@ from ..model.pair import Alignment
 from .show import COLOURS, grey_stop_words, new_axis, plain, short, wrapped
 
 # %% ../../nbs/look/07_receipts.ipynb #76e8ddf9
-def _rows(a, other, most):
+def _receipt_rows(a, other, most):
     "Text and two values for each row; the values of a column add up to the score of its picture."
     first,second = (p.shares().sum(0).numpy() for p in (a, other))
     difference = abs(first-second)
@@ -39,7 +39,7 @@ def _decimals(differences):
 # %% ../../nbs/look/07_receipts.ipynb #3f247711
 COLUMNS = (.74,.86,.99) # right edges of the numbers, as shares of the axis' width
 
-def _table(ax, rows, names, total):
+def _receipt_table(ax, rows, names, total):
     "Numbers right of the bars, and their sums below a line."
     sums = total,*np.array([row[1:] for row in rows]).sum(0)
     decimals = _decimals([first-second for _,first,second in rows])
@@ -65,7 +65,7 @@ def show_receipt(
     if list(a.words) != list(other.words) or a.pooling != other.pooling:
         raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
                          f"{short(a.caption, 40)!r} ({a.pooling}) and {short(other.caption, 40)!r} ({other.pooling})")
-    rows = _rows(a, other, most)
+    rows = _receipt_rows(a, other, most)
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
     places,values = np.arange(len(rows)),np.array([row[1:] for row in rows])
     ax.barh(places-.19, values[:,0], .36, label=plain(names[0]), color=COLOURS[0], lw=0)
@@ -74,7 +74,7 @@ def show_receipt(
     ax.plot([0,0], [-.5,len(rows)-.5], color="black", lw=.8)
     low,high = min(0, values.min()),max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
-    _table(ax, rows, names, "sum" if a.note else "similarity")
+    _receipt_table(ax, rows, names, "sum" if a.note else "similarity")
     what = f"{POOLINGS[a.pooling].title}: what each word adds; their sum is"
     what += f" no similarity. {a.note}" if a.note else " the similarity"
     ax.set_xlabel(wrapped(what, 76, 5), fontsize=8)

@@ -216,7 +216,7 @@ def _columns(a, pieces=False):
 # %% ../../nbs/look/00_show.ipynb #f4725911
 CONTRASTS = ("pair","word")
 
-def _scale(low, high, contrast):
+def _colour_scale(low, high, contrast):
     "How `imshow` colours values, and the label of the colour bar."
     span = f"{low:z.2f} to {high:z.2f}"
     if contrast == "word":
@@ -238,7 +238,7 @@ def show_heatmap(
     "The cosine of every region with every word."
     cosines,texts = _columns(a, pieces)
     rows = ORDERS[one_of(order, ORDERS, "order")](cosines)
-    look,label = _scale(*(limits or (cosines.min(), cosines.max())), one_of(contrast, CONTRASTS, "contrast"))
+    look,label = _colour_scale(*(limits or (cosines.min(), cosines.max())), one_of(contrast, CONTRASTS, "contrast"))
     r,w = cosines.shape
     ax = new_axis(ax, (min(2.2+.36*w, 20), min(1.5+.25*r, 12)))
     values = cosines[rows]
@@ -295,7 +295,7 @@ def show_heatmaps(
         show_heatmap(a, limits, ax, order, pieces, contrast, bar=False)
         ax.set_title(wrapped(title, int(9*size[0])), fontsize=9)
     for ax in axes[1:]: ax.set_ylabel("")
-    axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_scale(*limits, contrast)[1], pad=.02, aspect=30)
+    axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits, contrast)[1], pad=.02, aspect=30)
     return axes
 
 # %% ../../nbs/look/00_show.ipynb #f16fd934
@@ -320,7 +320,7 @@ def _nested(boxes, size):
     inset = np.minimum((.3+earlier)[:,None]*.012*max(size), .4*(boxes[:,2:]-boxes[:,:2]))
     return np.concatenate([boxes[:,:2]+inset, boxes[:,2:]-inset], axis=1)
 
-def _covered(corners, sizes, boxes):
+def _covered_part(corners, sizes, boxes):
     "Share of each box that a badge covers, `(corners, boxes)`."
     low,high = np.maximum(corners[:,None], boxes[:,:2]),np.minimum((corners+sizes)[:,None], boxes[:,2:])
     return (high-low).clip(0).prod(-1)/(boxes[:,2:]-boxes[:,:2]).prod(-1).clip(1e-9)
@@ -333,7 +333,7 @@ def _badge_spots(boxes, widths, height, size):
         sides = [(x1+steps,y1-height), (x1+steps,y2), (x1-width,y1+steps), (x2,y1+steps), (x1+steps,y1)]
         corners = np.concatenate([np.stack(np.broadcast_arrays(x, y), -1) for x,y in sides])
         corners = corners.clip(0, np.maximum(0, np.subtract(size, badge)))
-        cost = 9*_covered(corners, badge, badges).sum(1) + (_covered(corners, badge, boxes) > .3).sum(1)
+        cost = 9*_covered_part(corners, badge, badges).sum(1) + (_covered_part(corners, badge, boxes) > .3).sum(1)
         spot = corners[cost.argmin()]
         badges = np.concatenate([badges, [[*spot,*(spot+badge)]]])
     return badges[:,:2]
@@ -500,7 +500,7 @@ def show_heat(
     "The cosines of a word or phrase spread over the picture."
     heat,columns,size = a.heat(word),a.columns(word),a.frame
     lowest,highest = float(heat[~heat.isnan()].min()),float(heat[~heat.isnan()].max())
-    look,label = _scale(*(limits or (lowest,highest)), "pair")
+    look,label = _colour_scale(*(limits or (lowest,highest)), "pair")
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
     image = ax.imshow(heat, extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **look)
@@ -532,7 +532,7 @@ def show_heats(
     width,height = a.frame
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80))
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
-    last_row,label = axes[-1].figure,_scale(*limits, "pair")[1]
+    last_row,label = axes[-1].figure,_colour_scale(*limits, "pair")[1]
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 

@@ -97,13 +97,13 @@ def columns(self:Alignment,
         columns = []
         for part in word: columns += self.columns(part, skip)
         return list(dict.fromkeys(columns))
-    places = _places(self.words, word)
+    places = _word_places(self.words, word)
     if not places: raise ValueError(f"{word!r} is not in this caption; its words are {', '.join(self.words)}")
     def voting(place): return [j for j in place if self.words[j].casefold() not in skip] or place
     def highest(columns): return float(self.cosines[:,columns].mean(1).max()) if len(self.cosines) else 0.
     return max(map(voting, places), key=highest)
 
-def _places(words, phrase):
+def _word_places(words, phrase):
     "Every place where the words of a phrase follow one another, as lists of indices; a word may be a phrase itself."
     parts,column = [],[]
     for j,word in enumerate(words):
