@@ -2,13 +2,11 @@
 import json
 import shutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from common import ROOT
 from PIL import Image
-from safetensors.torch import save_file
 
 from teran_nb.core.config import seed_everything, to_config
 from teran_nb.core.files import digest, load_tensors, open_packed, read_json, save_packed, save_tensors
@@ -17,7 +15,6 @@ from teran_nb.data.captions import Captions, Link, read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.data.features import Features, FeatureWriter
-from teran_nb.data.formats import Options
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.experiment.learner import TrainConfig, _read_state, fit
