@@ -387,7 +387,9 @@ def _read_chains(path):
             for chain in thing.iter("name"): boxes.setdefault(chain.text, []).append(box)
     size = tree.find("size")
     if size is None: raise ValueError(f"{path} has no size of its picture")
-    return (number(size, "width"),number(size, "height")), boxes
+    width,height = number(size, "width"),number(size, "height")
+    if min(width, height) <= 0: raise ValueError(f"{path}: its picture has the size {width:g} x {height:g}; copy the file again")
+    return (width,height), boxes
 
 _PHRASE = re.compile(r"\[/EN#(\d+)(?:/([^\s/\]]+))?(?:/[^\s\]]+)* ([^\]]*)\]") # chain, type, words
 

@@ -351,7 +351,9 @@ def lmdb_rows(
         size = (path/"data.mdb" if path.is_dir() else path).stat().st_size
         if size < full_size: # reading on would end the process by a bus error
             raise ValueError(f"{path} is cut off: it has {size:,} bytes of {full_size:,}")
-        for key,value in transaction.cursor():
+        for count,(key,value) in enumerate(transaction.cursor()):
+            if count >= database.stat()["entries"]: # damaged pages may lead in a circle
+                raise ValueError(f"{path} is broken: it holds more rows than it counts; copy it again")
             name = key.decode("utf8", "replace")
             if name.startswith("__"): continue # such as __keys__
             yield ForeignRow(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_decode_lmdb_value, value))
