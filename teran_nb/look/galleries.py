@@ -17,14 +17,15 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from ..core.packed import Packed
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
+from ..model.pair import box_from_heat
 from ..model.encoder import Encoded, Encoder
 from ..experiment.relevance import Relevance, ndcg_at_k
 from ..experiment.metrics import ranking, ranks
-from ..model.pair import box_from_heat
 from ..experiment.grounding import Grounded, GroundingRule, heat_scores
 from teran_nb.look.show import (
     COLOURS, centre_note, crop, draw_box, grid, image_picture, nothing, numbered, plain, short, show_grounding,
@@ -316,29 +317,32 @@ class Answers(Shown):
 # %% ../../nbs/look/01_galleries.ipynb #9f7449ed
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
-    images:Encoded, # A collection's images
+    images:Encoded, # A collection's images, or an index of them
     k:int=12, # Number of answers
-    block:int=65536, # Regions at a time; bounds the memory
+    block:int=2048, # Images at a time; bounds the memory
 ) -> Answers: # The best region of each of the `k` best images
     "The regions of a whole collection that fit a word best."
-    packed,offsets = images.parts,images.parts.offsets.cpu().numpy()
-    if packed.dim != len(vector):
-        raise ValueError(f"regions have {packed.dim} dimensions, the word {len(vector)}; "
-                         "encode both with the same model")
-    vector = vector.to(packed.values.device).float()
-    cosines,rows = np.zeros(0),np.zeros(0, int) # the best so far, one an image
-    for i in range(0, len(packed.values), block):
-        new = (packed.values[i:i+block].float() @ vector).cpu().numpy()
-        cosines,rows = np.concatenate([cosines,new]),np.concatenate([rows,np.arange(i, i+len(new))])
-        order = np.argsort(-cosines, kind="stable")
-        image_rows = np.searchsorted(offsets, rows[order], side="right")-1
-        first_places = np.unique(image_rows, return_index=True)[1]
-        kept = order[np.sort(first_places)[:k]]
-        cosines,rows = cosines[kept],rows[kept]
-    image_rows = np.searchsorted(offsets, rows, side="right")-1
-    regions,own = rows-offsets[image_rows],getattr(images, "boxes", None)
-    boxes = (None,None) if own is None else (own.values[rows].numpy(),images.sizes[image_rows].numpy())
-    return Answers(image_rows.tolist(), regions.tolist(), cosines.tolist(), [images.names[i] for i in image_rows], *boxes)
+    best,regions = [np.zeros(0)],[np.zeros(0, int)]
+    for i in range(0, len(images.names), block):
+        parts = images.parts[i:i+block]
+        if parts.dim != len(vector):
+            raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; "
+                             "encode both with the same model")
+        cosines = parts.values.float() @ vector.to(parts.values.device).float()
+        padded,mask = Packed(cosines[:,None], parts.offsets).padded()
+        if not mask.shape[1]: padded,mask = padded.new_zeros(len(mask), 1, 1),mask.new_zeros(len(mask), 1)
+        values = padded[...,0].masked_fill(~mask, -torch.inf).cpu().numpy()
+        best.append(values.max(1))
+        regions.append(values.argmax(1))
+    best,regions = np.concatenate(best),np.concatenate(regions)
+    rows = np.argsort(-best, kind="stable")[:k]
+    rows = rows[np.isfinite(best[rows])] # an image without regions answers nothing
+    own,boxes,sizes = getattr(images, "boxes", None),None,None
+    if own is not None:
+        boxes = np.array([own[int(i)][regions[i]].tolist() for i in rows])
+        sizes = np.array([images.sizes[int(i)].tolist() for i in rows])
+    names = [images.names[i] for i in rows]
+    return Answers(rows.tolist(), regions[rows].tolist(), best[rows].tolist(), names, boxes, sizes)
 
 # %% ../../nbs/look/01_galleries.ipynb #8f783fda
 def find_word(
