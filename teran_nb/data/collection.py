@@ -22,7 +22,7 @@ from ..core.files import atomic, digest, home, read_json
 from ..core.config import one_of
 from .captions import Captions, read_captions
 from .pictures import SUFFIXES, read_picture, upright, within
-from .features import Features, FeatureWriter, Regions
+from .features import FeatureWriter, Features, Regions
 
 # %% ../../nbs/data/03_collection.ipynb #303ffc09
 @lru_cache(64)

@@ -17,7 +17,8 @@ from typing import TypedDict
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import Store, StoreWriter, atomic, digest, locked, remove_leftovers, require_space
+from ..core.files import atomic, digest, locked, remove_leftovers, require_space
+from ..core.stores import Store, StoreWriter
 
 # %% ../../nbs/data/02_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)

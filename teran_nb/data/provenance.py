@@ -16,8 +16,8 @@ from safetensors.numpy import load_file, save_file
 
 from ..core.files import atomic, read_json, write_json
 from ..core.display import Shown, markdown_table
+from .features import Regions, WORDS
 from .collection import Collection
-from .features import WORDS, Regions
 from .vocabulary import split_words, word_counts
 
 # %% ../../nbs/data/15_provenance.ipynb #da262f2a

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..core.packed import Packed
-from ..core.files import atomic, check_archive, checked, locked, require_space
+from ..core.files import atomic, checked, locked, require_space
 from ..core.config import one_of, pick_device, seed_everything, to_config
 from ..core.display import Shown, markdown_table, progress, still_running
+from ..core.stores import check_archive
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.losses import Uncertainty, info_nce, triplet

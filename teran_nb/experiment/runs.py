@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from ..core.files import checked, project_path, read_json, read_text, write_json
-from ..core.display import LOG_SECONDS, log_line
 from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
+from ..core.display import LOG_SECONDS, log_line
 from ..data.collection import Collection
 from ..data.provenance import provenance
 from ..model.encoder import Encoder

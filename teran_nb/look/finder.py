@@ -25,6 +25,7 @@ from ..core.files import project_path
 from ..core.config import one_of
 from ..data.features import Features, Regions
 from ..data.collection import Collection, CollectionImage
+from ..photos.extractors import extract_picture, extractor_of
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
@@ -32,7 +33,6 @@ from ..model.encoder import Encoded, Encoder
 from ..experiment.metrics import Ranks, ranking, ranks
 from ..experiment.datasets import Data
 from ..experiment.runs import load_model
-from ..photos.extractors import extract_picture, extractor_of
 from ..search.index import Index, ranks_by_alignment, similarity_of, vector_gigabytes
 from .view import AlignmentView
 

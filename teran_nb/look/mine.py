@@ -17,7 +17,7 @@ from fastcore.basics import patch
 
 from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import escape, markdown_table, Shown
+from ..core.display import Shown, escape, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS

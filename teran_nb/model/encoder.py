@@ -21,7 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import atomic, digest, open_packed, project_path, save_packed
+from ..core.files import atomic, digest, project_path
+from ..core.stores import open_packed, save_packed
 from ..data.captions import Captions
 from ..data.pictures import opaque, read_picture, upright
 from ..data.features import Features, Regions

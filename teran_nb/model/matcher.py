@@ -20,10 +20,11 @@ from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_do
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..core.files import atomic, load_tensors, read_json, save_tensors, write_json
+from ..core.files import atomic, read_json, write_json
 from ..core.config import to_config
 from ..core.display import escape, markdown_table, progress
 from ..core.hub import pretrained
+from ..core.stores import load_tensors, save_tensors
 from ..data.features import Regions
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words

@@ -23,8 +23,8 @@ from transformers import (AutoConfig, AutoModel, AutoModelForObjectDetection, Au
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest
-from ..data.pictures import opaque
 from ..core.hub import pretrained
+from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
 @dataclass(frozen=True)

@@ -20,20 +20,21 @@ from huggingface_hub import try_to_load_from_cache
 from PIL import Image
 from torch import Tensor
 
+from ..core.packed import Packed
+from ..core.files import digest, home, project_path, read_json
 from ..core.config import one_of, override, pick_device
 from ..core.display import progress
-from ..core.files import digest, home, project_path, read_json
-from ..core.packed import Packed
+from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.convert import file_stamps
-from ..data.features import Regions
 from ..data.stopwords import stop_words
-from ..photos.extractors import Windows
 from ..photos.vision import roi_align
+from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
-from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, encoded_images, given_images, sentences
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
+from ..model.encoder import (
+    Encoded, Encoder, GivenImage, Images, Sentences, encoded_images, given_images, sentences)
 from .families import Family, family_of
 from .prompts import PROMPT_TEMPLATES, caption_words, prompt_vectors, word_spans
 

@@ -26,8 +26,8 @@ from transformers.image_processing_base import ImageProcessingMixin
 from transformers.processing_utils import ProcessorMixin
 from transformers.utils import find_adapter_config_file
 
-from ..core.config import one_of
 from ..core.files import digest, write_json
+from ..core.config import one_of
 from ..core.hub import pretrained
 from ..data.pictures import opaque
 from ..photos.vision import weights_hash

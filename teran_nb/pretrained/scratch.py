@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, PreTrainedTokenizerFast
 
+from ..core.files import atomic
 from ..core.config import seed_everything
 from ..core.display import progress
-from ..core.files import atomic
 from ..data.collection import Collection
+from ..data.vocabulary import make_tokenizer
 from ..model.losses import info_nce
-from ..model.text import make_tokenizer
 
 # %% ../../nbs/pretrained/03_scratch.ipynb #39c70850
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ..core.files import atomic, check_archive, checked, require_file
+from ..core.files import atomic, checked, require_file
 from ..core.config import to_config
 from ..core.display import Shown, markdown_table
 from ..core.hub import pretrained
+from ..core.stores import check_archive
 from ..data.pictures import within
 from ..model.text import TextConfig, load_text, save_text
 from ..model.regions import RegionConfig, StackConfig

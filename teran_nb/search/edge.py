@@ -13,8 +13,8 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from ..core.files import atomic, locked, read_json, require_space, write_json
-from .centroids import SEARCH_EXTRA, Centroids, Sparse
-from .homes import SLOTS, Home, Layout, fields_of, image_of, point_id, vectors_of
+from .centroids import Centroids, SEARCH_EXTRA, Sparse
+from .homes import Home, Layout, SLOTS, fields_of, image_of, point_id, vectors_of
 
 # %% ../../nbs/search/02_edge.ipynb #4638d2ec
 def _edge():

@@ -31,7 +31,8 @@ from ..model.pair import Alignment, CaptionWords, explain
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, given_images
 from .centroids import centroid_count, learn_centroids, nearest, pool_regions
-from .homes import RESERVED, SLOTS, Home, Layout, Memory, Request, Stage, StoredImage, conditions, request_for
+from .homes import (
+    Home, Layout, Memory, RESERVED, Request, SLOTS, Stage, StoredImage, conditions, request_for)
 from .edge import open_edge
 from .server import Server
 

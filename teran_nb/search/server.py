@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from .centroids import SEARCH_EXTRA, Centroids, Sparse
-from .homes import SLOTS, Home, Layout, Stage, fields_of, image_of, point_id, vectors_of
+from .centroids import Centroids, SEARCH_EXTRA, Sparse
+from .homes import Home, Layout, SLOTS, Stage, fields_of, image_of, point_id, vectors_of
 
 # %% ../../nbs/search/03_server.ipynb #f9f03f03
 def _client():

@@ -19,7 +19,8 @@ from PIL import Image
 from readers import TINY, toy_collection
 
 from teran_nb.core.config import seed_everything
-from teran_nb.core.files import StoreWriter, atomic, digest, read_json, write_json
+from teran_nb.core.files import atomic, digest, read_json, write_json
+from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
 from teran_nb.data.curate import merge
 from teran_nb.data.features import Features

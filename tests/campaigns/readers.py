@@ -9,7 +9,8 @@ from common import ROOT
 from PIL import Image
 
 from teran_nb.core.config import seed_everything, to_config
-from teran_nb.core.files import digest, load_tensors, open_packed, read_json, save_packed, save_tensors
+from teran_nb.core.files import digest, read_json
+from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
 from teran_nb.core.packed import Packed
 from teran_nb.data.captions import Captions, Link, read_captions
 from teran_nb.data.collection import Collection
