@@ -383,7 +383,8 @@ class _Training:
             path = self.folder/"previous.pt"
             if not path.is_file(): raise
             state = _read_state(path)
-            warnings.warn(f"{e}; training goes on from {path}, which was kept one save before")
+            problem = str(e).partition(";")[0]
+            warnings.warn(f"{problem}; training goes on from {path}, which was kept one save before")
         kinds = {"train": TrainConfig, "model": type(self.plain.model.config)}
         saved = {name: asdict(to_config(kind, state["config"].get(name, {}), path)) for name,kind in kinds.items()}
         _require_same(saved, self.configs(), path)

@@ -43,8 +43,8 @@ def triplet(
         image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
         cost = caption_cost + image_cost
     else:
-        # There is one true pair for each caption t: row t of sim[image_of] is its image against every caption,
-        # column t of sim is the caption against every image.
+        # Caption t has one true pair, with image image_of[t]. sim[image_of][t] compares this image with every caption,
+        # sim[:,t] compares caption t with every image.
         is_wrong = (~true).to(sim.dtype)
         caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
         image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)
@@ -61,7 +61,8 @@ def info_nce(
     logits,true = sim*scale,positives(image_of, len(sim))
     pair = logits[image_of, torch.arange(sim.shape[1], device=sim.device)]
     wrong = logits.masked_fill(true, -torch.inf)
-    # a: the true pair, b: the sum over wrong ones; -log(a/(a+b)) = softplus(log b - log a) is stable, and 0 without a wrong pair
+    # The formula with a = exp(pair) and b = the sum of exp(wrong): -log(a/(a+b)) = log(1+b/a) = softplus(log b - pair).
+    # This is stable, and 0 without a wrong pair.
     return (F.softplus(wrong.logsumexp(1)[image_of] - pair) + F.softplus(wrong.logsumexp(0) - pair)).mean()/2
 
 # %% ../../nbs/model/01_losses.ipynb #392237cd

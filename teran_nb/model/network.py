@@ -122,5 +122,4 @@ def similarity(self:Network,
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
     chosen = self.heads[head or self.config.score]
     if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **how)
-    # scores the first k of each query again
     return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **how)
