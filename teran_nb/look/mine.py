@@ -127,7 +127,7 @@ def _other_world(model, collection, most=200):
     foreign = sum(kept.is_foreign(collection.features[k]) for k in looked_at)
     if foreign <= .2*len(looked_at): return ""
     return (f"{foreign} of {len(looked_at)} pictures are unlike the images that this model was trained on ({kept.data}): "
-            "it answers, and its answers mean little; train one on pictures like these, or take a pretrained model")
+            "its answers mean little; train one on pictures like these, or take a pretrained model")
 
 def _common_extractor(models, name, settings, device):
     "The extractor whose regions all models read."
