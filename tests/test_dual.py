@@ -76,6 +76,7 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(world, clip, tmp_pa
     assert boxed.align(small[0], "a house").size == world[0].regions.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RANDOM)
 def test_every_family_explains_a_picture(kind, world, tmp_path):
     model = load_model(save_random(kind, tmp_path / kind))
@@ -116,6 +117,7 @@ def test_own_pictures(clip, tmp_path):
     assert len(asked.sim) == len(mine.collection) and "clip" in mine._repr_markdown_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workflow", ["evaluate", "gallery", "explore", "mine"])
 def test_workflows_take_a_folder_of_transformers(workflow, clip, tmp_path):
     play(workflow, run=str(clip), output=str(tmp_path / workflow))

@@ -26,6 +26,7 @@ def made(tmp_path_factory):
 SMALL = {"regions.width": 16, "regions.stack.heads": 2, "regions.stack.feed_forward": 32, "dim": 16, "last.heads": 2, "last.feed_forward": 32}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text, how", [("clip", {"text.thaw": 1}), ("siglip", {"text.thaw": 0}), ("clip", {"text.fine_tune": False})],
                          ids=["last layer", "fine-tuned", "frozen"])
 def test_train_explain_and_open_again(made, tmp_path, text, how):

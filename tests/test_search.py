@@ -51,6 +51,7 @@ def sentences(n=12, seed=9):
     return Packed.from_sets(sets)
 
 
+@pytest.mark.slow
 def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path):
     everything, chance, kills = images(1200), random.Random(0), 0
     rows = {name: i for i, name in enumerate(everything.names)}

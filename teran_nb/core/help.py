@@ -12,7 +12,7 @@ from fastcore.docments import docments
 
 # %% ../../nbs/core/07_help.ipynb #4e15cd07
 def parameter_help(
-    function, # A function, a method or a class
+    function:object, # A function, a method or a class
 ) -> str: # A line for each parameter with a comment, and one for what is returned; empty where there are none
     "What the comments behind parameters say."
     try: comments = docments(function, returns=True)
@@ -25,7 +25,7 @@ def parameter_help(
 # %% ../../nbs/core/07_help.ipynb #060c02bd
 def show_docments(
     package:str="teran_nb", # Whose functions
-):
+) -> None:
     "Let `help()` show the comments of a package's parameters."
     if hasattr(pydoc.getdoc, "package"): return
     docstring = pydoc.getdoc

@@ -21,7 +21,7 @@ _NONCHARACTERS = "".join(chr(plane+0xfffe)+chr(plane+0xffff) for plane in range(
 _FORBIDDEN = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONCHARACTERS}]")
 
 def html_text(
-    value, # Anything; its string is shown
+    value:object, # Anything; its string is shown
 ) -> str: # Not yet escaped
     "Replace the characters that HTML forbids by U+FFFD."
     return _FORBIDDEN.sub("\ufffd", str(value))

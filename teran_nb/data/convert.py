@@ -109,7 +109,7 @@ class Source:
         if self.options.classes:
             object.__setattr__(self, "class_names", read_class_names(self.options.classes))
     @property
-    def paths(self): return [Path(p) for p in (self.path if isinstance(self.path, (tuple,list)) else [self.path])]
+    def paths(self) -> list[Path]: return [Path(p) for p in (self.path if isinstance(self.path, (tuple,list)) else [self.path])]
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
@@ -264,7 +264,7 @@ def convert(
 def write_table(
     images:Iterable[Regions], # Regions of each image, such as a `Features` store
     path:str|Path, # New `.tsv` file
-):
+) -> None:
     "Write the six columns of bottom-up attention, completely or not at all."
     with atomic(path) as tmp, open(tmp, "w", encoding="utf8", newline="") as table:
         for regions in images:

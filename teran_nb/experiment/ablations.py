@@ -18,6 +18,7 @@ import numpy as np
 from ..core.files import atomic, project_path
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
+from ..data.collection import CollectionImage
 from ..model.relations import Related, word_relations
 from ..published.papers import PUBLISHED, published, table
 from .metrics import Results, Retrieval
@@ -168,7 +169,7 @@ class Findings(Shown):
         return markdown_table(["claim","metric",f"published, {protocols}","ours, scenes","we find"], cells)
     def save(self,
         path:str|Path, # A markdown file
-    ):
+    ) -> None:
         "Write the table."
         with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
@@ -223,7 +224,7 @@ def tested_by(
 # %% ../../nbs/experiment/12_ablations.ipynb #b231e93a
 def related(
     results:Results, # From `ablate`
-    image, # An image of the test split
+    image:CollectionImage, # An image of the test split
     caption:str, # A sentence about it
 ) -> dict[str,Related]: # One for each row with a joint head, by its first seed
     "How the rows of a table relate one sentence and one picture."

@@ -279,7 +279,7 @@ class PhraseGrounding(Shown):
         choice = "A threshold that was chosen on one split is reported on another."
         return (_markdown(names, frame, "phrases of") + footnote(self.conditions()) + "\n\n" +
                 markdown_table(header, rows) + f"\n\n{choice}")
-    def save(self, path:str|Path):
+    def save(self, path:str|Path) -> None:
         "Write it as JSON; metrics that are in the file already stay beside it."
         path = Path(path)
         before = read_json(path) if path.is_file() else {}

@@ -191,7 +191,7 @@ def check(
     run:str|Path|Iterable="", # Trained run or original checkpoint that will be read, or several of them
     protocol:str="", # One of `PROTOCOLS`; all of the split when empty
     phrases:str="", # File or folder of phrases to ground
-):
+) -> None:
     "Refuse unknown names, a missing GPU, an output folder that cannot be written, and a run that does not exist."
     one_of(model, MODELS, "model")
     one_of(preset, PRESETS, "preset")

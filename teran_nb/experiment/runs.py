@@ -8,7 +8,7 @@ __all__ = ['train', 'read_history', 'load_model', 'evaluate_run']
 # %% ../../nbs/experiment/09_runs.ipynb #f64db87a
 import json, subprocess, sys, time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from ..model.warmstart import begin_with
 from ..published.published_matcher import PublishedMatcher, Variant
 from ..published.originals import load_original
 from ..pretrained.dual import DualEncoder, pretrained_name
+from .relevance import Relevance
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
 from .learner import History, fit
@@ -127,7 +128,7 @@ def evaluate_run(
     pooling:str="", # Another pooling than the model's own
     row:str="", # Test as this row of `MODELS`; as the row it was trained for when empty
     protocol:str="", # One of `PROTOCOLS`; all of the collection when empty
-    relevance=(), # `Relevance` of its captions for NDCG, such as `Data.relevance` gives
+    relevance:Sequence[Relevance]=(), # `Relevance` of its captions for NDCG, such as `Data.relevance` gives
     text:str="", # Folder of an original's text model, where it is not the one its config names
     gains:str="exponential", # Of NDCG, as in `retrieval`
     i2t_queries:str="all", # Of NDCG, as in `retrieval`

@@ -492,7 +492,7 @@ class Explorer:
 
     def act(self,
         action:Callable[[],object], # What a reader asks for
-    ):
+    ) -> None:
         "Run an action and show the result. An error is shown on the page, since widgets would hide it in a log."
         self.status.value = '<p class="quiet" role="status">working …</p>'
         try:
@@ -502,7 +502,7 @@ class Explorer:
             self.query_panel.update()
             self._show_status("alert", "note", str(e) or repr(e))
 
-    def refresh(self):
+    def refresh(self) -> None:
         "Show the finder's state."
         for panel in (self.query_panel,self.word_panel,self.results): panel.update()
         f = self.finder
@@ -523,14 +523,14 @@ class Explorer:
 
     def click(self,
         item:int, # Row of a candidate
-    ):
+    ) -> None:
         "Open the alignment of a result; where nothing was asked, ask by that picture."
         if self.finder.results: self.open(item)
         else: self.act(lambda: self.finder.ask_by_picture(item))
 
     def open(self,
         item:int, # Row of a candidate
-    ):
+    ) -> None:
         "Show why a candidate matches the query."
         self.act(lambda: self.results.open(item))
 
@@ -543,7 +543,7 @@ class Explorer:
 
     def save(self,
         path:str|Path, # Such as `kites.html`
-    ):
+    ) -> None:
         "Write the page as one HTML file that needs no network."
         collection,date = self.finder.collection.name or "a collection",time.strftime("%d %B %Y, %H:%M")
         about = _IN_FILE.format(collection=collection, date=date)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -108,7 +109,7 @@ class OwnPicture(CollectionImage):
     def picture(self) -> Image.Image: return self.pixels
 
 def own_picture(
-    file, # Path of a picture, or an open file
+    file:str|Path|IO[bytes], # Path of a picture, or an open file
     describe:Callable[[Image.Image],Regions], # Finds the regions of a PIL picture, such as `like(features)`
     name:str="your picture", # Shown beside it
 ) -> OwnPicture: # A query for `Finder.ask_by_picture`

@@ -29,6 +29,7 @@ from PIL import Image
 from ..core.files import atomic
 from ..core.config import one_of
 from ..core.boxes import box_iou
+from ..data.collection import Collection, CollectionImage
 from ..data.stopwords import STOP_WORDS
 from ..model.pair import Alignment, box_from_heat, heat_peak
 
@@ -167,7 +168,7 @@ def picture_of(
     return Image.new("RGB", [max(1, round(float(v))) for v in size], "whitesmoke"),note
 
 def image_picture(
-    image, # A `CollectionImage`
+    image:CollectionImage, # An image
 ) -> tuple[Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
     "The picture of a collection's image, or an empty one and the reason."
     return picture_of(image.picture if image.path else lambda: None, image.regions.size or (320,240))
@@ -421,7 +422,8 @@ def _picture_axis(ax, picture, size):
     ax.set(aspect="equal", xlim=(0,w), ylim=(h,0), xticks=[], yticks=[])
     return ax
 
-def centre_note(ax, note, fontsize=7):
+def centre_note(ax:Axes, note:str, fontsize:float=7) -> None:
+    "A small grey text in the middle of an axis."
     ax.text(.5, .5, note, ha="center", va="center", fontsize=fontsize, color="dimgrey", transform=ax.transAxes)
 
 def _ranges(numbers):
@@ -550,7 +552,7 @@ def _by_importance(regions):
 
 # %% ../../nbs/look/00_show.ipynb #1c2b8b09
 def show_regions(
-    image, # A `CollectionImage`
+    image:CollectionImage, # An image
     class_names:Sequence[str]=(), # Of the detector, such as `collection.features.class_names`
     k:int=6, # Boxes with a number, at most
     ax:Axes=None, # Where to draw
@@ -580,7 +582,7 @@ def show_regions(
 
 # %% ../../nbs/look/00_show.ipynb #121e713f
 def show_samples(
-    collection, # A `Collection` with regions and pictures
+    collection:Collection, # With regions and pictures
     n:int=8, # Number of images, evenly spread over the collection
     k:int=5, # Numbered boxes in each
     columns:int=4, # Pictures in a row

@@ -109,7 +109,7 @@ def _request(recipe, by):
 
 def recipe_hash(
     recipe:Recipe, # What a collection is made from
-    by=None, # An extractor in place of the recipe's
+    by:Extractor|None=None, # An extractor in place of the recipe's
 ) -> str: # 16 hexadecimal digits
     "A hash that changes with the recipe, its files and the extractor."
     return digest(_request(recipe, by))[:16]
@@ -325,7 +325,7 @@ def prepare(
     recipe:Recipe, # What the collection is made from
     output:str|Path, # New folder of the collection
     resume:bool=True, # Continue a stopped run; False begins again
-    by=None, # A built extractor, in place of the recipe's
+    by:Extractor|None=None, # A built extractor, in place of the recipe's
     device:str="auto", # `auto`, `cpu` or `cuda`
     near:int=12, # Bits that may differ, for `same_pictures`
     show:bool=True, # Whether to show progress

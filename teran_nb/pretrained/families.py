@@ -10,7 +10,7 @@ __all__ = ['RANDOM', 'FAMILIES', 'save_random', 'PictureVectors', 'SentenceVecto
 
 # %% ../../nbs/pretrained/01_families.ipynb #4c8be734
 import inspect, string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -247,7 +247,7 @@ class Family:
         return self.modes[0] if dense == "auto" else one_of(dense, self.modes, f"dense mode of {self.name}")
     def score(self, images:Tensor, texts:Tensor) -> Tensor: # Of whole vectors, where the family has such a score
         raise TypeError(f"{self.name} has no score of whole vectors; `late_score` compares their parts")
-    def inputs(self, batch) -> dict[str,Tensor]:
+    def inputs(self, batch:Mapping[str,Tensor]) -> dict[str,Tensor]:
         "What an image processor or tokenizer made, on the device and in the precision of the network."
         return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
 

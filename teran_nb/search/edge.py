@@ -7,14 +7,17 @@ __all__ = ['Edge', 'open_edge']
 
 # %% ../../nbs/search/02_edge.ipynb #49b026d0
 import shutil, weakref
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 
 from ..core.files import atomic, locked, read_json, require_space, write_json
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
-from .homes import Home, Layout, SLOTS, fields_of, image_of, point_id, vectors_of
+from .homes import (
+    Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, vectors_of)
 
 # %% ../../nbs/search/02_edge.ipynb #4638d2ec
 def _edge():
@@ -67,7 +70,7 @@ class Edge(Home):
         except Exception as e: raise ValueError(f"{path} is damaged or missing ({e}); rebuild the index from its pictures") from None
         return Centroids(vectors, saved["residual"])
 
-    def create(self, layout):
+    def create(self, layout:Layout) -> None:
         q = _edge()
         require_space(self.folder, _SPACE)
         self._lock()
@@ -86,7 +89,7 @@ class Edge(Home):
         sparse = {slot: q.EdgeSparseVectorParams() for slot in SLOTS}
         self.shard = q.EdgeShard.create(str(self.folder/"shard"), q.EdgeConfig(vectors=vectors, sparse_vectors=sparse))
 
-    def save(self, layout, centroids):
+    def save(self, layout:Layout, centroids:Centroids|None) -> None:
         if centroids is not None and (self.centroids is not centroids or self.layout.slot != layout.slot):
             path = self.folder/f"{layout.slot}.safetensors"
             with atomic(path) as tmp: save_file({"vectors": centroids.vectors.contiguous()}, tmp)
@@ -103,7 +106,7 @@ class Edge(Home):
             self.shard.flush()
         except OSError as e: raise OSError(f"{e}; what was added before is safe, and adding again goes on there") from None
 
-    def write(self, images):
+    def write(self, images:Sequence[StoredImage]) -> None:
         q = _edge()
         points = []
         for x in images:
@@ -111,7 +114,7 @@ class Edge(Home):
         size = sum(8*x.regions.size for x in images)
         self._update(q.UpdateOperation.upsert_points(points), size)
 
-    def recode(self, images, slot):
+    def recode(self, images:Sequence[StoredImage], slot:str) -> None:
         q = _edge()
         points = []
         for x in images:
@@ -120,7 +123,7 @@ class Edge(Home):
             points.append(q.PointVectors(point_id(x.image_id), {slot: sparse}))
         if points: self._update(q.UpdateOperation.update_vectors(points), 1000*len(points))
 
-    def remove(self, image_ids):
+    def remove(self, image_ids:Sequence[str]) -> None:
         self._update(_edge().UpdateOperation.delete_points([point_id(k) for k in image_ids]), 0)
 
     def _filter(self, where):
@@ -144,14 +147,14 @@ class Edge(Home):
         return q.QueryRequest(last.limit, query=nearest(last), prefetches=inner, filter=where, params=q.SearchParams(exact=request.exact),
                               with_payload=True if request.vectors else ["image","order"], with_vector=fields_of(self.layout, request.vectors))
 
-    def search(self, requests):
+    def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
         return [[image_of(p, self.layout, p.score) for p in self.shard.query(self._query(r))] for r in requests]
 
-    def read(self, image_ids, vectors=True):
+    def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]:
         points = self.shard.retrieve([point_id(k) for k in image_ids], True, fields_of(self.layout, vectors))
         return [image_of(p, self.layout) for p in points]
 
-    def scroll(self, vectors=True):
+    def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]:
         q,offset = _edge(),None
         while True:
             payload = True if vectors else ["image","order"]
@@ -160,23 +163,23 @@ class Edge(Home):
             if points: yield [image_of(p, self.layout) for p in points]
             if offset is None: return
 
-    def count(self, where=()):
+    def count(self, where:Sequence[Condition]=()) -> int:
         if self.shard is None: return 0
         if where: return self.shard.count(_edge().CountRequest(filter=self._filter(where)))
         if self._count is None: self._count = self.shard.count(_edge().CountRequest())
         return self._count
 
-    def look_up(self, column, example):
+    def look_up(self, column:str, example:Any) -> None:
         q = _edge()
         kind = {bool: q.PayloadSchemaType.Bool, int: q.PayloadSchemaType.Integer, float: q.PayloadSchemaType.Float}
         self._update(q.UpdateOperation.create_field_index(column, kind.get(type(example), q.PayloadSchemaType.Keyword)), 0)
 
-    def bytes(self): return sum(512*p.stat().st_blocks for p in self.folder.rglob("*")) # the engine's files are partly holes
+    def bytes(self) -> int: return sum(512*p.stat().st_blocks for p in self.folder.rglob("*")) # the engine's files are partly holes
 
-    def optimize(self):
+    def optimize(self) -> None:
         if self.shard: self.shard.optimize()
 
-    def close(self):
+    def close(self) -> None:
         if self.shard: self.shard.close()
         self.shard,self._locked,self._count = None,False,None
         self._locks.close()

@@ -144,21 +144,22 @@ class Memory(Home):
     exact = True
     def __init__(self):
         self.images,self._packed = {},{}
-    def write(self, images):
+    def write(self, images:Sequence[StoredImage]) -> None:
         for image in images:
             self.images.pop(image.image_id, None)
             self.images[image.image_id] = image
         self._packed = {}
-    def remove(self, image_ids):
+    def remove(self, image_ids:Sequence[str]) -> None:
         for k in image_ids: self.images.pop(k, None)
         self._packed = {}
-    def read(self, image_ids, vectors=True): return [self.images[k] for k in image_ids if k in self.images]
-    def scroll(self, vectors=True):
+    def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]:
+        return [self.images[k] for k in image_ids if k in self.images]
+    def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]:
         if self.images: yield sorted(self.images.values(), key=lambda image: image.order)
-    def count(self, where=()): return len(self._of(where))
+    def count(self, where:Sequence[Condition]=()) -> int: return len(self._of(where))
     def _of(self, where): return [x for x in self.images.values() if all(c.holds(x.about) for c in where)]
-    def bytes(self): return sum(x.regions.nbytes for x in self.images.values())
-    def search(self, requests): return [self._answer(r) for r in requests]
+    def bytes(self) -> int: return sum(x.regions.nbytes for x in self.images.values())
+    def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]: return [self._answer(r) for r in requests]
 
     def _answer(self, request):
         fieldname,vector,limit = request.stages[-1]

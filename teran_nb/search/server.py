@@ -7,12 +7,14 @@ __all__ = ['Server']
 
 # %% ../../nbs/search/03_server.ipynb #75824476
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
-from .homes import Home, Layout, SLOTS, Stage, fields_of, image_of, point_id, vectors_of
+from .homes import (
+    Condition, Home, Layout, Request, SLOTS, Stage, StoredImage, fields_of, image_of, point_id, vectors_of)
 
 # %% ../../nbs/search/03_server.ipynb #f9f03f03
 def _client():
@@ -95,7 +97,7 @@ class Server(Home):
         if len(vectors) != count: raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; rebuild the index")
         return torch.tensor([vectors[i] for i in rows])
 
-    def create(self, layout):
+    def create(self, layout:Layout) -> None:
         m = self.models
         kind = {"float16": m.Datatype.FLOAT16, "float32": m.Datatype.FLOAT32}[layout.dtype]
         def sets(dim):
@@ -116,7 +118,7 @@ class Server(Home):
         except ValueError: # another process was quicker
             if not self.call("collection_exists", name): raise
 
-    def save(self, layout, centroids):
+    def save(self, layout:Layout, centroids:Centroids|None) -> None:
         m,count = self.models,0 if centroids is None else len(centroids)
         if centroids is not None and (self.centroids is not centroids or self.layout.slot != layout.slot):
             first = _FIRST[layout.slot]
@@ -130,14 +132,14 @@ class Server(Home):
         self.call("upsert", self.about_name, [about], wait=True)
         super().save(layout, centroids)
 
-    def write(self, images):
+    def write(self, images:Sequence[StoredImage]) -> None:
         m,points = self.models,[]
         for x in images:
             vectors = vectors_of(x, self.layout.slot, m.SparseVector)
             points.append(m.PointStruct(id=point_id(x.image_id), vector=vectors, payload={**x.about, "image": x.image_id}))
         self.call("upsert", self.name, points, wait=True)
 
-    def recode(self, images, slot):
+    def recode(self, images:Sequence[StoredImage], slot:str) -> None:
         m,points = self.models,[]
         for x in images:
             if x.centroids is None: continue
@@ -145,7 +147,7 @@ class Server(Home):
             points.append(m.PointVectors(id=point_id(x.image_id), vector={slot: sparse}))
         if points: self.call("update_vectors", self.name, points, wait=True)
 
-    def remove(self, image_ids):
+    def remove(self, image_ids:Sequence[str]) -> None:
         ids = self.models.PointIdsList(points=[point_id(k) for k in image_ids])
         self.call("delete", self.name, points_selector=ids, wait=True)
 
@@ -171,17 +173,17 @@ class Server(Home):
                               params=None if self.local else m.SearchParams(exact=request.exact), with_payload=True if request.vectors else ["image","order"],
                               with_vector=fields_of(self.layout, request.vectors))
 
-    def search(self, requests):
+    def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
         if not requests: return []
         answers = self.call("query_batch_points", self.name, [self._query(r) for r in requests])
         return [[image_of(p, self.layout, p.score) for p in answer.points] for answer in answers]
 
-    def read(self, image_ids, vectors=True):
+    def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]:
         ids = [point_id(k) for k in image_ids]
         points = self.call("retrieve", self.name, ids, with_payload=True, with_vectors=fields_of(self.layout, vectors))
         return [image_of(p, self.layout) for p in points]
 
-    def scroll(self, vectors=True):
+    def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]:
         offset = None
         while True:
             points,offset = self.call("scroll", self.name, limit=256 if vectors else 10_000, offset=offset,
@@ -189,19 +191,19 @@ class Server(Home):
             if points: yield [image_of(p, self.layout) for p in points]
             if offset is None: return
 
-    def count(self, where=()):
+    def count(self, where:Sequence[Condition]=()) -> int:
         if self.layout is None: return 0
         return self.call("count", self.name, count_filter=self._filter(where), exact=True).count
 
-    def look_up(self, column, example):
+    def look_up(self, column:str, example:Any) -> None:
         if self.local: return # the imitation compares every image anyway
         m = self.models
         kind = {bool: m.PayloadSchemaType.BOOL, int: m.PayloadSchemaType.INTEGER, float: m.PayloadSchemaType.FLOAT}
         self.call("create_payload_index", self.name, column, field_schema=kind.get(type(example), m.PayloadSchemaType.KEYWORD), wait=True)
 
-    def bytes(self): return 0 # on this machine
-    def optimize(self):
+    def bytes(self) -> int: return 0 # on this machine
+    def optimize(self) -> None:
         "Wait until the server has arranged what was written; it does so by itself."
         while self.layout and str(self.call("get_collection", self.name).status.value) == "yellow": time.sleep(.5)
 
-    def close(self): self.client.close()
+    def close(self) -> None: self.client.close()
