@@ -29,7 +29,8 @@ def step(model, rank=0, world=1):
     return loss.item(), {k: v.grad for k, v in bare.named_parameters() if v.grad is not None}
 
 
-@pytest.mark.parametrize("model", ["teran-symm", *(pytest.param(m, marks=pytest.mark.slow) for m in ("tern-align", "iais-distributed"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["teran-symm", "tern-align", "iais-distributed"])
 def test_two_processes_are_one(model, tmp_path):
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", __file__, model, str(tmp_path)]
     done = subprocess.run(launch, capture_output=True, text=True, timeout=200)

@@ -138,6 +138,7 @@ except Exception as e: print(type(e).__name__, e)
 """
 
 
+@pytest.mark.slow
 def test_a_model_in_the_cache_of_the_hub(models, tmp_path):
     repository = tmp_path / "hub/models--somebody--clip"
     (repository / "refs").mkdir(parents=True)

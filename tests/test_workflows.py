@@ -42,6 +42,7 @@ def test_train_leaves_model_metrics_and_figures(trained):
     assert (trained / "model" / "model.safetensors").is_file() and (trained / "environment.json").is_file()
 
 
+@pytest.mark.slow
 def test_relative_paths_are_meant_from_the_project(tmp_path):
     "papermill in nbs/ and papermill in the root write to the same place; outside a project it is the working directory."
     papermill("train", tmp_path / "out.ipynb", cwd=tmp_path, model="tern", seed=5, name="a", epochs=1)
@@ -105,6 +106,7 @@ def test_gallery_opens_from_disk(trained, tmp_path):
     assert len(list(site.glob("thumbs/*.jpg"))) > 5 and sum(p.stat().st_size for p in site.rglob("*") if p.is_file()) < 4e6
 
 
+@pytest.mark.slow
 def test_compare_fills_its_table(tmp_path):
     papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
     lines = json.loads((tmp_path / "c" / "table.json").read_text())["lines"]
@@ -112,6 +114,7 @@ def test_compare_fills_its_table(tmp_path):
     assert {p.stem for p in (tmp_path / "c").glob("*.png")} == {"curves", "grounding", "heatmaps"}
 
 
+@pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
     about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "output": str(tmp_path), "figures": str(tmp_path)}
