@@ -16,6 +16,7 @@ import torch
 from ..core.files import checked, project_path, read_json, read_text, write_json
 from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
 from ..core.display import LOG_SECONDS, log_line
+from ..core.hub import hub_config
 from ..data.collection import Collection
 from ..data.provenance import provenance
 from ..model.encoder import Encoder
@@ -98,15 +99,20 @@ def read_history(
     return History(list(last_of_each.values()), select)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c83c6402
+_KINDS = {kind.__name__: kind for kind in (Matcher,PublishedMatcher)} # What `config.json` of a model of ours says
+
 def load_model(
-    path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, an original `.pth` or `.pth.tar`, or a pretrained dual encoder's folder or name
+    path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, an original `.pth` or `.pth.tar`, or the folder or hub name of a pretrained dual encoder or of a model of ours
     device:str="cpu", # `auto`, `cpu` or `cuda`
     text:str="", # Folder or name of an original's text model, where it is not the one its config names
 ) -> Encoder: # Ready to encode, align and rank
     "Load a trained model."
     device = pick_device(device)
     path = model_folders(path)[0]
-    if pretrained_name(path): return DualEncoder.from_pretrained(path, device=device.type)
+    if name := pretrained_name(path):
+        kind = "" if Path(name).is_dir() else hub_config(name).get("kind")
+        if kind in _KINDS: return _KINDS[kind].from_pretrained(name, device=device)
+        return DualEncoder.from_pretrained(path, device=device.type)
     if path.is_file():
         text_folder = project_path(text)
         return load_original(path, text_folder if text and text_folder.is_dir() else text, device)
