@@ -155,12 +155,22 @@ class _Limited:
         if self.left < 0: raise ValueError(f"{self.path} unpacks to more than fifty times its size; it is refused")
         return data
 
+_INSTEAD = { # what lies where a file should be, after a copy that went wrong
+    b"version https://git-lfs": "is a pointer of git LFS and not the file; fetch it by `git lfs pull`",
+    b"<!doctype html": "is a web page and not the file; download it again",
+    b"<html": "is a web page and not the file; download it again"}
+
 def open_plain(
     path:str|Path, # File, plain or packed by gzip
 ) -> IO[bytes]: # What it holds; `read` and `readline`
     "Open a file to read it, in bounded memory."
     file = open(require_file(path), "rb")
-    packed = file.read(2) == b"\x1f\x8b"
+    head = file.read(64)
+    for start,reason in _INSTEAD.items():
+        if head.lower().lstrip().startswith(start):
+            file.close()
+            raise ValueError(f"{path} {reason}")
+    packed = head[:2] == b"\x1f\x8b"
     file.seek(0)
     return _Limited(gzip.GzipFile(fileobj=file), Path(path)) if packed else file
 

@@ -78,6 +78,8 @@ def read_class_names(
     if not names or distinct < len(names):
         raise ValueError(f"{path} holds {len(names)} class names, of which {distinct} are different; "
                          "it needs one a line, each once")
+    odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
+    if odd: raise ValueError(f"{path} holds {odd[:40]!r}, which is no class name; it needs one a line")
     return tuple(names)
 
 def _named_classes(classes, names, path):

@@ -10,7 +10,7 @@ __all__ = ['FORMATS', 'ForeignRegions', 'ForeignRow', 'Options', 'bottom_up_rows
 import base64, binascii, gzip, importlib, io, json, re, zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -338,22 +338,27 @@ def _decode_lmdb_value(value):
     if value[:1] == b"\x80": raise ValueError(_reason(ValueError("pickle")))
     return _decode_arrays(_read_msgpack(value))
 
+@lru_cache(maxsize=64)
+def _lmdb_problem(file, size, changed):
+    "What is wrong with a database, or None; the same for the same size and time of change."
+    try: problems = _need("lmdb.verify").verify(file)
+    except (ImportError, OSError): raise
+    except Exception as e: return str(e) # what stops the verification
+    return next((p for p in problems if "a leak" not in p), None) # pages that nothing uses harm no reader
+
 def lmdb_rows(
     path:Path, # `data.mdb` or its folder
     options:Options=Options(), # Not used
 ) -> Iterator[ForeignRow]: # One per image
     "UNITER's LMDB."
     lmdb = _need("lmdb")
+    file = require_file(path/"data.mdb" if path.is_dir() else path)
+    problem = _lmdb_problem(str(file), file.stat().st_size, file.stat().st_mtime_ns)
+    if problem: raise ValueError(f"{path} is cut off, damaged or no LMDB ({problem}); copy it again")
     try: database = lmdb.open(str(path), readonly=True, lock=False, create=False, subdir=path.is_dir())
-    except lmdb.Error as e: raise ValueError(f"{path} is cut off or no LMDB: {e}") from None
+    except lmdb.Error as e: raise ValueError(f"{path} cannot be opened by LMDB ({e}); copy it again") from None
     with database, database.begin() as transaction:
-        full_size = (database.info()["last_pgno"]+1)*database.stat()["psize"]
-        size = (path/"data.mdb" if path.is_dir() else path).stat().st_size
-        if size < full_size: # reading on would end the process by a bus error
-            raise ValueError(f"{path} is cut off: it has {size:,} bytes of {full_size:,}")
-        for count,(key,value) in enumerate(transaction.cursor()):
-            if count >= database.stat()["entries"]: # damaged pages may lead in a circle
-                raise ValueError(f"{path} is broken: it holds more rows than it counts; copy it again")
+        for key,value in transaction.cursor():
             name = key.decode("utf8", "replace")
             if name.startswith("__"): continue # such as __keys__
             yield ForeignRow(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_decode_lmdb_value, value))

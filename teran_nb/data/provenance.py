@@ -10,11 +10,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+import torch
 
 from ..core.files import atomic, read_json, write_json
+from ..core.stores import load_tensors, save_tensors
 from ..core.display import Shown, markdown_table
 from .features import Regions, WORDS
 from .collection import Collection
@@ -28,6 +30,11 @@ class UsualFeatures:
     std:np.ndarray # Of each number, above 0, `(dim,)`
     directions:np.ndarray # Principal directions of the standardised features, `(k, dim)`
     limit:float # Residual that 99 of 100 images of this world do not exceed
+    def __post_init__(self):
+        dim,directions = self.mean.shape,self.directions.shape
+        if len(dim) != 1 or self.std.shape != dim or directions[1:] != dim or not (self.std > 0).all():
+            raise ValueError(f"a mean of shape {dim}, standard deviations above 0 of the same shape and directions of that length are needed, "
+                             f"not {self.std.shape} and {directions}")
     def residual(self,
         features:np.ndarray, # Of an image, `(regions, dim)`
     ) -> float: # From 0; about 1 for features without any structure of this world
@@ -89,6 +96,25 @@ def provenance(
                       usual_features(sets), store.path)
 
 # %% ../../nbs/data/15_provenance.ipynb #06dd13f2
+def _is_format(value):
+    "1, the format that this version reads"
+    return type(value) is int and value == 1
+
+def _is_positive(value):
+    "a whole number above 0"
+    return type(value) is int and value > 0
+
+class _About(TypedDict):
+    "What provenance.json holds."
+    format:_is_format
+    data:str
+    extractor:str
+    recipe:tuple[str,dict]|None
+    words:dict[str,_is_positive]
+    limit:NotRequired[float]
+
+_COPY = "copy the model again"
+
 def save_provenance(
     kept:Provenance, # What to write
     folder:str|Path, # Folder of a model; files that are there are replaced
@@ -98,7 +124,7 @@ def save_provenance(
     about = {"format": 1, "data": kept.data, "extractor": kept.extractor, "recipe": kept.recipe, "words": kept.words}
     if kept.usual is not None:
         arrays = {"mean": kept.usual.mean, "std": kept.usual.std, "directions": kept.usual.directions}
-        with atomic(folder/"provenance.safetensors") as tmp: save_file(arrays, tmp)
+        save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
         about["limit"] = kept.usual.limit
     learned = kept.path and kept.path/WORDS
     if learned and learned.is_file() and kept.path != folder:
@@ -110,10 +136,14 @@ def open_provenance(
 ) -> Provenance|None: # None where a model keeps nothing
     "Read what a model keeps of its training data."
     folder = Path(folder)
-    if not (folder/"provenance.json").is_file(): return None
-    about,usual = read_json(folder/"provenance.json"),None
-    try:
-        if "limit" in about: usual = UsualFeatures(**load_file(folder/"provenance.safetensors"), limit=about["limit"])
-        return Provenance(about["data"], about["extractor"], about["recipe"] and tuple(about["recipe"]), about["words"], usual, folder)
-    except Exception as e: # whatever a damaged file gives
-        raise ValueError(f"{folder/'provenance.json'} or its safetensors file is damaged ({type(e).__name__}: {e}); copy the model again") from None
+    if not (folder/"provenance.json").exists(): return None
+    about = read_json(folder/"provenance.json", _About, _COPY)
+    usual = _open_usual(folder/"provenance.safetensors", about["limit"]) if "limit" in about else None
+    return Provenance(about["data"], about["extractor"], about["recipe"] and tuple(about["recipe"]), about["words"], usual, folder)
+
+def _open_usual(path, limit):
+    tensors = load_tensors(path, _COPY)
+    if set(tensors) != {"mean","std","directions"}:
+        raise ValueError(f"{path} holds {', '.join(sorted(tensors)[:5])}, not a mean, std and directions; {_COPY}")
+    try: return UsualFeatures(**{name: t.numpy() for name,t in tensors.items()}, limit=limit)
+    except ValueError as e: raise ValueError(f"{path}: {e}; {_COPY}") from None

@@ -17,9 +17,9 @@ import torch
 from PIL import Image, ImageOps
 from fastcore.basics import patch
 from numpy.typing import ArrayLike
-from safetensors.numpy import load_file, save_file
 
-from ..core.files import atomic, digest
+from ..core.files import digest
+from ..core.stores import load_tensors, save_tensors
 from ..core.display import Shown, markdown_table, progress
 from ..data.pictures import opaque
 
@@ -102,8 +102,7 @@ def save(self:VisualWords,
     path:str|Path, # The file
 ) -> None:
     "Write one safetensors file, atomically."
-    arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("mean","whitening","atoms")}
-    with atomic(path) as temporary: save_file(arrays, temporary)
+    save_tensors({name: torch.from_numpy(np.ascontiguousarray(getattr(self, name))) for name in ("mean","whitening","atoms")}, path)
 
 @patch(cls_method=True)
 def load(cls:VisualWords,
@@ -113,10 +112,8 @@ def load(cls:VisualWords,
     if not Path(path).is_file():
         raise FileNotFoundError(f"visual words {path} are not there; learn some with "
                                 "learn_words(find_pictures(folder).values()) and save them under that name")
-    try: arrays = load_file(path)
-    except Exception as e:
-        raise ValueError(f"{path} is not a whole safetensors file ({e}); "
-                         "learn the words again, or copy the file again") from None
+    tensors = load_tensors(path, "learn the words again, or copy the file again")
+    arrays = {name: t.numpy() for name,t in tensors.items()}
     if set(arrays) != {"mean","whitening","atoms"}:
         names = ", ".join(sorted(arrays)[:5])
         raise ValueError(f"{path} holds {names}, not the mean, whitening and atoms of visual words")
