@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WHOLE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'WordsConfig', 'Words',
            'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor', 'extract_picture',
-           'Extraction', 'extract_folder', 'extractor_of']
+           'Extraction', 'extract_folder', 'extractor_of', 'learning_backbone']
 
 # %% ../../nbs/photos/02_extractors.ipynb #d6e2655a
 import io, json, math, platform, time
@@ -34,7 +34,7 @@ from ..data.features import FeatureWriter, Features, Regions, WORDS
 from ..data.descriptors import DIM, describe, windows
 from ..data.scenes import EXTRACTOR as SCENES
 from ..data.provenance import Provenance
-from .vision import Backbone, Detector, PROMPTS, roi_align
+from .vision import Backbone, Detector, LearningBackbone, PROMPTS, roi_align
 from .visual_words import VisualWords, left_out_table
 
 # %% ../../nbs/photos/02_extractors.ipynb #7a6bdc51
@@ -119,8 +119,9 @@ class Patches:
     def __init__(self,
         config:PatchesConfig, # Which model
         device:str="cpu", # Where to compute
+        backbone:Backbone|None=None, # The model itself, where it is open already
     ):
-        self.config, self.backbone = config, Backbone(config.weights, config.size, device)
+        self.config, self.backbone = config, backbone or Backbone(config.weights, config.size, device)
         b = self.backbone
         self.dim, self.side = b.dim, 2*max(b.size)
         self.grid = tuple(b.maps([Image.new("RGB", (8,8))]).shape[2:]) # rows and columns
@@ -431,3 +432,15 @@ def extractor_of(
         raise ValueError(f"{store.path} was made by {store.extractor!r}, and its recipe now gives {made.name!r}: "
                          "the weights are others; extract the pictures again, or bring the old weights back")
     return made
+
+# %% ../../nbs/photos/02_extractors.ipynb #7a7b55b7
+def learning_backbone(
+    store:Features, # Made by `patches:<model>` or by `detector:<detector> + <model>`
+    layers:int, # So many of its last layers learn; -1 for all of it
+) -> LearningBackbone: # On the CPU
+    "The vision model behind the features of a store, as a part of a network."
+    made = extractor_of(store, "cpu")
+    if not hasattr(made, "backbone"):
+        raise ValueError(f"{store.path} was made by {made.name!r}, which has no layers that could learn; "
+                         "extract the pictures by patches:<model> or detector:<detector> + <model>")
+    return LearningBackbone(made.backbone, layers, boxes=isinstance(made, DetectorBackbone))
