@@ -6,26 +6,37 @@ directions (some common, most rare; eight of them in an image) plus noise, of co
 
 Recall is against the exact answer over the stored vectors: how often the first is the same, how many of the ten best are found. Times are of one call of
 `Index.search` with one sentence that is encoded already, with the vectors of its ten answers; the index's files are in the page cache, so no disk is timed.
-A table shows how the candidates that find 90, 95 and 99 % of the exact ten grow with the collection: the rank of each of the ten in the first stage.
-The last table shows what happens when images of another kind are added: all regions turned by one random rotation, for which the centroids were not learned.
+`--parts growth` shows how the candidates that find 90, 95 and 99 % of the exact ten grow with the collection: the rank of each of the ten in the first stage.
+`--parts strangers` shows what happens when images of another kind are added: all regions turned by one random rotation, for which the centroids were not learned.
+`--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
+`--parts poolings` the poolings that are not MaxSim.
 """
-import argparse, sys, tempfile, time, warnings
+import argparse, shutil, sys, tempfile, time, warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import qdrant_edge
 import torch
 import torch.nn.functional as F
+from scipy.sparse import csr_matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, rss
 from teran_nb.core.display import markdown_table
+from teran_nb.core.files import write_json
 from teran_nb.core.packed import Packed
 from teran_nb.data.collection import Collection
+from teran_nb.data.stopwords import STOP_WORDS
 from teran_nb.experiment.runs import load_model
+from teran_nb.look.charts import show_front
+from teran_nb.look.show import grid, save
 from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.similarity import similarity
-from teran_nb.search.centroids import centroid_count, learn_centroids, nearest
+from teran_nb.search.centroids import centroid_count, learn_centroids, pool_regions
+from teran_nb.search.edge import Edge, open_edge
+from teran_nb.search.homes import SLOTS
 from teran_nb.search.index import Index, IndexConfig
 
 
@@ -47,15 +58,15 @@ def synthetic(args):
     def one():
         own = regions[int(torch.randint(args.images, (1,), generator=g))]
         return near(own[torch.randint(args.regions, (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .5, g)
-    return images,Packed.from_sets([one() for _ in range(args.sentences)])
+    return images,Packed.from_sets([one() for _ in range(args.sentences)]),None
 
 def scenes(args):
-    "A collection and its captions as a trained model encodes them."
-    model,collection = load_model(args.run),Collection.open(args.collection)
-    images = encoded_images(model, collection, args.keep)
-    rows = np.linspace(0, len(collection.captions.texts) - 1, args.sentences).astype(int)
-    captions = model.encode_captions([collection.captions.texts[i] for i in rows])
-    return images.parts[:args.images],captions.parts
+    "Collections and captions of theirs as a trained model encodes them; also, of each sentence, the word of each vector."
+    model,collections = load_model(args.run),[Collection.open(folder) for folder in args.collection]
+    images = Packed.cat([encoded_images(model, c, args.keep).parts for c in collections])[:args.images]
+    texts = [text for c in collections for text in c.captions.texts][:5*len(images)]
+    captions = model.encode_captions([texts[i] for i in np.linspace(0, len(texts) - 1, args.sentences).astype(int)])
+    return images,captions.parts,[[words.texts[i].lower() if i >= 0 else "" for i in words.piece_of] for words in captions.words]
 
 def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
 
@@ -64,17 +75,21 @@ def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), par
 
 def exact_names(images, sentences, k=10):
     "The ten best of each sentence over half-precision vectors."
-    stored = Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
+    stored = rounded(images)
     best = [similarity(stored, sentences[i:i+50]).topk(k, 0).indices.T for i in range(0, len(sentences), 50)]
     return [[f"im{i}" for i in row] for row in torch.cat(best).tolist()]
 
-def build(folder, images, config, batch=512):
-    "An index, the seconds it took, and more memory of its own than before, MB."
-    before,start = rss("RssAnon"),time.perf_counter()
-    index = Index.open(folder, config=config)
+def fill(index, images, batch=512):
+    "CPU seconds of filling an index."
+    start = time.process_time()
     index.add(as_encoded(images), batch=batch)
     index.optimize()
-    return index,time.perf_counter() - start,rss("RssAnon") - before
+    return time.process_time() - start
+
+def build(folder, images, config):
+    "An index, the CPU seconds it took, and more memory of its own than before, MB."
+    before,index = rss("RssAnon"),Index.open(folder, config=config)
+    return index,fill(index, images),rss("RssAnon") - before
 
 def ask(index, sentences, candidates):
     "Names, wall and CPU milliseconds of each sentence."
@@ -99,50 +114,218 @@ def row(what, names, wall, cpu, exact):
 HEADER = ["","R@1 %","R@10 %","CPU ms","95 %","wall ms","95 %"]
 
 def measure(images, sentences, args, folder):
-    exact = exact_names(images, sentences)
+    "Ways of searching, their recall and what they cost; also as rows of a figure."
+    exact,points = exact_names(images, sentences),[]
+    def note(way, row, bytes):
+        points.append({"way": way, "what": row[0], "R@1 %": float(row[1]), "R@10 %": float(row[2]), "CPU ms": float(row[3]), "wall ms": float(row[5]),
+                       "bytes an image": round(bytes)})
     memory = Index()
     memory.add(as_encoded(images))
     memory.search(sentences[:1], 10)
     few = sentences[:max(2, len(sentences)//10)]
     rows = [row("exact, in memory", *ask(memory, few, 0), exact)]
+    note("exact, in memory", rows[0], memory.home.bytes()/len(images))
     size = f"exact {memory.home.bytes()/len(images):,.0f} bytes an image (float32)"
     del memory
     for name,pooled in (("two stages",0),("three stages",12)):
         index,seconds,own = build(folder/name, images, IndexConfig(centroids=args.centroids, pooled=pooled))
         ask(index, sentences[:5], 1000) # a warm-up
         for n in args.candidates:
-            if n < len(images): rows.append(row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact))
-        size += (f"; {name} {index.home.bytes()/len(images):,.0f} bytes an image on disk, built in {seconds:,.0f} s ({len(index.home.centroids):,} centroids), "
+            if n >= len(images): continue
+            rows.append(row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact))
+            note(name, rows[-1], index.home.bytes()/len(images))
+        size += (f"; {name} {index.home.bytes()/len(images):,.0f} bytes an image on disk, built in {seconds:,.0f} CPU seconds ({len(index.home.centroids):,} centroids), "
                  f"{own:,.0f} MB of memory after building, {rss('RssAnon'):,.0f} of the process, and {rss('RssFile'):,.0f} MB of mapped files")
         index.close()
     print(markdown_table(HEADER, rows) + f"\n\n{size}; peak of the process {rss('VmHWM'):,.0f} MB.\n", flush=True)
+    if not args.json: return
+    write_json(args.json, {"images": len(images), "machine": machine(), "rows": points})
+    axes = grid(2, 2, (4.4,3.4), title=f"{len(images):,} images, {len(sentences)} sentences")
+    for ax,cost in zip(axes, ("CPU ms","bytes an image")): show_front(points, cost, ax)
+    save(axes[0], Path(args.json).with_suffix(".png"))
+
+# the first stage alone
+
+@dataclass(frozen=True)
+class Weights:
+    "How the first stage weighs centroids. The defaults are the library's before the ideas were tried."
+    more:float = 1 # Centroids, in multiples of `centroid_count`
+    nearest:int = 1 # Centroids of each region
+    stored:str = "ones" # What an image says of a centroid: `ones`, `cosine` of its best region with it, `close` (1 at no distance, 0 at twice the mean), `count` of regions
+    keep:int = 64 # Centroids that a word may weigh
+    power:float = 1 # Of a weight, relative to the greatest of its word
+    rare:bool = False # Weigh by the logarithm of the inverse share of images that have the centroid
+    skip:bool = False # Leave out stop-words
+    pooled:int = 0 # Regions are pooled to so many before they get centroids
+
+IDEAS = {"as it was": {}, "128 centroids a word": {"keep": 128}, "32 centroids a word": {"keep": 32}, "16 centroids a word": {"keep": 16},
+         "weights squared": {"power": 2}, "weights to the power 1.5": {"power": 1.5}, "twice the centroids": {"more": 2}, "four times the centroids": {"more": 4},
+         "image weights: cosine of region and centroid": {"stored": "cosine"}, "image weights: closeness": {"stored": "close"}, "image weights: number of regions": {"stored": "count"},
+         "two centroids a region": {"nearest": 2}, "rare centroids weigh more": {"rare": True}, "stop-words left out": {"skip": True},
+         "regions pooled to 18": {"pooled": 18}, "regions pooled to 12": {"pooled": 12}}
+
+class FirstStage:
+    "Ranks of images by their centroids alone; what it learns is kept for the next idea."
+    def __init__(self, images, seed): self.images,self.seed,self.learned = images,seed,{}
+
+    def centroids(self, more, pooled):
+        "Centroids, the regions' nearest two, and their distances."
+        if (more,pooled) not in self.learned:
+            images = self.images
+            if pooled: images = Packed.from_sets([torch.from_numpy(pool_regions(images[i].numpy(), pooled)) for i in range(len(images))])
+            k = int(more*centroid_count(len(images.values)))
+            rows = torch.randperm(len(images.values), generator=torch.Generator().manual_seed(self.seed))[:max(2**16, 8*k)]
+            centroids = learn_centroids(images.values[rows], k, self.seed)
+            self.learned[more,pooled] = centroids,images,*nearest_two(images.values, centroids)
+        return self.learned[more,pooled]
+
+    def vectors(self, w):
+        "Sparse vectors of the images, `(images, centroids)`."
+        centroids,images,codes,distances = self.centroids(w.more, w.pooled)
+        owner = np.repeat(np.arange(len(images)), images.lengths.numpy())
+        pairs,place = np.unique((owner[:,None]*len(centroids) + codes[:,:w.nearest]).ravel(), return_inverse=True)
+        values,distance = np.zeros(len(pairs), np.float32),distances[:,:w.nearest].ravel()
+        if w.stored == "count": np.add.at(values, place, 1)
+        elif w.stored == "close": np.maximum.at(values, place, (1 - distance/2/centroids.residual).clip(.05))
+        elif w.stored == "cosine":
+            norms = centroids.vectors.norm(dim=1).numpy()[codes[:,:w.nearest]].ravel()
+            np.maximum.at(values, place, (1 + norms**2 - distance**2)/2/norms)
+        else: values[:] = 1
+        return csr_matrix((values, np.divmod(pairs, len(centroids))), (len(images),len(centroids)))
+
+    def sentence(self, words, w, centroids, share):
+        "The weights of a sentence, `(centroids,)`."
+        products = centroids.vectors @ words.T
+        if not products.numel(): return torch.zeros(len(centroids))
+        threshold,greatest = products.topk(min(w.keep, len(centroids)), 0).values[-1],products.amax(0)
+        weights = (products - threshold).clamp(min=0)
+        if w.power != 1: weights = weights**w.power*(greatest - threshold).clamp(min=1e-6)**(1 - w.power)
+        weights = weights.sum(1)
+        return weights*torch.from_numpy(np.log(1/share)) if w.rare else weights
+
+    def ranks(self, sentences, exact, w, words=None):
+        "Rank of each of the exact ten, from 1; images that a sentence looks at, one by one; and numbers of an image."
+        stored,centroids = self.vectors(w),self.learned[w.more,w.pooled][0]
+        ranks,touched = [],[]
+        images_of = np.bincount(stored.indices, minlength=len(centroids))
+        share = ((images_of + 1)/(len(self.images) + 1)).astype(np.float32)
+        for i in range(len(sentences)):
+            vectors = sentences[i]
+            if w.skip: vectors = vectors[[word not in STOP_WORDS for word in words[i]]]
+            weights = self.sentence(vectors, w, centroids, share).numpy()
+            touched.append(images_of[weights > 0].sum())
+            order = np.argsort(-(stored @ weights), kind="stable")
+            rank = np.empty(len(order), int)
+            rank[order] = np.arange(1, len(order) + 1)
+            ranks += rank[exact[i]].tolist()
+        return ranks,np.mean(touched),stored.nnz/len(self.images)
+
+def nearest_two(vectors, centroids, block=1024):
+    "Rows of the two nearest centroids `(n, 2)`, and the distances."
+    half_norms,rows,distances = (centroids.vectors*centroids.vectors).sum(1)/-2,[],[]
+    for some in vectors.split(block):
+        best = torch.addmm(half_norms, some, centroids.vectors.T).topk(2, 1)
+        rows.append(best.indices)
+        distances.append(((some*some).sum(1)[:,None] - 2*best.values).clamp(min=0).sqrt())
+    return torch.cat(rows).numpy(),torch.cat(distances).numpy()
+
+SHARES = (90,95,99)
+
+def exact_rows(images, sentences): return similarity(images, sentences).topk(10, 0).indices.T.numpy()
+
+def rounded(images): return Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
+
+def ideas(images, sentences, words, args):
+    "Candidates that each idea needs for a share of the exact ten."
+    stored,rows = rounded(images),[]
+    exact,stage = exact_rows(stored, sentences),FirstStage(stored, args.seed)
+    chosen = {name: changes for name,changes in IDEAS.items() if words or not changes.get("skip")}
+    for given in args.ideas: chosen[given] = {k: type(getattr(Weights(), k))(v) for k,v in (change.split("=") for change in given.split(","))}
+    for name,changes in chosen.items():
+        start = time.process_time()
+        ranks,touched,numbers = stage.ranks(sentences, exact, Weights(**changes), words)
+        centroids = len(stage.learned[Weights(**changes).more,Weights(**changes).pooled][0])
+        rows.append([name, f"{centroids:,}", *[f"{v:,.0f}" for v in np.percentile(ranks, SHARES)], f"{touched:,.0f}", f"{numbers:.1f}"])
+        print(rows[-1], round(time.process_time() - start), file=sys.stderr, flush=True)
+    print(markdown_table(["first stage","centroids",*[f"candidates for {s} %" for s in SHARES],"entries read","numbers an image"], rows) + "\n", flush=True)
 
 def growth(images, sentences, args):
     "Candidates needed for a share of the exact ten, at several sizes, and the power with which they grow."
-    stored = Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
-    rows,needed,shares = [],[],(90,95,99)
+    stored,rows,needed = rounded(images),[],[]
     sizes = [n for n in (len(images)//8, len(images)//4, len(images)//2, len(images)) if n > 20]
     for n in sizes:
         few = stored[:n]
-        centroids = learn_centroids(few.values[torch.randperm(len(few.values), generator=torch.Generator().manual_seed(args.seed))[:2**16]],
-                                    args.centroids or centroid_count(len(few.values)))
-        codes,owner = nearest(few.values, centroids)[0],np.repeat(np.arange(n), few.lengths.numpy())
-        pairs = np.unique(np.stack([owner,codes]), axis=1)
-        exact = similarity(few, sentences).topk(10, 0).indices.T.numpy()
-        ranks = []
-        for i in range(len(sentences)):
-            weights,q = np.zeros(len(centroids)),centroids.of_sentence(sentences[i])
-            weights[q.indices] = q.values
-            score = np.bincount(pairs[0], weights[pairs[1]], n)
-            order = np.argsort(-score, kind="stable")
-            rank = np.empty(n, int)
-            rank[order] = np.arange(1, n + 1)
-            ranks += rank[exact[i]].tolist()
-        needed.append(np.percentile(ranks, shares))
-        rows.append([f"{n:,}", f"{len(centroids):,}", *[f"{v:,.0f}" for v in needed[-1]]])
+        stage = FirstStage(few, args.seed)
+        ranks,_,_ = stage.ranks(sentences, exact_rows(few, sentences), Weights())
+        needed.append(np.percentile(ranks, SHARES))
+        rows.append([f"{n:,}", f"{len(stage.learned[1,0][0]):,}", *[f"{v:,.0f}" for v in needed[-1]]])
     powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(needed).T] if len(sizes) > 1 else [0]*3
     rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
-    print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in shares]], rows) + "\n", flush=True)
+    print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)
+
+# the engine
+
+class Quantised(Edge):
+    "A folder whose regions are quantised too: the engine compares the candidates by these, and the best by half precision."
+    def __init__(self, folder, quantization, keep):
+        self.quantization,self.keep = quantization,keep
+        super().__init__(folder)
+
+    def create(self, layout):
+        super().create(layout)
+        self.shard.close()
+        shutil.rmtree(self.folder/"shard")
+        (self.folder/"shard").mkdir()
+        compare = qdrant_edge.MultiVectorConfig(qdrant_edge.MultiVectorComparator.MaxSim)
+        regions = qdrant_edge.EdgeVectorParams(layout.dim, qdrant_edge.Distance.Dot, multivector_config=compare, datatype=qdrant_edge.VectorStorageDatatype.Float16,
+                                               hnsw_config=qdrant_edge.HnswIndexConfig(0, 16, 10), quantization_config=self.quantization)
+        sparse = {slot: qdrant_edge.EdgeSparseVectorParams() for slot in SLOTS}
+        self.shard = qdrant_edge.EdgeShard.create(str(self.folder/"shard"), qdrant_edge.EdgeConfig(vectors={"regions": regions}, sparse_vectors=sparse))
+
+    def _query(self, request):
+        if len(request.stages) < 2: return super()._query(request)
+        sparse,regions = request.stages
+        first = qdrant_edge.Query.Nearest(qdrant_edge.SparseVector(sparse.vector.indices.tolist(), sparse.vector.values.tolist()), using=sparse.field)
+        compare = qdrant_edge.Query.Nearest(regions.vector.tolist(), using="regions")
+        def quantised(ignore): return qdrant_edge.SearchParams(quantization=qdrant_edge.QuantizationSearchParams(ignore=ignore, rescore=False))
+        inner = qdrant_edge.Prefetch(self.keep, compare, [qdrant_edge.Prefetch(sparse.limit, first)], params=quantised(False))
+        return qdrant_edge.QueryRequest(regions.limit, query=compare, prefetches=[inner], params=quantised(True), with_payload=True, with_vector=["regions"])
+
+def engine(images, sentences, args, folder):
+    "Recall and time of what the engine can do between the first stage and the last."
+    exact,rows,centroids = exact_names(images, sentences),[],None
+    quantisations = {"int8": qdrant_edge.ScalarQuantizationConfig(qdrant_edge.ScalarType.Int8),
+                     "4 bits (TurboQuant)": qdrant_edge.TurboQuantQuantizationConfig(bits=qdrant_edge.TurboQuantBitSize.Bits4),
+                     "1 bit": qdrant_edge.BinaryQuantizationConfig()}
+    ways = {"half precision": lambda place: open_edge(place)}
+    ways |= {f"{name}, the best {args.rescore} again": lambda place, config=config: Quantised(place, config, args.rescore) for name,config in quantisations.items()}
+    for i,(name,open_home) in enumerate(ways.items()):
+        index = Index(None, IndexConfig(centroids=args.centroids), open_home(folder/f"engine-{i}"))
+        seconds = fill(index, images)
+        print(name, round(seconds), index.home.shard.info(), file=sys.stderr, flush=True)
+        ask(index, sentences[:5], 1000) # a warm-up
+        for n in args.candidates: rows.append([*row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
+        index.close()
+    for pooled in (12,18):
+        index,_,_ = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, pooled=pooled))
+        for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
+        index.close()
+    print(markdown_table([*HEADER,"bytes an image"], rows) + "\n", flush=True)
+
+def poolings(images, sentences, args, folder):
+    "What a pooling costs that is not MaxSim."
+    index,_,_ = build(folder/"poolings", images, IndexConfig(centroids=args.centroids))
+    rows = []
+    for count in (1,20):
+        for pooling in ("mrsw","symm"):
+            some = sentences[:count]
+            index.search(some, candidates=1000, pooling=pooling)
+            start,cpu_start = time.perf_counter(),time.process_time()
+            for _ in range(3): index.search(some, candidates=1000, pooling=pooling)
+            cpu,wall = (1000*v/3/count for v in (time.process_time() - cpu_start,time.perf_counter() - start))
+            rows.append([pooling, count, f"{cpu:.0f}", f"{wall:.0f}"])
+    print(markdown_table(["1,000 candidates","sentences at once","CPU ms a sentence","wall ms"], rows) + "\n", flush=True)
+    index.close()
 
 def strangers(images, sentences, args, folder):
     "Recall before and after images of another kind are added, and after a rebuild."
@@ -175,7 +358,7 @@ def strangers(images, sentences, args, folder):
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--collection", default="", help="folder of a drawn collection; synthetic vectors without")
+    p.add_argument("--collection", nargs="*", default=[], help="folders of drawn collections; synthetic vectors without")
     p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the trained run that encodes it")
     p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
     p.add_argument("--images", type=int, default=10_000)
@@ -185,23 +368,30 @@ def arguments():
     p.add_argument("--sentences", type=int, default=200)
     p.add_argument("--centroids", type=int, default=0, help="as of IndexConfig")
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
-    p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"])
+    p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings"])
+    p.add_argument("--rescore", type=int, default=100, help="images that quantised regions leave for half precision")
+    p.add_argument("--ideas", nargs="*", default=[], help="further ones, such as keep=32,power=2")
+    p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
-    if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=6, candidates=[10,100], collection="")
+    if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=6, candidates=[10,100], collection=[])
     return args
 
 def main():
     args = arguments()
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
-    images,sentences = scenes(args) if args.collection else synthetic(args)
-    what = f"scenes of {Path(args.collection).name}, encoded by {Path(args.run).name}" if args.collection else "synthetic vectors"
+    images,sentences,words = scenes(args) if args.collection else synthetic(args)
+    names = ", ".join(Path(folder).name for folder in args.collection)
+    what = f"scenes of {names}, encoded by {Path(args.run).name}" if args.collection else "synthetic vectors"
     print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {what}, {len(images.values)/len(images):.1f} regions of {images.dim} numbers each; "
           f"{len(sentences)} sentences of {sentences.lengths.float().mean():.1f} words\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if "measure" in args.parts: measure(images, sentences, args, Path(folder))
         if "growth" in args.parts: growth(images, sentences, args)
+        if "ideas" in args.parts: ideas(images, sentences, words, args)
+        if "engine" in args.parts: engine(images, sentences, args, Path(folder))
+        if "poolings" in args.parts: poolings(images, sentences, args, Path(folder))
         if "strangers" in args.parts: strangers(images, sentences, args, Path(folder))
 
 if __name__ == "__main__": main()

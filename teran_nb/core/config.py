@@ -31,7 +31,7 @@ def one_of(
     return value
 
 # %% ../../nbs/core/02_config.ipynb #3268c712
-_LARGEST = {"layers": 1000, "seed": 2**63-1} # whole numbers of a configuration; others are at most 2**31-1
+_LARGEST = {"layers": 1000, "seed": 2**63-1, "added": 2**63-1} # whole numbers of a configuration; others are at most 2**31-1
 
 def to_config(
     cls:type, # A dataclass

@@ -5,21 +5,22 @@
 # %% auto #0
 __all__ = ['Edge', 'open_edge']
 
-# %% ../../nbs/search/02_edge.ipynb #49b026d0
+# %% ../../nbs/search/02_edge.ipynb #83377b22
 import shutil, weakref
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from ..core.files import atomic, locked, read_json, require_space, write_json
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
 from .homes import (
-    Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, vectors_of)
+    Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, read_layout, vectors_of)
 
-# %% ../../nbs/search/02_edge.ipynb #4638d2ec
+# %% ../../nbs/search/02_edge.ipynb #a938b29e
 def _edge():
     try: import qdrant_edge
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -37,7 +38,7 @@ class Edge(Home):
         if not self.folder.is_dir() or not any(self.folder.iterdir()): return
         try: self._open()
         except BaseException:
-            self._locks.close()
+            self.close()
             raise
 
     def _lock(self):
@@ -56,19 +57,25 @@ class Edge(Home):
         self._lock()
         if not about.is_file(): return # a process was killed before its first image
         saved = read_json(about)
-        if saved.get("format") != 1:
-            raise ValueError(f"{self.folder} has the format {saved.get('format')}; this version reads 1; make the index again")
-        self.layout = Layout(**saved["layout"])
-        if self.layout.slot: self.centroids = self._load_centroids(saved)
-        try: self.shard = _edge().EdgeShard.load(str(shard))
+        self.layout = read_layout(saved, about)
+        if self.layout.slot: self.centroids = Centroids(self._load_centroids(), saved["residual"])
+        try:
+            self.shard = _edge().EdgeShard.load(str(shard))
+            first,_ = self.shard.scroll(_edge().ScrollRequest(None, 1, with_vector=fields_of(self.layout, True)))
         except Exception as e:
             raise ValueError(f"the engine cannot open {shard} ({e}); the index is damaged, make it again or copy it again") from None
+        numbers = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}
+        if not numbers <= {self.layout.dim}:
+            raise ValueError(f"{about}: layout.dim is {self.layout.dim}, and the vectors in {shard} have {numbers.pop()} numbers; copy the index again")
 
-    def _load_centroids(self, saved):
+    def _load_centroids(self):
         path = self.folder/f"{self.layout.slot}.safetensors"
         try: vectors = load_file(path)["vectors"]
         except Exception as e: raise ValueError(f"{path} is damaged or missing ({e}); rebuild the index from its pictures") from None
-        return Centroids(vectors, saved["residual"])
+        if vectors.shape[1:] != (self.layout.dim,) or vectors.dtype != torch.float32 or not len(vectors) or not vectors.isfinite().all():
+            raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids of {self.layout.dim} dimensions; "
+                             "rebuild the index from its pictures")
+        return vectors
 
     def create(self, layout:Layout) -> None:
         q = _edge()

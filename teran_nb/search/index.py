@@ -6,7 +6,7 @@
 __all__ = ['STRANGE', 'IndexConfig', 'ranks_by_alignment', 'Index', 'Hit', 'Hits', 'index_images', 'vector_gigabytes',
            'similarity_of']
 
-# %% ../../nbs/search/04_index.ipynb #d368c17a
+# %% ../../nbs/search/04_index.ipynb #cd641f28
 import time, warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +30,13 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords, explain
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, given_images
-from .centroids import centroid_count, learn_centroids, nearest, pool_regions
+from .centroids import candidates_for, centroid_count, learn_centroids, nearest, pool_regions
 from .homes import (
     Home, Layout, Memory, RESERVED, Request, SLOTS, Stage, StoredImage, conditions, request_for)
 from .edge import open_edge
 from .server import Server
 
-# %% ../../nbs/search/04_index.ipynb #77dd4862
+# %% ../../nbs/search/04_index.ipynb #956c340c
 @dataclass(frozen=True)
 class IndexConfig:
     "How an index is made; an index that exists keeps its own."
@@ -57,14 +57,14 @@ def ranks_by_alignment(
 
 class Index:
     "Encoded images that sentences search."
-    candidates = 1000 # Images whose regions are compared, unless a search names another number
     def __init__(self,
         encoder:Encoder|None=None, # Encodes images and sentences; without it they come encoded
         config:IndexConfig=IndexConfig(), # For a new index
         home:Home|None=None, # Where images are kept; memory by default
     ):
         one_of(config.dtype, ("float16","float32"), "precision")
-        self.encoder,self.config,self.home,self._names = encoder,config,home or Memory(),None
+        self.encoder,self.config,self.home = encoder,config,home or Memory()
+        self._names,self._candidates = None,0
         if self.home.layout is not None: self._check_model()
 
     def _check_model(self):
@@ -81,6 +81,13 @@ class Index:
         "Used when a search names none."
         if self.layout: return self.layout.pooling
         return self.config.pooling or (self.encoder.pooling if self.encoder else "mrsw")
+    @property
+    def candidates(self) -> int:
+        "Images whose regions a search compares, unless it names another number: `candidates_for` the index's size, or what was set."
+        if self.home.exact: return len(self)
+        return self._candidates or candidates_for(len(self))
+    @candidates.setter
+    def candidates(self, count:int): self._candidates = count # 0 to choose by size again
     def __len__(self): return self.home.count()
     def __repr__(self):
         how = "every image compared" if self.home.centroids is None else f"{len(self.home.centroids):,} centroids"
@@ -193,7 +200,7 @@ def _with_boxes(encoder, encoded, images, abouts):
         if boxes is not None: about["boxes"] = np.asarray(boxes, np.float64).round(2).tolist()
         if size is not None: about["size"] = [float(v) for v in size]
 
-# %% ../../nbs/search/04_index.ipynb #61a566b5
+# %% ../../nbs/search/04_index.ipynb #4724e69e
 @patch
 def _blocks(self:Index, images, columns, update, batch):
     "Batches of new images: their names, what is known about each, and a function that encodes them."
@@ -297,7 +304,7 @@ def _look_up(self:Index, abouts):
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
         self.home.look_up(column, value)
-        self.layout.columns.append(column)
+        self.layout.columns += (column,)
 
 @patch
 def delete(self:Index,
@@ -308,7 +315,7 @@ def delete(self:Index,
     if image_ids and self.layout: self.home.remove(image_ids)
     self._names = None
 
-# %% ../../nbs/search/04_index.ipynb #46d3c3f2
+# %% ../../nbs/search/04_index.ipynb #3c5116c8
 @dataclass(frozen=True, eq=False)
 class Hit:
     "One image that was found."
@@ -369,9 +376,10 @@ def _way(self:Index, pooling):
     return "whole"
 
 @patch
-def _proposed(self:Index, captions, field, limit, where, candidates, vectors):
+def _proposed(self:Index, captions, field, limit, where, candidates, vectors, pooling):
     "For each sentence the best images by the engine."
     where,total,requests = conditions(where),len(self),{}
+    own = "mrsw" if field == "whole" or self._crossing(pooling) else self._own_pooling(pooling)
     staged = not self.home.exact and candidates < total
     for j in range(len(captions.parts)):
         if field == "whole":
@@ -379,7 +387,7 @@ def _proposed(self:Index, captions, field, limit, where, candidates, vectors):
             requests[j] = Request([Stage("whole", whole, limit)], where, vectors, not staged)
         elif len(captions.parts[j]):
             words,centroids = captions.parts[j].numpy(),self.home.centroids
-            requests[j] = request_for(self.layout, words, limit, candidates if staged else 0, centroids, where, vectors)
+            requests[j] = request_for(self.layout, words, limit, candidates if staged else 0, centroids, where, vectors, own)
     proposed = [[] for _ in captions.names]
     for some in _batches(list(requests.items()), 32):
         for (j,_),images in zip(some, self.home.search([r for _,r in some])): proposed[j] = images
@@ -400,13 +408,42 @@ def _encoded(images, dim):
     return Encoded(torch.stack(whole), parts, [x.image_id for x in images])
 
 @patch
-def _score(self:Index, images, captions, j, pooling):
-    "Similarity of some images with one sentence, from their stored vectors."
-    if not images: return []
+def _own_pooling(self:Index, pooling): return one_of(pooling or self.pooling, POOLINGS, "pooling")
+
+@patch
+def _crossing(self:Index, pooling): return self.encoder is not None and self.encoder.crosses and not pooling
+
+@patch
+def _by_engine(self:Index, pooling):
+    "Whether the home's own score orders images as this pooling does: MaxSim of Qdrant, any pooling in memory."
+    return self.home.exact or POOLINGS[self._own_pooling(pooling)].sum_over == ("words",)
+
+@patch
+def _scores(self:Index, images, captions, pooling):
+    "Similarities of images with sentences, from the stored vectors; `(images, captions)`."
     encoded = _encoded(images, self.layout.dim)
-    if pooling or self.encoder is None:
-        return similarity(encoded.parts, captions.parts[j:j+1], pooling or self.pooling)[:,0].tolist()
-    return self.encoder.similarity(encoded, captions.take([j]), "")[:,0].cpu().tolist()
+    if pooling or self.encoder is None: return similarity(encoded.parts, captions.parts, self._own_pooling(pooling))
+    return self.encoder.similarity(encoded, captions, "").cpu()
+
+_TOGETHER = 4000 # Images that are read and compared at a time; 200 MB of vectors where an image has 50 kB
+
+@patch
+def _ranked(self:Index, captions, field, limit, where, candidates, pooling):
+    "For each sentence the proposed images with their vectors, and their similarities."
+    if field == "whole" or self._crossing(pooling) or self._by_engine(pooling): # few; and a crossing encoder shall not score those of another sentence
+        for j,images in enumerate(self._proposed(captions, field, limit, where, candidates, True, pooling)):
+            yield images,self._scores(images, captions.take([j]), pooling)[:,0].tolist() if images else []
+        return
+    for rows in _batches(range(len(captions.names)), max(1, _TOGETHER//limit)): # sentences share candidates, whose vectors are read once
+        some = captions.take(rows)
+        proposed = self._proposed(some, field, limit, where, candidates, False, pooling)
+        names = list({x.image_id: None for x in chain.from_iterable(proposed)})
+        images = list(chain.from_iterable(map(self.home.read, _batches(names, 256))))
+        row = {x.image_id: i for i,x in enumerate(images)}
+        sims = self._scores(images, some, pooling) if images else None
+        for j,kept in enumerate(proposed):
+            kept = [row[x.image_id] for x in kept if x.image_id in row] # another process may have deleted one
+            yield [images[i] for i in kept],sims[kept,j].tolist() if kept else []
 
 @patch
 def _align(self:Index, image, captions, j, pooling):
@@ -420,11 +457,7 @@ def _align(self:Index, image, captions, j, pooling):
                    image_id=image.image_id, picture=image.about.get("path"), pooling=pooling or self.pooling,
                    note=self.encoder.note if self.encoder else "")
 
-# %% ../../nbs/search/04_index.ipynb #06940454
-def _is_maxsim(pooling):
-    "Whether the engine's own score orders images as this pooling does."
-    return POOLINGS[pooling].sum_over == ("words",)
-
+# %% ../../nbs/search/04_index.ipynb #efe91e9a
 @patch
 def search(self:Index,
     sentences:Sentences|Encoded|Packed, # Sentences, encoded or not
@@ -442,13 +475,13 @@ def search(self:Index,
     captions = self._captions(sentences)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
     field,candidates = self._way(pooling),max(k, candidates or self.candidates)
-    crossing = self.encoder is not None and self.encoder.crosses and not pooling
+    crossing = self._crossing(pooling)
     limit = k + 8 # some more, because the engine's rounding may change their order
     if crossing: limit = max(k, rerank)
-    elif field == "regions" and not _is_maxsim(pooling or self.pooling): limit = candidates
+    elif field == "regions" and not self._by_engine(pooling): limit = candidates
     found = []
-    for j,images in enumerate(self._proposed(captions, field, limit, where, candidates, True)):
-        scored = sorted(zip(self._score(images, captions, j, pooling), images), key=lambda pair: (-pair[0],pair[1].order))
+    for j,(images,scores) in enumerate(self._ranked(captions, field, limit, where, candidates, pooling)):
+        scored = sorted(zip(scores, images), key=lambda pair: (-pair[0],pair[1].order))
         answers = []
         for score,x in scored[:k]:
             about = {column: value for column,value in x.about.items() if column != "order"}
@@ -516,7 +549,7 @@ def rebuild(self:Index,
     self.home.save(replace(self.layout, slot=slot, added=added, distance=distance), learned)
     return self
 
-# %% ../../nbs/search/04_index.ipynb #6a497051
+# %% ../../nbs/search/04_index.ipynb #201b7631
 class _Lazy(Sequence):
     "A part of every image, read when it is asked for."
     def __init__(self, index, part): self.index,self.part = index,part
@@ -582,26 +615,34 @@ def similarity(self:Index,
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
     field,candidates = self._way(pooling),candidates or self.candidates
-    own = pooling or self.pooling
-    crossing = self.encoder is not None and self.encoder.crosses and not pooling
+    crossing = self._crossing(pooling)
     if crossing and not rerank:
         raise ValueError(f"{self.encoder.no_index or 'it crosses both sides'}; choose a pooling, or how many images to re-rank (`rerank`)")
-    by_engine = field == "regions" and (crossing or _is_maxsim(own))
     sims = torch.full((len(row),len(captions.names)), -torch.inf)
-    for j,images in enumerate(self._proposed(captions, field, min(candidates, len(row)), None, candidates, not by_engine)):
+    for j,(images,scores) in enumerate(self._compared(captions, field, min(candidates, len(row)), candidates, pooling)):
         if field == "regions" and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
-        scores = [x.similarity for x in images] if by_engine else self._score(images, captions, j, pooling)
         scores = torch.tensor(scores)
-        if by_engine and not crossing and POOLINGS[own].per_word: scores /= len(captions.parts[j])
         if crossing:
             first = self.home.read([x.image_id for x in images[:rerank]])
-            exact = dict(zip([x.image_id for x in first], self._score(first, captions, j, "")))
+            exact = dict(zip([x.image_id for x in first], self._scores(first, captions.take([j]), "")[:,0].tolist()))
             below = scores - scores.max() - 1 + min(exact.values())
             scores = torch.tensor([exact.get(x.image_id, float(s)) for x,s in zip(images, below)])
         sims[[row[x.image_id] for x in images],j] = scores
     return sims
+
+@patch
+def _compared(self:Index, captions, field, limit, candidates, pooling):
+    "For each sentence the proposed images, and their similarities; those of the engine where it pools so."
+    crossing = self._crossing(pooling)
+    if field == "whole" or not crossing and not self._by_engine(pooling):
+        yield from self._ranked(captions, field, limit, None, candidates, pooling)
+        return
+    per_word = not crossing and not self.home.exact and POOLINGS[self._own_pooling(pooling)].per_word # which Qdrant does not know
+    for j,images in enumerate(self._proposed(captions, field, limit, None, candidates, False, pooling)):
+        words = max(1, len(captions.parts[j])) if per_word else 1
+        yield images,[x.similarity/words for x in images]
 
 # %% ../../nbs/search/04_index.ipynb #80256e39
 def index_images(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Server']
 
-# %% ../../nbs/search/03_server.ipynb #75824476
+# %% ../../nbs/search/03_server.ipynb #f35f4203
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ import torch
 
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
 from .homes import (
-    Condition, Home, Layout, Request, SLOTS, Stage, StoredImage, fields_of, image_of, point_id, vectors_of)
+    Condition, Home, Layout, Request, SLOTS, Stage, StoredImage, fields_of, image_of, point_id, read_layout, vectors_of)
 
-# %% ../../nbs/search/03_server.ipynb #f9f03f03
+# %% ../../nbs/search/03_server.ipynb #0cc066ad
 def _client():
     try: import qdrant_client
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -83,13 +83,14 @@ class Server(Home):
         points = self.call("retrieve", self.about_name, [_ABOUT], with_payload=True)
         if not points: return # a process was killed before its first image
         saved = points[0].payload
-        if saved.get("format") != 1: raise ValueError(f"{self.place} has the format {saved.get('format')}; this version reads 1")
-        self.layout = Layout(**saved["layout"])
+        self.layout = read_layout(saved, self.place)
         if self.layout.dim != regions.size:
             raise ValueError(f"{self.place} has vectors of {regions.size} numbers, and says that they have {self.layout.dim}; choose another name")
-        if self.layout.slot: self.centroids = Centroids(self._load_centroids(saved["centroids"]), saved["residual"])
+        if self.layout.slot: self.centroids = Centroids(self._load_centroids(saved.get("centroids", 0)), saved["residual"])
 
     def _load_centroids(self, count):
+        if not 0 < count <= _FIRST[SLOTS[0]]:
+            raise ValueError(f"{self.place} says that it has {count:,} centroids; copy the index again, or make it again")
         rows = range(_FIRST[self.layout.slot], _FIRST[self.layout.slot] + count)
         vectors = {}
         for i in range(0, count, 1000):
