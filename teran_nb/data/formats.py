@@ -152,7 +152,7 @@ def _vinvl_tables(path):
 class _KeyedTable:
     "Rows of a table by their key, read from the disk on demand."
     def __init__(self, path):
-        self.file = open(path, "rb")
+        self.file = open(require_file(path), "rb")
         self.offsets = {line.split(b"\t")[0]: offset for _,offset,line in _lines(path)}
     def __getitem__(self, key):
         if key not in self.offsets: raise ValueError(f"{self.file.name} has no row of this image")

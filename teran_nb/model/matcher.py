@@ -26,12 +26,15 @@ from ..core.display import escape, markdown_table, progress
 from ..core.hub import pretrained
 from ..core.stores import load_tensors, save_tensors
 from ..data.features import Regions
+from ..data.collection import Collection
+from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words
 from ..data.provenance import Provenance, open_provenance, save_provenance
-from ..photos.extractors import Extractor
+from ..photos.vision import LearningBackbone, load_backbone
+from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.prepare import extractor_for, trained_on
-from .encoder import Encoded, Encoder, Images, Sentences, region_sets, sentences
+from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_sets, sentences
 from .heads import Side
 from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without
 from .regions import RegionBatch, region_batch
@@ -47,9 +50,13 @@ class Matcher(Network, Encoder, ModelHubMixin, library_name="teran_nb", tags=["i
 def make_matcher(
     config:MatcherConfig, # Everything about the network
     texts:Sequence[str]=(), # Training captions, where the text encoder learns its vocabulary from them
+    vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Matcher: # With fresh or pretrained weights
     "Build a model."
-    return Matcher(config, text_encoder(config.text, texts))
+    if bool(config.regions.thaw) != (vision is not None):
+        raise ValueError(f"regions.thaw={config.regions.thaw} and {'a' if vision else 'no'} vision model; "
+                         "layers that thaw need `learning_backbone` of the features, and 0 of them need none")
+    return Matcher(config, text_encoder(config.text, texts), vision)
 
 # %% ../../nbs/model/11_matcher.ipynb #66cfe077
 @patch
@@ -89,13 +96,22 @@ def encode_images(self:Matcher,
     show:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
+    if self.vision is not None: images = list(given_images(images)) # with their pictures
     sets = region_sets(images, self.describe)
     if len(sets): self.check(sets[0])
     def encode(rows):
-        padded = region_batch([sets[i] for i in rows]).to(self.device)
+        padded = region_batch([sets[i] for i in rows])
+        if self.vision is not None: padded = padded._replace(pixels=self.vision.read([images[i].open() for i in rows]))
+        padded = padded.to(self.device)
         whole,vectors = self.forward_regions(padded)
         return whole,self.stored_regions(vectors, padded)
     return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show), sets.names)
+
+@patch
+def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can hold
+    "What encoded images depend on besides the model: features, and the picture files where it reads those."
+    paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
+    return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
 @patch
 def check(self:Matcher, regions:Regions) -> None:
@@ -163,6 +179,8 @@ def pooling(self:Matcher) -> str: return self.config.pooling
 @patch(as_prop=True)
 def crosses(self:Matcher) -> bool: return self.head.crosses
 @patch(as_prop=True)
+def reads_pictures(self:Matcher) -> bool: return self.vision is not None
+@patch(as_prop=True)
 def no_index(self:Matcher) -> str: return self.head.no_index
 @patch(as_prop=True)
 def ranks_by(self:Matcher) -> str: return self.head.ranks_by
@@ -198,6 +216,11 @@ def meet(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
 @patch
 def find_extractor(self:Matcher) -> Extractor:
     "The extractor of the region features that the model reads."
+    if self.vision is not None and not self.vision.boxes: # the cells of its own map; their features are computed anew
+        self.vision.backbone.device = self.device
+        cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
+        cells.name = self.extractor
+        return cells
     store = self.provenance
     if store is None and self.folder is not None: store = trained_on(self.folder)
     return extractor_for(self.extractor, store, device=self.device.type)
@@ -233,6 +256,7 @@ def save(self:Matcher, folder:str|Path) -> None:
         tmp.mkdir()
         write_json(tmp/"config.json", {"format": 2, "kind": type(self).__name__, "model": dataclasses.asdict(self.config)})
         save_text(self.text, tmp/"text")
+        if self.vision is not None: self.vision.save(tmp/"vision")
         save_tensors(weights, tmp/"model.safetensors")
         if self.provenance: save_provenance(self.provenance, tmp)
 
@@ -271,6 +295,10 @@ def model_folder(
         raise FileNotFoundError(f"no model in {folder}: {why}")
     return folder
 
+def _sides(config, folder):
+    "The text encoder and the vision model of a saved model, with random weights."
+    return load_text(config.text, folder/"text"),load_backbone(folder/"vision", config.regions.thaw) if config.regions.thaw else None
+
 @patch(cls_method=True)
 def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
     "Open a model's folder, or that of its run, offline."
@@ -285,11 +313,12 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()} # format 1
     try:
         with torch.device("meta"): # takes no memory, however large the configuration says that the network is
-            _check_weights(cls(config, load_text(config.text, folder/"text")), weights, folder/"model.safetensors")
-    except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as e:
+            _check_weights(cls(config, *_sides(config, folder)), weights, folder/"model.safetensors")
+    except Exception as e: # torch and transformers raise any error
         if str(folder) in str(e): raise
-        raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({e}); copy the model again") from None
-    model = cls(config, load_text(config.text, folder/"text"))
+        reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
+        raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model again") from None
+    model = cls(config, *_sides(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
     model.folder,model.provenance = folder,open_provenance(folder)
     model.name = folder.parent.name if folder.name == "model" else folder.name
@@ -301,7 +330,8 @@ def _save_pretrained(self:Matcher, save_directory:Path):
     "Write the model's files into a folder that exists."
     with tempfile.TemporaryDirectory(dir=save_directory.parent) as tmp:
         self.save(Path(tmp)/"model")
-        if (save_directory/"text").is_dir(): shutil.rmtree(save_directory/"text")
+        for part in ("text","vision"):
+            if (save_directory/part).is_dir(): shutil.rmtree(save_directory/part)
         for path in (Path(tmp)/"model").iterdir(): os.replace(path, save_directory/path.name)
 
 @patch(cls_method=True)

@@ -133,7 +133,7 @@ def without(
 @dataclass(frozen=True)
 class TextConfig:
     "Which text encoder, and how large."
-    kind:str="bert" # `bert`, `bigru` or `bilstm`
+    kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean`, which averages the two directions (CGAM) where the others join them
     pretrained:str="" # Hugging Face name or folder of a BERT-like model, or of a whole CLIP, whose text side is taken; empty for one trained from scratch
     layers:int=6 # Layers that are kept of a pretrained one (TERAN's code keeps 6; 0 for all), or built
     dim:int=768 # Size of a token vector of a BERT from scratch
@@ -171,16 +171,18 @@ class _Bert(nn.Module):
             return self.bert(input_ids=batch.ids, attention_mask=batch.mask.long()).last_hidden_state
 
 class _Recurrent(nn.Module):
-    "Embeddings and a bidirectional GRU or LSTM, as in TERAN section 8.4."
+    "Embeddings and a bidirectional GRU or LSTM, as in TERAN section 8.4; `mean` averages the directions, as in CGAM section 2.1."
     def __init__(self, kind, vocabulary, embedding, hidden, dropout):
         super().__init__()
         self.embed,self.drop = nn.Embedding(vocabulary, embedding, padding_idx=0),nn.Dropout(dropout)
+        kind,_,self.mean = kind.partition("-")
         self.rnn = {"bigru": nn.GRU, "bilstm": nn.LSTM}[kind](embedding, hidden, batch_first=True, bidirectional=True)
-        self.dim = 2*hidden
+        self.dim = hidden if self.mean else 2*hidden
     def forward(self, batch):
         x,lengths = self.drop(self.embed(batch.ids)),batch.mask.sum(1).cpu()
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        return pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
+        both = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
+        return both.unflatten(-1, (2,-1)).mean(-2) if self.mean else both
 
 # %% ../../nbs/model/06_text.ipynb #ff2c1185
 def _layers(model):
@@ -244,7 +246,7 @@ def text_encoder(
     texts:Sequence[str]=(), # Training captions, from which an encoder from scratch learns its vocabulary
 ) -> TextEncoder: # Pretrained, or with fresh weights
     "Build a text encoder."
-    one_of(config.kind, ("bert","bigru","bilstm"), "text encoder")
+    one_of(config.kind, ("bert","bigru","bilstm","bigru-mean"), "text encoder")
     if config.pretrained:
         about = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
         tokenizer = pretrained(AutoTokenizer.from_pretrained, *about)
@@ -279,6 +281,7 @@ def load_text(
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if config.kind == "bert": architecture,build = _architecture(Path(folder))
+        tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail at its first caption only
     except Exception as e: # tokenizers raises plain exceptions
         raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model again") from None
     if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
