@@ -6,7 +6,7 @@
 __all__ = ['Link', 'Captions', 'read_karpathy', 'read_coco', 'read_lines', 'read_table', 'read_csv', 'read_tokens',
            'read_entities', 'read_captions']
 
-# %% ../../nbs/data/00_captions.ipynb #bdd02e2f
+# %% ../../nbs/data/00_captions.ipynb #dd67827c
 import csv, gzip, io, json, math, re, warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 from xml.etree import ElementTree
 
 import numpy as np
@@ -24,9 +24,8 @@ from ..core.files import atomic, checked, no_collection, read_bytes, read_json, 
 from ..core.config import one_of
 from ..core.display import Shown, escape, markdown_table
 
-# %% ../../nbs/data/00_captions.ipynb #8e32f1f4
-@dataclass(frozen=True)
-class Link:
+# %% ../../nbs/data/00_captions.ipynb #23e47539
+class Link(NamedTuple):
     "Characters `[start, end)` of a caption mean the things in these boxes."
     start:int # First character
     end:int # One past the last character
@@ -59,16 +58,16 @@ class Captions(Shown):
         counts = np.bincount(self.image_of, minlength=len(self.image_ids))
         return np.argsort(self.image_of, kind="stable"),np.concatenate([[0],np.cumsum(counts)])
 
-# %% ../../nbs/data/00_captions.ipynb #ad899bb9
+# %% ../../nbs/data/00_captions.ipynb #a0b7ac17
 def _some(names, n=3):
     "The first few of many names, for an error message."
     names = [str(name) for name in names]
     return ", ".join(names[:n]) + (f" and {len(names)-n} more" if len(names) > n else "")
 
 def _require_unique(image_ids, where=""):
+    if len(set(image_ids)) == len(image_ids): return
     repeated = [k for k,count in Counter(image_ids).items() if count > 1]
-    if repeated:
-        raise ValueError(f"{where}{len(repeated)} image ids stand there twice: {_some(repeated)}; ids must be unique")
+    raise ValueError(f"{where}{len(repeated)} image ids stand there twice: {_some(repeated)}; ids must be unique")
 
 @patch
 def _check(self:Captions):
@@ -84,8 +83,8 @@ def _check(self:Captions):
     if empty:
         where = _some(f"number {i} of {self.image_ids[self.image_of[i]]}" for i in empty)
         raise ValueError(f"{len(empty)} captions are empty: {where}; leave them out with skip=True")
-    silent = np.setdiff1d(np.arange(n_images), self.image_of) if self.texts else []
-    if len(silent):
+    silent = np.flatnonzero(np.bincount(self.image_of, minlength=n_images) == 0)
+    if len(silent) and self.texts:
         names = _some(self.image_ids[i] for i in silent)
         raise ValueError(f"{len(silent)} images have no caption: {names}; leave them out with skip=True")
     for name in ("sizes","splits","links"):
@@ -140,7 +139,7 @@ def _repr_markdown_(self:Captions):
     counts = f"{len(self):,} captions of {images}, {n.min()} to {n.max()} an image"
     return f"{counts}\n\n{markdown_table(['image','caption'], rows)}"
 
-# %% ../../nbs/data/00_captions.ipynb #344842ea
+# %% ../../nbs/data/00_captions.ipynb #455f42c1
 @patch
 def resized(self:Captions,
     sizes:np.ndarray, # New width and height of each picture, `(images, 2)`
@@ -153,11 +152,11 @@ def resized(self:Captions,
     factors = np.tile(sizes/self.sizes, 2) # of x1, y1, x2, y2
     def scaled(link, i):
         boxes = np.asarray(link.boxes)*factors[i]
-        return replace(link, boxes=tuple(map(tuple, boxes.tolist())))
+        return link._replace(boxes=tuple(map(tuple, boxes.tolist())))
     links = [tuple(scaled(link, i) for link in links) for i,links in zip(self.image_of, self.links)]
     return replace(self, sizes=sizes, links=links)
 
-# %% ../../nbs/data/00_captions.ipynb #85d04ad8
+# %% ../../nbs/data/00_captions.ipynb #bc756fd4
 def _build(path, images, rows, skip):
     "The table of `images`, a dict of id to (split, size) or (None, None), and `rows`, (image id, caption, links)."
     if images and not rows: return _table(path, images, rows) # images without captions
@@ -185,25 +184,28 @@ def _table(path, images, rows):
     splits,sizes = zip(*images.values())
     splits = list(splits) if all(splits) else None
     sizes = np.array(sizes, dtype=np.float64) if all(sizes) else None
-    links = [tuple(links) for _,_,links in rows]
+    links = [links for _,_,links in rows]
     return Captions([text for _,text,_ in rows], [number[image_id] for image_id,_,_ in rows], list(images),
                     sizes, splits, links if any(links) else None)
 
-# %% ../../nbs/data/00_captions.ipynb #d4ab57c1
+# %% ../../nbs/data/00_captions.ipynb #ea8d1a93
 def _length(x):
     "a number above 0"
     return type(x) in (int,float) and 0 < x < math.inf
 
+_NUMBERS = {int,float}
+
 def _box(x):
     "a box (x1,y1,x2,y2), finite and not inverted"
-    if type(x) is not list or len(x) != 4 or not {type(v) for v in x} <= {int,float}: return False
-    return -math.inf < x[0] <= x[2] < math.inf and -math.inf < x[1] <= x[3] < math.inf
+    if type(x) is not list or len(x) != 4 or not _NUMBERS.issuperset(map(type, x)): return False
+    x1,y1,x2,y2 = x
+    return -math.inf < x1 <= x2 < math.inf and -math.inf < y1 <= y2 < math.inf
 
-_Sentence = TypedDict("_Sentence", {"raw": NotRequired[str], "tokens": NotRequired[list[str]],
-                                    "links": NotRequired[list[tuple[int,int,str,list[_box]]]]})
+_Sentence = TypedDict("_Sentence", {"raw": NotRequired[str], "tokens": NotRequired[list[str]], "links": NotRequired[list]})
 _Image = TypedDict("_Image", {"split": NotRequired[str|None], "width": NotRequired[_length], "height": NotRequired[_length],
                               "sentences": NotRequired[list[_Sentence]]})
 _Karpathy = TypedDict("_Karpathy", {"images": list[_Image]})
+_Links = list[tuple[int,int,str,list[_box]]]
 _OTHER = "is it another layout, or cut off?" # the cure in errors
 
 def _read_object(path):
@@ -213,6 +215,13 @@ def _read_object(path):
     raise ValueError(f"{path} holds a {type(value).__name__}, not an object with images; is it another layout?")
 
 def _size(image): return (image["width"],image["height"]) if "width" in image and "height" in image else None
+
+def _is_link(x):
+    "Whether this is `[start, end, kind, boxes]`; of millions, quicker than `checked`."
+    if type(x) is not list or len(x) != 4: return False
+    start,end,kind,boxes = x
+    whole = type(start) is int and type(end) is int and type(kind) is str and kind.isascii()
+    return whole and type(boxes) is list and all(map(_box, boxes))
 
 def read_karpathy(
     path:str|Path, # JSON file, plain or .gz
@@ -234,14 +243,16 @@ def _from_karpathy(path, value, key="", skip=False):
     image_ids = [Path(name).stem if key == "filename" else str(name) for name in names]
     _require_unique(image_ids, f"{path}: ")
     about,rows = {},[]
-    for image_id,image in zip(image_ids, images):
+    for i,(image_id,image) in enumerate(zip(image_ids, images)):
         split = image.get("split")
         about[image_id] = ("train" if split == "restval" else split, _size(image))
         for n,s in enumerate(image.get("sentences", ())):
             if "raw" in s: text = s["raw"]
             elif "tokens" in s: text = " ".join(s["tokens"])
             else: raise ValueError(f"{path}: sentence {n} of image {image_id} has no raw and no tokens; {_OTHER}")
-            links = [Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in s.get("links", ())]
+            marks = s.get("links", ())
+            if not all(map(_is_link, marks)): checked(marks, _Links, f"{path}: images[{i}].sentences[{n}].links", _OTHER) # names what is wrong
+            links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in marks])
             for link in links:
                 if not 0 <= link.start <= link.end <= len(text):
                     raise ValueError(f"{path}: sentence {n} of image {image_id} has no characters [{link.start},{link.end}), "

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['PICTURES_ONLY', 'Pictures', 'open_picture', 'Collection', 'CollectionImage']
 
-# %% ../../nbs/data/03_collection.ipynb #ff33a6d8
+# %% ../../nbs/data/03_collection.ipynb #8a01d6f2
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypedDict
@@ -83,7 +83,7 @@ def open_picture(
     except (OSError, ValueError) as e:
         raise ValueError(f"picture {path} of image {image_id} cannot be read: {e}") from None
 
-# %% ../../nbs/data/03_collection.ipynb #8dec07e5
+# %% ../../nbs/data/03_collection.ipynb #bd5e0a21
 class Collection:
     "Images with their regions, captions and pictures: `collection[i]` is one image."
     def __init__(self,
@@ -94,7 +94,8 @@ class Collection:
         name:str="", # Name in results
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
-        known = np.array([k in features.index for k in captions.image_ids])
+        same = captions.image_ids == features.image_ids # most often, and then no index of a million names is made
+        known = np.array([same or k in features.index for k in captions.image_ids])
         if not known.any():
             ours,theirs = features.image_ids[0],captions.image_ids[0]
             raise ValueError(f"features and captions share no image: {features.path} has ids like {ours!r}, "
@@ -116,6 +117,8 @@ class Collection:
 
     @property
     def image_ids(self) -> list: return self.captions.image_ids
+    @cached_property
+    def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)}
 
 # %% ../../nbs/data/03_collection.ipynb #f20e1112
 @dataclass(frozen=True, repr=False)
@@ -129,7 +132,7 @@ class CollectionImage:
     def picture(self) -> Image.Image: return open_picture(self.path, self.regions.image_id)
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
-# %% ../../nbs/data/03_collection.ipynb #769dd87a
+# %% ../../nbs/data/03_collection.ipynb #311cb537
 @patch
 def picture_path(self:Collection,
     image_id:str, # Name of the image
@@ -143,7 +146,8 @@ def __getitem__(self:Collection,
     i:int|str, # Number or name of an image
 ) -> CollectionImage:
     "One image."
-    i = self.image_ids.index(i) if isinstance(i, str) else range(len(self))[i]
+    if isinstance(i, str) and i not in self.index: raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
+    i = self.index[i] if isinstance(i, str) else range(len(self))[i]
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
     return CollectionImage(self.features[image_id], texts, self.picture_path(image_id))
