@@ -327,9 +327,10 @@ def load_original(
     if max(config.dim, config.text.dim, config.regions.features, config.text.layers) > largest:
         raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")
     try: model = PublishedMatcher(config, _text_encoder(config.text, source))
-    except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as e:
+    except Exception as e: # torch and transformers raise any error
         if str(path) in str(e): raise
-        raise ValueError(f"{path}: its config describes a network that cannot be built ({e}); copy it again") from None
+        reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
+        raise ValueError(f"{path}: its config describes a network that cannot be built ({reason}); copy it again") from None
     weights,left_out = _translated(checkpoint["model"], model, path)
     model.load_state_dict(weights)
     model.original = Original(str(path), checkpoint.get("epoch", -1), checkpoint["config"], left_out)
