@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from PIL import Image
 from fastcore.basics import patch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.files import atomic, digest, project_path
-from ..core.stores import open_packed, save_packed
+from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.captions import Captions
 from ..data.pictures import opaque, read_picture, upright
 from ..data.features import Features, Regions
@@ -148,6 +147,7 @@ class Encoder:
     note:str = "" # What a reader of its words and boxes should know
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     own_regions:bool = False # Whether it chooses regions in the picture itself, so that `Encoded.boxes` hold and not those of the features
+    reads_pictures:bool = False # Whether it needs the picture of an image beside its regions
     keep:Path|None = None # Folder where `encode_images` itself keeps what it encoded of collections
     picture_extractor:Extractor|None = None # Describes pictures that come without regions; found by `find_extractor` where it is needed
     def eval_mode(self) -> AbstractContextManager: return torch.no_grad() # Without gradients; a network overrides it to leave out dropout too
@@ -252,7 +252,7 @@ def align(self:Encoder,
     image = given[0]
     regions = image.regions
     if regions is None and not self.own_regions: regions = self.describe(image)
-    encoded = self.encode_images([image if self.own_regions else regions])
+    encoded = self.encode_images([image._replace(regions=regions) if self.own_regions or self.reads_pictures else regions])
     picture = image.open if isinstance(image.picture, Path) else image.picture
     alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
     note = "" if regions is None else self.note_on(regions)
@@ -290,8 +290,8 @@ def encoded_images(
     path = Path(folder)/encoding_key(encoder, collection)
     if path.is_dir():
         try:
-            whole,parts = load_file(path/"whole.safetensors"),open_packed(path/"regions.safetensors")
-            boxes = open_packed(path/"boxes.safetensors") if "sizes" in whole else None
+            whole,parts = load_tensors(path/"whole.safetensors"),open_packed(path/"regions.safetensors", verify=True)
+            boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
         except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
         return Encoded(whole["whole"], parts, list(collection.image_ids), (), boxes, whole.get("sizes"))
     images = encoder.encode_images(collection, show=show) if encode is None else encode()
@@ -302,7 +302,7 @@ def encoded_images(
             tmp.mkdir()
             save_packed(images.parts, tmp/"regions.safetensors")
             if images.boxes is not None: save_packed(images.boxes, tmp/"boxes.safetensors")
-            save_file({k: v.contiguous() for k,v in whole.items()}, tmp/"whole.safetensors")
+            save_tensors(whole, tmp/"whole.safetensors")
     except OSError:
         if not path.is_dir(): raise # otherwise another process wrote it first
     return images

@@ -296,8 +296,9 @@ def model_folder(
     return folder
 
 def _sides(config, folder):
-    "The text encoder and the vision model of a saved model, with random weights."
-    return load_text(config.text, folder/"text"),load_backbone(folder/"vision", config.regions.thaw) if config.regions.thaw else None
+    "The text encoder of a saved model, and the vision model of one that has it, with random weights."
+    text = load_text(config.text, folder/"text")
+    return [text,load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else [text]
 
 @patch(cls_method=True)
 def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:

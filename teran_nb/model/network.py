@@ -59,9 +59,10 @@ class Network(nn.Module):
     def __init__(self,
         config:MatcherConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
+        vision:nn.Module|None=None, # From pictures and boxes to features, such as a `LearningBackbone`; None reads features
     ):
         super().__init__()
-        self.config,self.text,self.regions = config,text,RegionEncoder(config.regions)
+        self.config,self.text,self.regions,self.vision = config,text,RegionEncoder(config.regions),vision
         self.project_regions,self.project_words = nn.Linear(self.regions.dim, config.dim),nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
         self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead()}) # without weights: always there
@@ -74,7 +75,8 @@ class Network(nn.Module):
         return (whole_images,self.region_parts(regions, images)),(whole_captions,self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-        x,mask = self.regions(*batch) # I-CLS comes first in `x` and `mask`
+        if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
+        x,mask = self.regions(batch.features, batch.geometry, batch.mask) # I-CLS comes first in `x` and `mask`
         return self.finish(0, self.project_regions(x), mask)
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."

@@ -7,7 +7,7 @@ __all__ = ['PLACES', 'box_geometry', 'RegionBatch', 'region_batch', 'StackConfig
 
 # %% ../../nbs/model/07_regions.ipynb #8c61f297
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +34,9 @@ class RegionBatch(NamedTuple):
     features:Tensor # `(images, regions, features)` float32
     geometry:Tensor # As of `box_geometry`, `(images, regions, 5)`
     mask:Tensor # True at real regions, `(images, regions)`
+    pixels:Tensor|None=None # Prepared pictures, for a model that computes the features itself, `(images, 3, height, width)`
     def to(self, device:torch.device) -> "RegionBatch":
-        return RegionBatch(*(x.to(device, non_blocking=True) for x in self))
+        return RegionBatch(*(None if x is None else x.to(device, non_blocking=True) for x in self))
 
 def region_batch(
     regions:Sequence[Regions], # Of some images
@@ -82,6 +83,7 @@ class RegionConfig:
     width:int=0 # Length inside the encoder; that of the features when 0, as in the papers
     stack:StackConfig=StackConfig() # TE layers of the visual pipeline
     place:str="concat-and-process" # How geometry is added to the features: one of `PLACES`; the papers' by default
+    thaw:int=field(default=0, repr=False) # Last layers of the vision model behind the features that learn, from the pictures; -1 for all, 0 takes the features as they are
     def __post_init__(self):
         one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):

@@ -9,28 +9,31 @@ __all__ = ['begin_with']
 import dataclasses
 from pathlib import Path
 
+from ..photos.vision import LearningBackbone
 from .network import HEADS, MatcherConfig
 from .matcher import Matcher
 
 # %% ../../nbs/model/12_warmstart.ipynb #973dd556
 def _built(part):
-    "A configuration without its dropout, which may change from one training to the next."
+    "A configuration without dropout and thawed layers, which may change from one training to the next."
     if not dataclasses.is_dataclass(part): return part
-    return {f.name: _built(getattr(part, f.name)) for f in dataclasses.fields(part) if f.name != "dropout"}
+    return {f.name: _built(getattr(part, f.name)) for f in dataclasses.fields(part) if f.name not in ("dropout","thaw")}
 
 def begin_with(
     config:MatcherConfig, # Of the new model
     folder:str|Path, # A trained model's, or that of its run
+    vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Matcher: # With the weights that both have
     "A new model that begins with what another has learned."
     other = Matcher.load(folder)
-    model = Matcher(config, other.text)
+    model = Matcher(config, other.text, vision)
     own,weights = model.state_dict(),other.state_dict()
     misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
     if other.config.text != config.text: misfits.append("text")
     crossing = sorted(name for name in config.heads if name in other.config.heads and HEADS[name].crosses)
     for part in ("shared","extractor","regions","last",*crossing):
         if _built(getattr(other.config, part)) != _built(getattr(config, part)): misfits.append(part)
+    if other.vision is not None and vision is None: misfits.append("vision model")
     if misfits:
         raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "
                          "choose the same sizes, layers, text encoder, sharing and region features")
