@@ -210,6 +210,7 @@ def save_tensors(
 def load_tensors(
     path:str|Path, # Safetensors file; its checksum is compared where it has one
     cure:str="copy it again", # What to do about a damaged one, for the error
+    verify:bool=True, # Whether to look at the numbers; without, only what is used is read
 ) -> dict[str,Tensor]: # By name
     "Read tensors; a damaged file, or numbers that are not finite, are named in the error."
     require_file(path)
@@ -217,6 +218,7 @@ def load_tensors(
         with safe_open(path, "pt") as file: expected = (file.metadata() or {}).get("sha256")
         tensors = load_file(path)
     except Exception as e: raise ValueError(f"{path} is not a whole safetensors file ({e}); {cure}") from None
+    if not verify: return tensors
     if expected not in (None,_digest_tensors(tensors)):
         raise ValueError(f"{path} does not match its checksum, so it is damaged; {cure}")
     broken = [name for name,t in tensors.items() if t.is_floating_point() and not t.isfinite().all()]
@@ -245,16 +247,15 @@ def save_packed(
     packed:Packed, # Sets to save
     path:str|Path, # File to write or replace
 ) -> None:
-    "Write packed sets to one safetensors file, atomically."
-    with atomic(path) as tmp: save_file({"values": packed.values.contiguous(), "offsets": packed.offsets}, tmp)
+    "Write packed sets and their checksum to one safetensors file, atomically."
+    save_tensors({"values": packed.values, "offsets": packed.offsets}, path)
 
 def open_packed(
     path:str|Path, # File that `save_packed` wrote
+    verify:bool=False, # Compare the checksum too, which reads the whole file
 ) -> Packed: # Memory-mapped
     "Open saved packed sets."
-    require_file(path)
-    try: tensors = load_file(path)
-    except Exception as e: raise ValueError(f"{path} is not a whole safetensors file ({e}); write it again") from None
+    tensors = load_tensors(path, "write it again", verify)
     if set(tensors) != {"values","offsets"}:
         raise ValueError(f"{path} holds {', '.join(sorted(tensors))}, not the values and offsets of a Packed")
     try: return Packed(**tensors)
