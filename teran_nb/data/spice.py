@@ -7,9 +7,8 @@ __all__ = ['Parsed', 'SUBSETS', 'JARS', 'concept_words', 'similar_concepts', 'Ma
            'Synonyms', 'read_synonyms', 'spice_blocks', 'spice_scores', 'spice_program', 'read_subsets',
            'with_meanings', 'parse_tuples']
 
-# %% ../../nbs/data/16_spice.ipynb #8690268e
-import gzip, io, json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile
-from collections import Counter
+# %% ../../nbs/data/16_spice.ipynb #967c5c82
+import gzip, json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -353,9 +352,18 @@ def with_meanings(
         for word in concept_words(concept): synsets[word] = synonyms[word]
     return Tuples(parsed, {word: found for word,found in synsets.items() if found}, read_subsets(jars/"spice-1.0.jar"))
 
-# %% ../../nbs/data/16_spice.ipynb #7f3aa85a
+# %% ../../nbs/data/16_spice.ipynb #ed165d0c
 _Printed = TypedDict("_Printed", {"tuple": list[str]})
 _Item = TypedDict("_Item", {"test_tuples": list[_Printed], "ref_tuples": list[_Printed]})
+
+def _mark_slashes(concept, text):
+    "Write a slash that stands in the captions as `\\/`: it belongs to a word, and the others separate words."
+    first,*others = concept.split("/")
+    marked = before = first
+    for part in others:
+        marked += ("\\/" if f"{before}/{part[:2]}" in text else "/") + part # the program changes endings of words
+        before = part
+    return marked
 
 def _start(command, groups, folder):
     "Start the program on captions and images."
@@ -375,10 +383,13 @@ def _printed(groups, folder, status):
         raise RuntimeError(f"SPICE ended with status {status} in a batch of {len(groups)} captions and images, the first is "
                            f"{groups[0][0]!r}: {' '.join(log[-3:])}; give it more memory, or leave out what it cannot parse")
     items = checked(json.loads((folder/"out.json").read_text(encoding="utf8")), list[_Item], "the output of SPICE")
-    def tuples(printed): return sorted((tuple(p["tuple"]) for p in printed), key=lambda t: (len(t),t))
+    def tuples(printed, captions):
+        text = " ".join(captions).lower()
+        marked = [tuple(_mark_slashes(concept, text) for concept in p["tuple"]) for p in printed]
+        return sorted(marked, key=lambda t: (len(t),t))
     captions,images = [g for g in groups if len(g) == 1],[g for g in groups if len(g) != 1]
-    parsed = {key: tuples(item["test_tuples"]) for key,item in zip(captions, items)}
-    return parsed | {key: tuples(item["ref_tuples"]) for key,item in zip(images, items)}
+    parsed = {key: tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
+    return parsed | {key: tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
 
 # %% ../../nbs/data/16_spice.ipynb #da1af47c
 def _read_kept(folder):
