@@ -1,4 +1,7 @@
 """Training on a pretrained pair: patches of a vision model, and the text side of the same or of another model."""
+import shutil
+
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -6,6 +9,8 @@ from PIL import Image
 from conftest import play
 from teran_nb import load_model
 from teran_nb.data.captions import Captions
+from teran_nb.data.collection import Collection
+from teran_nb.experiment.runs import evaluate_run
 from teran_nb.photos.prepare import Recipe, example_pictures, prepare
 from teran_nb.pretrained.families import save_random
 
@@ -48,7 +53,30 @@ def test_train_explain_and_open_again(made, tmp_path, text, how):
     assert len(alignment.boxes) == len(alignment.cosines) and alignment.image().size == Image.open(picture).size
 
 
-def load_source(folder):
-    "Weights of the text side of a whole model."
+@pytest.mark.slow
+def test_the_vision_side_learns_too(made, tmp_path):
+    "Patches are computed in the loop, the last layer changes, and the run needs neither the first model nor its features any more."
+    shutil.copytree(made / "clip", tmp_path / "clip")
+    recipe = Recipe(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
+    world = prepare(recipe, tmp_path / "world", device="cpu", show=False).open()
+    how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
+    run = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
+               batch_size=4, overrides=SMALL | how, device="cpu")["run"]
+    source = load_source(tmp_path / "clip", "vision_model")
+    shutil.rmtree(tmp_path / "clip")
+    model = load_model(run)
+    changed = {name for name, p in model.vision.network.named_parameters() if not torch.equal(p.detach(), source[name])}
+    assert changed and all("encoder.layers.1." in name for name in changed)
+    encoded = model.encode_images(world)
+    alignment = model.align(world[3].path, "a red kite")
+    assert torch.allclose(alignment.cosines, model.explain(encoded, 3, model.encode_captions("a red kite"), 0, world[3].regions).cosines, atol=1e-3)
+    features = model.vision(model.vision.read([world[3].picture()]), None)[0].detach().numpy()
+    assert abs(features - world[3].regions.features).max() > 0.1  # not those of the store any more
+    _, result = evaluate_run(run, Collection.open(tmp_path / "world"), "cpu")
+    assert np.isfinite(result.metrics["t2i_r1"])
+
+
+def load_source(folder, side="text_model"):
+    "Weights of one side of a whole model."
     from transformers import AutoModel
-    return dict(AutoModel.from_pretrained(folder).text_model.named_parameters())
+    return dict(getattr(AutoModel.from_pretrained(folder), side).named_parameters())
