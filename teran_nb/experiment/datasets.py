@@ -20,7 +20,7 @@ from ..data.captions import read_captions
 from ..data.features import Features
 from ..data.collection import Collection
 from ..data.scenes import scenes
-from .relevance import Relevance, read_relevance, rouge_l
+from .relevance import Relevance, read_relevance, rouge_l, spice
 from .presets import PRESETS, WORLDS
 
 # %% ../../nbs/experiment/07_datasets.ipynb #b573ba73
@@ -59,18 +59,23 @@ class Data(Shown):
 def precomputed(self:Data,
     split:str, # One of the splits, or `all`
 ) -> list[Relevance]: # One for each file that `source` names for the split
-    "The relevance of a split that is read from files."
+    "The relevance of a split that is read from files, or whose tuples are."
     captions,all_captions = self.part(split).captions,self.whole.given
     files = self.source["relevance"].get(split, {})
     if not isinstance(files, dict):
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': 'file.npy'}}}}")
     for name,path in files.items():
         one_of(name, ("rouge","spice"), f"relevance of the {split} split")
-        if not project_path(path).is_file():
+        if (name,path) != ("spice","program") and not project_path(path).is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
     if split != "all": all_captions = all_captions.split(split)
     kept = captions if len(all_captions) > len(captions) else None
-    return [read_relevance(project_path(path), all_captions, name, kept) for name,path in files.items()]
+    def given(name, path):
+        if (name,path) == ("spice","program"): return spice(captions)
+        path = project_path(path)
+        if name == "spice" and path.name.endswith((".jsonl",".jsonl.gz")): return spice(captions, path)
+        return read_relevance(path, all_captions, name, kept)
+    return [given(*file) for file in files.items()]
 
 # %% ../../nbs/experiment/07_datasets.ipynb #414b9bfc
 _MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
@@ -91,7 +96,7 @@ def load_data(
     captions:str="", # A captions file, for a feature store
     preset:str="scenes", # One of `PRESETS`; `tiny` and `quick` draw fewer scenes
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
-    relevance:dict|None=None, # Precomputed relevance by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
+    relevance:dict|None=None, # Precomputed relevance by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`; a .jsonl of tuples, or `program`
 ) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
     one_of(missing, ("refuse","drop"), "way with missing features")
