@@ -457,13 +457,13 @@ def _align(self:Index, image, captions, j, pooling):
                    image_id=image.image_id, picture=image.about.get("path"), pooling=pooling or self.pooling,
                    note=self.encoder.note if self.encoder else "")
 
-# %% ../../nbs/search/04_index.ipynb #efe91e9a
+# %% ../../nbs/search/04_index.ipynb #021865ce
 @patch
 def search(self:Index,
     sentences:Sentences|Encoded|Packed, # Sentences, encoded or not
     k:int=10, # Images for each; all, where there are fewer
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
-    candidates:int=0, # Images whose regions are compared; the index's `candidates` when 0
+    candidates:int=0, # Images whose regions are compared; when 0 the index's own number, which grows with its size
     pooling:str="", # Ranks by the alignment pooled so; by the encoder's own score when empty
     rerank:int=0, # Images that a crossing encoder scores itself, at least `k`
 ) -> Hits:
