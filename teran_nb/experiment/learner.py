@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective', 'History', 'fit']
 
-# %% ../../nbs/experiment/04_learner.ipynb #4865e2a5
+# %% ../../nbs/experiment/04_learner.ipynb #ddd4814c
 import hashlib, json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Sequence
 from contextlib import contextmanager, nullcontext
@@ -30,7 +30,7 @@ from ..core.display import Shown, markdown_table, progress, still_running
 from ..core.stores import check_archive
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
-from ..model.losses import Uncertainty, info_nce, triplet
+from ..model.losses import Uncertainty, grouped_alignment, info_nce, sigmoid_loss, triplet
 from ..model.text import TokenBatch, Tokens, without
 from ..model.regions import RegionBatch, region_batch
 from ..model.relations import MIRRORS, SCHEDULES, iais
@@ -39,12 +39,12 @@ from .relevance import Relevance, rouge_l
 from .metrics import NDCGS, RECALLS
 from .evaluation import evaluate
 
-# %% ../../nbs/experiment/04_learner.ipynb #565fb6cc
+# %% ../../nbs/experiment/04_learner.ipynb #73b16b73
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's
 _CHOICES = { # Field of `TrainConfig`: what it may be, and what an error calls it
     "schedule": (("step","constant","cosine"), "schedule"),
     "precision": (PRECISIONS, "precision"),
-    "loss": (("triplet","infonce"), "loss"),
+    "loss": (("triplet","infonce","sigmoid","sparc"), "loss"),
     "negatives": (("hardest","all"), "choice of negatives"),
     "reduction": (("sum","mean"), "reduction"),
     "relations": (("",*MIRRORS), "alignment of relations"),
@@ -53,7 +53,7 @@ _CHOICES = { # Field of `TrainConfig`: what it may be, and what an error calls i
     "select": (("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")}
 _LEAST = {"epochs": 1, "images": 2, "captions": 1, "accumulate": 1, "step_at": 1}
 
-# %% ../../nbs/experiment/04_learner.ipynb #57f93b24
+# %% ../../nbs/experiment/04_learner.ipynb #1a1a9774
 @dataclass(frozen=True)
 class TrainConfig:
     "How a model is trained. The defaults are TERAN's on COCO (section 7.1)."
@@ -65,7 +65,8 @@ class TrainConfig:
     step_at:int=20 # Epochs after which the rate of `step` is divided by ten, each time
     warmup:int=0 # Steps over which the rate rises from 0
     clip:float=2. # Norm to which gradients are clipped
-    loss:str="triplet" # `triplet` (TERN, TERAN), or `infonce` with a learned scale
+    loss:str="triplet" # `triplet` (TERN, TERAN); with a learned scale `infonce`, `sigmoid` (SigLIP), or `sparc`: InfoNCE and the loss inside true pairs
+    scale:float=0. # Where the learned scale begins; 0 for 1/0.07 (of `sigmoid` 10)
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest` or `all`
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
@@ -177,7 +178,7 @@ def _gather_batch(images, captions, image_of):
     images,captions = ((_gather_vectors(whole),gather_packed(parts)) for whole,parts in (images,captions))
     return images,captions,rows[rows >= 0]
 
-# %% ../../nbs/experiment/04_learner.ipynb #cf183b10
+# %% ../../nbs/experiment/04_learner.ipynb #dbf09dc7
 class Objective(nn.Module):
     "A matcher and its loss: batch in, loss out. Several heads are weighted by their uncertainty; IAIS is added to the joint head's."
     def __init__(self,
@@ -190,11 +191,17 @@ class Objective(nn.Module):
             raise ValueError(f"relations={config.relations!r} needs the joint head, and this model has {', '.join(heads)}")
         self.model,self.config,self.heads = model,config,heads
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
-        self.log_scale = nn.Parameter(torch.full((len(heads),), math.log(1/.07))) if config.loss == "infonce" else None
+        scale = config.scale or (10. if config.loss == "sigmoid" else 1/.07)
+        self.log_scale = nn.Parameter(torch.full((len(heads),), math.log(scale))) if config.loss != "triplet" else None
+        self.bias = nn.Parameter(torch.full((len(heads),), -10.)) if config.loss == "sigmoid" else None
     def loss(self, sim:Tensor, image_of:Tensor, head:int) -> Tensor:
         c = self.config
         if c.loss == "triplet": return triplet(sim, image_of, c.margin, c.negatives, c.reduction)
-        return info_nce(sim, image_of, self.log_scale[head].clamp(max=math.log(100)).exp()) # CLIP's bound
+        scale = self.log_scale[head].clamp(max=math.log(100)).exp() # CLIP's bound
+        return sigmoid_loss(sim, image_of, scale, self.bias[head]) if c.loss == "sigmoid" else info_nce(sim, image_of, scale)
+    def inside(self, regions:Packed, words:Packed) -> Tensor:
+        "SPARC's loss of the true pairs, with the scale of the first head."
+        return grouped_alignment(*regions.padded(), *words.padded(), self.log_scale[0].clamp(max=math.log(100)).exp())
     def regulariser(self, regions:Packed, words:Packed, done:float) -> Tensor:
         "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
         c = self.config
@@ -205,12 +212,13 @@ class Objective(nn.Module):
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         added = self.regulariser(images[1][image_of], captions[1], done) if self.config.relations else 0
+        inside = self.inside(images[1][image_of], captions[1]) if self.config.loss == "sparc" else 0
         if _several(): images,captions,image_of = _gather_batch(images, captions, image_of)
         losses = []
         for i,head in enumerate(self.heads):
             loss = self.loss(self.model.similarity(images, captions, head=head), image_of, i)
             losses.append(loss + added if head == "joint" else loss)
-        return self.weigh(torch.stack(losses)) if self.weigh else losses[0]
+        return inside + (self.weigh(torch.stack(losses)) if self.weigh else losses[0])
 
 # %% ../../nbs/experiment/04_learner.ipynb #39d4f65b
 @dataclass(repr=False)

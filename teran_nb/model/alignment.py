@@ -21,7 +21,7 @@ def align(
     "Cosine of every region with every word, for every pair of image and caption (TERAN eq. 2)."
     return torch.einsum("ird,cwd->icrw", F.normalize(regions, dim=-1), F.normalize(words, dim=-1))
 
-# %% ../../nbs/model/00_alignment.ipynb #a7d4e6a8
+# %% ../../nbs/model/00_alignment.ipynb #916cdbf8
 @dataclass(frozen=True)
 class Pooling:
     "A way to turn the alignment of a pair into its similarity."
@@ -29,8 +29,11 @@ class Pooling:
     formula:Callable # `(align, region_mask, word_mask)` to similarities `(images, captions)`
     title:str # What figures and tables call it
     sum_over:tuple=() # What best cosines are summed over: ("words",) as MrSw, ("regions",) as MwSr, both as Symm.; empty: another formula
-    per_word:bool=False # The sum is divided by the number of words
-    def __call__(self, align, region_mask, word_mask): return self.formula(align, region_mask, word_mask)
+    per_word:bool=False # The sum over words is divided by the number of words
+    per_region:bool=False # The sum over regions is divided by the number of regions
+    grams:bool=False # The formula also takes the cosines among regions, `(images, regions, regions)`, and among words
+    together:bool=False # The score of an image depends on the other images, so all of them are given at once
+    def __call__(self, align, region_mask, word_mask, *grams): return self.formula(align, region_mask, word_mask, *grams)
 
 POOLINGS = {} # Every known pooling, by name
 
@@ -39,6 +42,9 @@ def pooling(
     title:str="", # For figures and tables; the name by default
     sum_over:tuple=(), # As in `Pooling`; empty for a formula that is no sum of maxima
     per_word:bool=False, # As in `Pooling`
+    per_region:bool=False, # As in `Pooling`
+    grams:bool=False, # As in `Pooling`
+    together:bool=False, # As in `Pooling`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a pooling."
     def register(formula):
@@ -46,7 +52,7 @@ def pooling(
         # a notebook cell that runs again may replace its own pooling, never one of another module
         if known and known.formula.__module__ != formula.__module__:
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
-        POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word)
+        POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word, per_region, grams, together)
         return formula
     return register
 

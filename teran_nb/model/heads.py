@@ -14,12 +14,12 @@ from ..core.display import progress as show_progress
 from .alignment import POOLINGS
 from .similarity import every_pair, similarity
 
-# %% ../../nbs/model/05_heads.ipynb #d256a783
+# %% ../../nbs/model/05_heads.ipynb #7e2da7e3
 Side = tuple[Tensor,Packed]
 
 class AlignmentHead(nn.Module):
     "Pools the alignment of regions and words (TERAN)."
-    crosses,no_index = False,""
+    crosses,aligns,no_index = False,True,""
     def __init__(self,
         pooling:str="mrsw", # A name in `POOLINGS`
     ):
@@ -33,15 +33,15 @@ class AlignmentHead(nn.Module):
 
 class GlobalHead(nn.Module):
     "Compares one vector for the image with one for the caption (TERN)."
-    crosses,ranks_by,no_index = False,"one vector a side",""
+    crosses,aligns,ranks_by,no_index = False,False,"one vector a side",""
     def similarity(self, images:Side, captions:Side, **how) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
         return (images[0] @ captions[0].T).float()
 
-# %% ../../nbs/model/05_heads.ipynb #cb9a535a
+# %% ../../nbs/model/05_heads.ipynb #5f158c11
 class CrossingHead(nn.Module):
     "A network that reads both sides of a pair together."
-    crosses = True
+    crosses,aligns = True,False
     ranks_by = "a network over both sides" # What pairs are ranked by, in words
     @property
     def no_index(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"

@@ -33,7 +33,7 @@ class WordMatch(NamedTuple):
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # In [-1,1]
 
-# %% ../../nbs/model/02_pair.ipynb #e16683c2
+# %% ../../nbs/model/02_pair.ipynb #818497ba
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
     "One image against one caption, word by word."
@@ -52,6 +52,7 @@ class Alignment:
     note:str = "" # What a reader should know of the model that made it
     doubts:str = "" # Why this answer may mean little: words, or a picture, unlike those of the training
     known:list|None = None # Whether each word was seen in training; None where that is not known
+    grams:tuple = () # Cosines among the regions and among the pieces, where the pooling compares them
     def __post_init__(self):
         regions,words = self.cosines.shape
         if not len(self.words) == len(self.spans) == words:
@@ -228,38 +229,49 @@ def heat_peak(
     y,x = (cells[middle]+.5).tolist()
     return x*width/columns,y*height/rows
 
-# %% ../../nbs/model/02_pair.ipynb #0addf803
+# %% ../../nbs/model/02_pair.ipynb #4cbcaca6
 @patch
 def shares(self:Pooling,
     cosines:Tensor, # Cosines of one pair, `(regions, words)`
     steps:int=64, # Points on the way, for formulas that are no sum of maxima
+    grams:tuple=(), # Cosines among the regions and among the words, where the formula takes them
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
     n = 1 if self.sum_over else steps
     way = (torch.arange(n) + .5) / n
     points = (way[:,None,None,None] * cosines).detach().requires_grad_()
-    region_mask,word_mask = torch.ones(n, len(cosines)).bool(),torch.ones(1, cosines.shape[1]).bool()
-    with torch.enable_grad(): gradient, = torch.autograd.grad(self(points, region_mask, word_mask).sum(), points)
+    word_mask,grams = torch.ones(1, cosines.shape[1]).bool(),[x[None] for x in grams]
+    def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *grams).sum()
+    with torch.enable_grad():
+        total = sum(map(score, points.split(1))) if self.together else score(points) # points are no images of one collection
+        gradient, = torch.autograd.grad(total, points)
     return gradient.mean((0,1)) * cosines
 
-# %% ../../nbs/model/02_pair.ipynb #4319050a
-def _compared(alignment): return alignment.cosines if alignment.pieces is None else alignment.pieces
+# %% ../../nbs/model/02_pair.ipynb #56f4f488
+def _compared(alignment, pooling):
+    "A pooling and the cosines that it takes."
+    p = POOLINGS[one_of(pooling or alignment.pooling, POOLINGS, "pooling")]
+    if p.grams and not alignment.grams:
+        raise ValueError(f"{p.title} also compares the regions among themselves, which this alignment does not hold; "
+                         f"align the pair again with pooling={p.name!r}")
+    return p,alignment.cosines if alignment.pieces is None else alignment.pieces,alignment.grams if p.grams else ()
 
 @patch
 def score(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> float: # The pooled alignment
     "The similarity of the pair by its alignment."
-    cosines = _compared(self)
+    p,cosines,grams = _compared(self, pooling)
     masks = torch.ones(1, len(cosines)).bool(),torch.ones(1, cosines.shape[1]).bool()
-    return float(POOLINGS[one_of(pooling or self.pooling, POOLINGS, "pooling")](cosines[None,None], *masks))
+    return float(p(cosines[None,None], *masks, *(x[None] for x in grams)))
 
 @patch
 def shares(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> Tensor: # `(regions, words)`
     "What each region adds to the score through each word."
-    shares = POOLINGS[one_of(pooling or self.pooling, POOLINGS, "pooling")].shares(_compared(self))
+    p,cosines,grams = _compared(self, pooling)
+    shares = p.shares(cosines, grams=grams)
     if self.piece_of is None: return shares
     member = torch.tensor(self.piece_of, dtype=torch.int64)[:,None] == torch.arange(len(self.words))
     return shares @ member.to(shares.dtype)
@@ -308,7 +320,7 @@ class CaptionWords(NamedTuple):
         if self.pieces is not None: return self.pieces
         return [self.texts[word] if word >= 0 else "" for word in self.piece_of]
 
-# %% ../../nbs/model/02_pair.ipynb #01c59a15
+# %% ../../nbs/model/02_pair.ipynb #ff2f16c3
 @torch.no_grad()
 def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`
@@ -322,6 +334,8 @@ def explain(
     if len(piece_of) != len(vectors):
         raise ValueError(f"{len(piece_of)} places in `piece_of` for {len(vectors)} vectors; one each")
     pieces = align(regions[None], vectors[None])[0,0].float().cpu()
+    p = POOLINGS.get(about.get("pooling", "mrsw"))
+    if p and p.grams: about["grams"] = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
     member = piece_of[:,None] == torch.arange(len(words.texts))
     kept = member.any(0).nonzero().ravel().tolist()
     cosines = pieces @ (member / member.sum(0).clamp(min=1)).float()

@@ -19,7 +19,7 @@ from ..core.config import one_of
 from ..core.display import progress as show_progress
 from .alignment import POOLINGS, Pooling, mrsw, mwsr
 
-# %% ../../nbs/model/03_similarity.ipynb #6e9b8cc1
+# %% ../../nbs/model/03_similarity.ipynb #14647fac
 def every_pair(
     score:Callable, # `(regions, region_mask, words, word_mask)` of some padded sets to `(images, captions)`
     regions:Packed, # Regions of every image
@@ -29,13 +29,14 @@ def every_pair(
     dtype:torch.dtype=None, # For autocast inside `score`
     memory:float=512, # Bound of the memory that a block may take without gradients, MiB
     progress:bool=False, # Show a bar
+    together:bool=False, # Every block has all images, even where that takes more memory
 ) -> Tensor: # `(images, captions)`, float32 (float64 stays)
     "Score every pair in blocks of pairs."
     if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
     device = device or regions.values.device
     pairs = max(1, int(memory * 2**20 / 4 / floats))
     by_length = [p.lengths.argsort(stable=True) for p in (regions,words)]
-    images = by_length[0].split(min(len(regions), max(1, int(pairs**.5))))
+    images = by_length[0].split(len(regions) if together else min(len(regions), max(1, int(pairs**.5))))
     captions = by_length[1].split(max(1, pairs // len(images[0])))
     several = len(images)*len(captions) > 1
     def block(i, c):
@@ -243,7 +244,7 @@ class _SumOfMaxima(torch.autograd.Function):
         regions_grad,words_grad = (None if r is None else r.to(v.dtype) for r,v in zip(result, (regions,words)))
         return regions_grad,words_grad,*[None]*6
 
-# %% ../../nbs/model/03_similarity.ipynb #28b2c1e3
+# %% ../../nbs/model/03_similarity.ipynb #4898a22e
 def similarity(
     regions:Packed, # Region vectors of every image, of unit length
     words:Packed, # Word vectors of every caption, of unit length
@@ -260,9 +261,16 @@ def similarity(
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)
     if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, progress)
-    how = p.sum_over,dtype,memory,progress
-    sim = _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, *how)
-    return sim / words.lengths.clamp(min=1).to(device) if p.per_word else sim
+    def summed(maxima):
+        return _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, maxima, dtype, memory, progress)
+    if not (p.per_word or p.per_region): return summed(p.sum_over)
+    sims = []
+    for side in p.sum_over: # a pass for each side, since they are divided by different numbers
+        sim = summed((side,))
+        if side == "words" and p.per_word: sim = sim / words.lengths.clamp(min=1).to(device)
+        if side == "regions" and p.per_region: sim = sim / regions.lengths.clamp(min=1).to(device)[:,None]
+        sims.append(sim)
+    return sims[0] if len(sims) == 1 else sims[0] + sims[1]
 
 def _by_formula(p, regions, words, dtype, memory, progress):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."
@@ -270,14 +278,17 @@ def _by_formula(p, regions, words, dtype, memory, progress):
     if not len(images) or not len(captions): return regions.values.new_zeros(len(regions), len(words))
     def score(r, region_mask, w, word_mask):
         with torch.autocast(r.device.type, enabled=False):
-            cosines = torch.einsum("ird,cwd->icrw", r.to(dtype), w.to(dtype))
-            return p(cosines if dtype == torch.float64 else cosines.float(), region_mask, word_mask)
+            r,w = r.to(dtype),w.to(dtype)
+            cosines = [torch.einsum("ird,cwd->icrw", r, w)]
+            if p.grams: cosines += [r @ r.mT, w @ w.mT]
+            if dtype != torch.float64: cosines = [x.float() for x in cosines]
+            return p(cosines[0], region_mask, word_mask, *cosines[1:])
     floats = 6 * int(regions.lengths.max()) * int(words.lengths.max())
-    sim = every_pair(score, regions[images], words[captions], floats, memory=memory, progress=progress)
+    sim = every_pair(score, regions[images], words[captions], floats, memory=memory, progress=progress, together=p.together)
     device = sim.device
     return sim.new_zeros(len(regions), len(words)).index_put((images.to(device)[:,None],captions.to(device)), sim)
 
-# %% ../../nbs/model/03_similarity.ipynb #fe10b7fe
+# %% ../../nbs/model/03_similarity.ipynb #083fe1cb
 def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
@@ -287,11 +298,13 @@ def check_pooling(
     for regions,words in ((4,3), (1,2), (3,1)):
         cosines = (2*torch.rand(1, 1, regions, words, generator=g) - 1).requires_grad_()
         region_mask,word_mask = torch.ones(1, regions).bool(),torch.ones(1, words).bool()
-        score = p(cosines, region_mask, word_mask)
+        grams = (torch.eye(regions)[None],torch.eye(words)[None]) if p.grams else ()
+        score = p(cosines, region_mask, word_mask, *grams)
         if score.shape != (1,1):
             raise ValueError(f"pooling {p.name!r} gives {tuple(score.shape)} for one pair, not (1, 1)")
         for value in (-1.,0.,1.): # padding may hold any cosine
             padded = F.pad(cosines, (0,2,0,3), value=value),F.pad(region_mask, (0,3)),F.pad(word_mask, (0,2))
+            padded += tuple(F.pad(x, (0,n,0,n), value=value) for x,n in zip(grams, (3,2)))
             if not torch.allclose(p(*padded), score, atol=1e-5):
                 raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} words, "
                                  f"and {p(*padded).item():.4f} with padding of {value:.0f}; "
@@ -299,9 +312,11 @@ def check_pooling(
             gradient, = torch.autograd.grad(p(*padded).sum(), cosines)
             if not gradient.isfinite().all():
                 raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
-        parts = {"words": mrsw, "regions": mwsr}
-        total = sum(parts[side](cosines, region_mask, word_mask) for side in p.sum_over)
-        if p.per_word: total = total/words
+        parts = {"words": (mrsw, words if p.per_word else 1), "regions": (mwsr, regions if p.per_region else 1)}
+        total = 0
+        for side in p.sum_over:
+            formula,n = parts[side]
+            total = total + formula(cosines, region_mask, word_mask)/n
         if p.sum_over and not torch.allclose(total, score, atol=1e-5):
             raise ValueError(f"pooling {p.name!r} says sum_over={p.sum_over}, but its formula is another; "
                              "leave sum_over empty")
