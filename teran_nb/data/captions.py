@@ -61,7 +61,7 @@ class Captions(Shown):
 # %% ../../nbs/data/00_captions.ipynb #a0b7ac17
 def _some(names, n=3):
     "The first few of many names, for an error message."
-    names = [str(name) for name in names]
+    names = [str(name)[:100] for name in names]
     return ", ".join(names[:n]) + (f" and {len(names)-n} more" if len(names) > n else "")
 
 def _require_unique(image_ids, where=""):
@@ -78,7 +78,7 @@ def _check(self:Captions):
     outside = np.flatnonzero((self.image_of < 0) | (self.image_of >= n_images))
     if len(outside):
         i = outside[0]
-        raise ValueError(f"caption {i} ({self.texts[i]!r}) belongs to an unknown image; there are {n_images} images")
+        raise ValueError(f"caption {i} ({self.texts[i][:100]!r}) belongs to an unknown image; there are {n_images} images")
     empty = [i for i,text in enumerate(self.texts) if not text.strip()]
     if empty:
         where = _some(f"number {i} of {self.image_ids[self.image_of[i]]}" for i in empty)
@@ -101,7 +101,7 @@ def _check_sizes(self:Captions):
     wrong = np.flatnonzero(~((sizes > 0) & np.isfinite(sizes)).all(1))
     if len(wrong):
         size = " x ".join(f"{v:g}" for v in sizes[wrong[0]])
-        raise ValueError(f"image {self.image_ids[wrong[0]]} has the size {size}, which no picture has; width and height are above 0")
+        raise ValueError(f"image {self.image_ids[wrong[0]][:100]} has the size {size}, which no picture has; width and height are above 0")
 
 # %% ../../nbs/data/00_captions.ipynb #507daf9e
 @patch
@@ -165,8 +165,8 @@ def _build(path, images, rows, skip):
     if n_bad and not skip:
         i = good.index(False)
         image_id,text,_ = rows[i]
-        if image_id in images: problem = f"is empty (image {image_id})"
-        else: problem = f"({text!r}) belongs to image {image_id}, which is unknown"
+        if image_id in images: problem = f"is empty (image {image_id[:100]})"
+        else: problem = f"({text[:100]!r}) belongs to image {image_id[:100]}, which is unknown"
         raise ValueError(f"{path}: caption {i+1} of {len(rows)} {problem}; {n_bad} such in all; "
                          "skip=True leaves them out")
     rows = list(compress(rows, good))
@@ -193,13 +193,13 @@ def _length(x):
     "a number above 0"
     return type(x) in (int,float) and 0 < x < math.inf
 
-_NUMBERS = {int,float}
+_NUMBERS,_FAR = {int,float},2**31 # types of a coordinate; more pixels than a picture has
 
 def _box(x):
     "a box (x1,y1,x2,y2), finite and not inverted"
     if type(x) is not list or len(x) != 4 or not _NUMBERS.issuperset(map(type, x)): return False
     x1,y1,x2,y2 = x
-    return -math.inf < x1 <= x2 < math.inf and -math.inf < y1 <= y2 < math.inf
+    return -_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR
 
 _Sentence = TypedDict("_Sentence", {"raw": NotRequired[str], "tokens": NotRequired[list[str]], "links": NotRequired[list]})
 _Image = TypedDict("_Image", {"split": NotRequired[str|None], "width": NotRequired[_length], "height": NotRequired[_length],
@@ -249,13 +249,13 @@ def _from_karpathy(path, value, key="", skip=False):
         for n,s in enumerate(image.get("sentences", ())):
             if "raw" in s: text = s["raw"]
             elif "tokens" in s: text = " ".join(s["tokens"])
-            else: raise ValueError(f"{path}: sentence {n} of image {image_id} has no raw and no tokens; {_OTHER}")
+            else: raise ValueError(f"{path}: sentence {n} of image {image_id[:100]} has no raw and no tokens; {_OTHER}")
             marks = s.get("links", ())
             if not all(map(_is_link, marks)): checked(marks, _Links, f"{path}: images[{i}].sentences[{n}].links", _OTHER) # names what is wrong
             links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in marks])
             for link in links:
                 if not 0 <= link.start <= link.end <= len(text):
-                    raise ValueError(f"{path}: sentence {n} of image {image_id} has no characters [{link.start},{link.end}), "
+                    raise ValueError(f"{path}: sentence {n} of image {image_id[:100]} has no characters [{link.start},{link.end}), "
                                      "which a link names; copy the file again")
             rows.append((image_id, text, links))
     return _build(path, about, rows, skip)
@@ -353,7 +353,7 @@ def read_csv(
         image_id,where = row["image"],f"{path} line {line}"
         about = (row.get("split") or None, _csv_size(where, row.get("width", ""), row.get("height", "")))
         if images.setdefault(image_id, about) != about:
-            raise ValueError(f"{where}: image {image_id} has another split or size than above")
+            raise ValueError(f"{where}: image {image_id[:100]} has another split or size than above")
         rows.append((image_id, row["caption"], ()))
     return _build(path, images, rows, skip)
 

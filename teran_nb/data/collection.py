@@ -98,9 +98,9 @@ class Collection:
         known = np.array([same or k in features.index for k in captions.image_ids])
         if not known.any():
             ours,theirs = features.image_ids[0],captions.image_ids[0]
-            raise ValueError(f"features and captions share no image: {features.path} has ids like {ours!r}, "
-                             f"the captions {theirs!r}")
-        unknown = [k for k,has_features in zip(captions.image_ids, known) if not has_features]
+            raise ValueError(f"features and captions share no image: {features.path} has ids like {ours[:100]!r}, "
+                             f"the captions {theirs[:100]!r}")
+        unknown = [k[:100] for k,has_features in zip(captions.image_ids, known) if not has_features]
         if unknown:
             problem = f"have captions and no features, such as {', '.join(unknown[:3])}"
             if missing != "drop": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")

@@ -38,20 +38,20 @@ def _read_row(row, number, sizes, pixels):
     corners = [row.get(c) for c in ("x1","y1","x2","y2")]
     i = number.get(name, number.get(Path(name).stem))
     if i is None:
-        raise ValueError(f"image {name!r} has no captions; name it as the captions do, with or without its ending")
+        raise ValueError(f"image {name[:100]!r} has no captions; name it as the captions do, with or without its ending")
     words = tuple(word for word,_,_ in words_of(row.get("phrase") or ""))
-    if not words: raise ValueError(f"the phrase {row.get('phrase')!r} of image {name} has no word")
+    if not words: raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]
     except (TypeError,ValueError):
-        raise ValueError(f"the box {corners} of image {name} is not four numbers; is the row cut off?") from None
+        raise ValueError(f"the box {str(corners)[:200]} of image {name[:100]} is not four numbers; is the row cut off?") from None
     if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):
-        raise ValueError(f"the box {box} of image {name} is inverted; "
+        raise ValueError(f"the box {box} of image {name[:100]} is inverted; "
                          "x1,y1 is its left upper corner, x2,y2 its right lower one")
     w,h = sizes[i].tolist() if pixels else (1.,1.)
     if min(x1/w, y1/h) < -ROUNDED or max(x2/w, y2/h) > 1+ROUNDED:
         where = "0..1; boxes are fractions of width and height, pixels=True reads pixels"
         if pixels: where = f"its {w:g} x {h:g} picture"
-        raise ValueError(f"the box {box} of image {name} lies outside {where}")
+        raise ValueError(f"the box {box} of image {name[:100]} lies outside {where}")
     x1,y1,x2,y2 = max(x1, 0.),max(y1, 0.),min(x2, w),min(y2, h)
     width,height = sizes[i]
     return i, words, (float(x1*width/w), float(y1*height/h), float(x2*width/w), float(y2*height/h))
