@@ -2,6 +2,7 @@
 
 Two tests run at a time (pyproject.toml). Slow proofs carry the mark `slow` and run by `pytest tests -m slow`, which .ci/run does too.
 """
+import ast
 import json
 import os
 import shutil
@@ -41,18 +42,25 @@ def papermill(notebook, out, cwd=ROOT, **parameters):
 
 
 def play(notebook, cwd=ROOT, **parameters):
-    "Run the cells of a workflow in this process: the same code without a kernel, some ten seconds faster. Returns its variables."
+    """Run the cells of a workflow in this process: the same code without a kernel, some ten seconds faster.
+
+    Returns its variables; `shown` among them has what each cell would show, its last expression.
+    """
     import matplotlib.pyplot as plt
 
-    variables = {"__name__": "__main__"}
+    variables, shown = {"__name__": "__main__"}, []
     with chdir(cwd):
         for cell in nbformat.read(ROOT / "nbs" / f"{notebook}.ipynb", as_version=4).cells:
             if cell.cell_type == "code":
-                exec(compile(cell.source, f"{notebook}.ipynb", "exec"), variables)
+                tree = ast.parse(cell.source, f"{notebook}.ipynb")
+                last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+                exec(compile(tree, f"{notebook}.ipynb", "exec"), variables)
+                if last is not None:
+                    shown.append(eval(compile(ast.Expression(last.value), f"{notebook}.ipynb", "eval"), variables))
             if "parameters" in cell.metadata.get("tags", []):
                 variables |= {"preset": "tiny"} | parameters
     plt.close("all")
-    return variables
+    return variables | {"shown": shown}
 
 
 def made_once(tmp_path_factory, name, make):
@@ -67,6 +75,16 @@ def made_once(tmp_path_factory, name, make):
             make(folder)
             (folder / "made").touch()
     return folder
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory):
+    "Sixteen drawn scenes."
+    from teran_nb.data.collection import Collection
+    from teran_nb.data.scenes import draw_world
+
+    folder = made_once(tmp_path_factory, "drawn", lambda f: draw_world(f / "scenes", counts=(8, 4, 4), workers=1))
+    return Collection.open(folder / "scenes")
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,18 @@
 """A pretrained dual encoder goes through the same places as our own models, on drawn scenes with pictures."""
+import json
+import re
+
+import html5lib
 import matplotlib
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from conftest import play
 from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
-from teran_nb.data.scenes import draw_world
+from teran_nb.experiment.metrics import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, own_picture
 from teran_nb.look.galleries import best_regions, show_word, word_vector
@@ -21,18 +26,10 @@ SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, im
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    "Sixteen drawn scenes."
-    folder = tmp_path_factory.mktemp("world") / "scenes"
-    draw_world(folder, counts=(8, 4, 4), workers=1)
-    return Collection.open(folder)
-
-
-@pytest.fixture(scope="module")
-def clip(tmp_path_factory, world):
+def clip(tmp_path_factory, drawn):
     "The folder of a small CLIP, hardly trained."
     folder = tmp_path_factory.mktemp("models") / "clip"
-    train_clip(world, folder, SMALL)
+    train_clip(drawn, folder, SMALL)
     return folder
 
 
@@ -43,44 +40,44 @@ def own_home(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("config", [DualConfig(), DualConfig(regions="boxes", score="alignment"), DualConfig(words="tokens", pooling="mravgw")],
                          ids=["patches and prompts", "boxes, ranked by the alignment", "tokens"])
-def test_every_way_to_look_at_it(world, clip, config, tmp_path):
+def test_every_way_to_look_at_it(drawn, clip, config, tmp_path):
     model = DualEncoder(load_model(clip).family, config, "clip")
-    result = look_at(model, world, tmp_path)
+    result = look_at(model, drawn, tmp_path)
     assert result.images.boxes is not None
-    alignment = next(model.alignments(world, result.images, result.captions))
-    assert alignment.size == world[0].regions.size and alignment.boxes.max() <= max(alignment.size)
+    alignment = next(model.alignments(drawn, result.images, result.captions))
+    assert alignment.size == drawn[0].regions.size and alignment.boxes.max() <= max(alignment.size)
 
 
-def test_boxes_in_figures_are_those_of_the_patches(world, clip):
+def test_boxes_in_figures_are_those_of_the_patches(drawn, clip):
     model = load_model(clip)
-    images = model.encode_images(world)
+    images = model.encode_images(drawn)
     answers = best_regions(word_vector(model, "house"), images, 3)
-    width, height = world[answers.images[0]].regions.size
-    x1, y1, x2, y2 = answers.box(0, world[answers.images[0]].regions)[0]
+    width, height = drawn[answers.images[0]].regions.size
+    x1, y1, x2, y2 = answers.box(0, drawn[answers.images[0]].regions)[0]
     assert np.allclose([x2 - x1, y2 - y1], [width / 4, height / 4])
-    assert len(show_word(world, answers, "house")) == 3
-    finder = Finder(model, world, split="all").ask("a house")
-    assert finder.nearest_regions(1, 1)[0].box[2:] != world[0].regions.boxes[0].tolist()[2:]
-    finder.ask_by_picture(own_picture(world[0].path, lambda picture: world[0].regions))
+    assert len(show_word(drawn, answers, "house")) == 3
+    finder = Finder(model, drawn, split="all").ask("a house")
+    assert finder.nearest_regions(1, 1)[0].box[2:] != drawn[0].regions.boxes[0].tolist()[2:]
+    finder.ask_by_picture(own_picture(drawn[0].path, lambda picture: drawn[0].regions))
     assert len(finder.page_items("model")) == 12
 
 
-def test_small_pictures_have_boxes_in_pixels_of_the_features(world, clip, tmp_path):
+def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_path):
     "A collection may hold reduced copies of its pictures; boxes of features and links are pixels of the originals."
     (tmp_path / "small").mkdir()
-    for image in (world[i] for i in range(len(world))):
+    for image in (drawn[i] for i in range(len(drawn))):
         image.picture().resize((80, 60)).save(tmp_path / "small" / f"{image.regions.image_id}.png")
-    small = Collection(world.features, world.captions, tmp_path / "small")
+    small = Collection(drawn.features, drawn.captions, tmp_path / "small")
     boxed = DualEncoder(load_model(clip).family, DualConfig(regions="boxes"))
-    assert np.allclose(boxed.encode_images(small).boxes[0], world[0].regions.boxes, atol=1e-3)
-    assert boxed.align(small[0], "a house").size == world[0].regions.size
+    assert np.allclose(boxed.encode_images(small).boxes[0], drawn[0].regions.boxes, atol=1e-3)
+    assert boxed.align(small[0], "a house").size == drawn[0].regions.size
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RANDOM)
-def test_every_family_explains_a_picture(kind, world, tmp_path):
+def test_every_family_explains_a_picture(kind, drawn, tmp_path):
     model = load_model(save_random(kind, tmp_path / kind))
-    image, text = world[0], "a red kite above the small house"
+    image, text = drawn[0], "a red kite above the small house"
     for config in (model.config, DualConfig(regions="boxes"), DualConfig(regions="windows")):
         encoder = DualEncoder(model.family, config)
         given = image if config.regions == "boxes" else image.path
@@ -91,17 +88,17 @@ def test_every_family_explains_a_picture(kind, world, tmp_path):
         assert encoder.similarity([image, given], [text, ""]).isfinite().all()
 
 
-def test_windows_ground_too(world, clip):
+def test_windows_ground_too(drawn, clip):
     model = DualEncoder(load_model(clip).family, DualConfig(regions="windows", scales=(1, 2)))
-    alignment = model.align(world[0], world.captions.texts[0])
+    alignment = model.align(drawn[0], drawn.captions.texts[0])
     assert len(alignment.boxes) == 16 * 10
     assert (alignment.boxes[:, :2] < alignment.boxes[:, 2:]).all()
 
 
-def test_a_run_of_evaluation_by_the_folder(world, clip):
-    model, result = evaluate_run(clip, world)
+def test_a_run_of_evaluation_by_the_folder(drawn, clip):
+    model, result = evaluate_run(clip, drawn)
     assert isinstance(model, DualEncoder) and result.about["model"] == "clip"
-    _, pooled = evaluate_run(clip, world, pooling="mrsw")
+    _, pooled = evaluate_run(clip, drawn, pooling="mrsw")
     assert pooled.about["pooling"] == "mrsw" and not torch.allclose(pooled.sim, result.sim)
 
 
@@ -117,7 +114,66 @@ def test_own_pictures(clip, tmp_path):
     assert len(asked.sim) == len(mine.collection) and "clip" in mine._repr_markdown_()
 
 
+def pages_of(folder):
+    "The texts of a site's pages, strict HTML whose links are files; and the names of its figures."
+    texts = {page.name: page.read_text(encoding="utf8") for page in folder.rglob("*.html")}
+    for page in folder.rglob("*.html"):
+        html5lib.HTMLParser(strict=True).parse(texts[page.name])
+        for link in re.findall(r'(?:href|src)="([^"#]+)', texts[page.name]):
+            assert link.startswith("data:") or (page.parent / link).is_file(), f"{page.name} links to {link}"
+    texts = {name: " ".join(re.sub("<[^>]*>", "", text).split()) for name, text in texts.items()}
+    return texts, {picture.stem for picture in folder.glob("*.png")}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("workflow", ["evaluate", "gallery", "explore", "mine"])
-def test_workflows_take_a_folder_of_transformers(workflow, clip, tmp_path):
-    play(workflow, run=str(clip), output=str(tmp_path / workflow))
+def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
+    "The numbers of the workflow are those of transformers' own scores, and grounding is that of its patches."
+    world = play("evaluate", run=str(clip), output=str(tmp_path))["world"]
+    saved = json.loads((tmp_path / "metrics.json").read_text())
+    model = load_model(clip)
+    with torch.no_grad():
+        pixels = model.family.processor([world[i].picture() for i in range(len(world))], return_tensors="pt")
+        tokens = model.family.tokenizer(world.captions.texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+        sim = model.family.model(**pixels, **tokens).logits_per_image
+    wanted = retrieval(sim, world.captions.image_of).metrics
+    assert {name: saved["metrics"][name] for name in wanted} == pytest.approx(wanted)
+    assert saved["about"]["model"] == "clip" and not saved["about"].get("pooling")
+    found, links = saved["grounding"]["all"], [link for some in world.captions.links for link in some]
+    assert len(world) < found["phrases"] <= len(links) and found["right"] <= found["possible"] < .5  # a patch is rarely a whole thing
+    names = pages_of(tmp_path)[1]
+    assert {"gallery", "sentences", "receipt", "heatmap", "grounding", "heats", "word"} <= names
+    for name in names:
+        with Image.open(tmp_path / f"{name}.png") as figure:
+            assert min(figure.size) > 150 and figure.convert("L").getextrema()[0] < 100
+
+
+@pytest.mark.slow
+def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
+    world = play("gallery", run=str(clip), output=str(tmp_path), queries=6, views=2, word="red kite")["world"]
+    pages, figures = pages_of(tmp_path)
+    assert figures == {"hard-successes", "one-word"} and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
+    assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6
+    views = [text for name, text in pages.items() if re.fullmatch(r"s\d+\.html", name)]
+    assert len(views) == 2 and all("do not add up to that score" in text for text in views)
+
+
+@pytest.mark.slow
+def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
+    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path))["shown"][-1]
+    finder = explorer.finder
+    sim = load_model(clip).similarity(finder.collection, "a red kite")[:, 0]
+    items = finder.page_items("clip")
+    assert [item.item for item in items] == sim.argsort(descending=True)[:len(items)].tolist()
+    explorer.click(0)
+    assert "answered in" in explorer.status.value and "do not add up to that score" in explorer.results.view.value
+
+
+@pytest.mark.slow
+def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
+    played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path))
+    asked, mine = played["asked"], played["mine"]
+    assert asked.texts == ["a red house", "two dogs"]
+    assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)
+    pages, figures = pages_of(tmp_path)
+    assert figures == {"samples", "answers"} and {"index.html", "sentences-1.html"} <= pages.keys()
+    assert all(text in pages["sentences-1.html"] for text in asked.texts)

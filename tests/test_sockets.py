@@ -3,14 +3,11 @@ import re
 from zlib import crc32
 
 import matplotlib
-import pytest
 import torch
 import torch.nn.functional as F
 
 from teran_nb.core.config import seed_everything
 from teran_nb.core.packed import Packed
-from teran_nb.data.collection import Collection
-from teran_nb.data.scenes import draw_world
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.learner import TrainConfig, fit
 from teran_nb.look.explore import Explorer
@@ -52,14 +49,6 @@ class Toy(Encoder):
         return Encoded(torch.zeros(len(texts), 16), Packed.from_sets(sets), texts, words)
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    "A dozen drawn scenes."
-    folder = tmp_path_factory.mktemp("world") / "scenes"
-    draw_world(folder, counts=(8, 4, 4), workers=1)
-    return Collection.open(folder)
-
-
 def look_at(model, collection, folder):
     "Every way to look at a model."
     result = evaluate(model, collection)
@@ -90,11 +79,11 @@ def look_at(model, collection, folder):
     return result
 
 
-def test_an_encoder_of_twenty_lines(world, tmp_path):
-    look_at(Toy(), world, tmp_path)
+def test_an_encoder_of_twenty_lines(drawn, tmp_path):
+    look_at(Toy(), drawn, tmp_path)
 
 
-def test_a_pooling_of_one_cell(world, tmp_path):
+def test_a_pooling_of_one_cell(drawn, tmp_path):
     @pooling("smooth", "smooth maximum")
     def smooth(align, region_mask, word_mask):
         real = align.masked_fill(~region_mask[:, None, :, None], -torch.inf)
@@ -103,19 +92,19 @@ def test_a_pooling_of_one_cell(world, tmp_path):
     try:
         stack = StackConfig(1, 4, 32)
         config = MatcherConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=16, last=stack, pooling="smooth",
-                               regions=RegionConfig(world.features.dim, 32, stack))
+                               regions=RegionConfig(drawn.features.dim, 32, stack))
         seed_everything(0)
-        model = make_matcher(config, world.captions.texts)
-        history = fit(model, world, world, TrainConfig(epochs=2, images=8, captions=2, rate=3e-3), tmp_path / "run", device="cpu")
+        model = make_matcher(config, drawn.captions.texts)
+        history = fit(model, drawn, drawn, TrainConfig(epochs=2, images=8, captions=2, rate=3e-3), tmp_path / "run", device="cpu")
         assert history.epochs[1]["loss"] < history.epochs[0]["loss"]
         model = Matcher.load(tmp_path / "run")
-        result = look_at(model, world, tmp_path)
-        i, c = model.encode_images(world), model.encode_captions(world)
+        result = look_at(model, drawn, tmp_path)
+        i, c = model.encode_images(drawn), model.encode_captions(drawn)
         (r, region_mask), (w, word_mask) = i.parts.padded(), c.parts.padded()
         dense = smooth(torch.einsum("ird,cwd->icrw", r, w), region_mask, word_mask)
         assert torch.allclose(result.sim, dense, atol=1e-4)
-        alignment = model.align(world[0], world.captions.texts[0])
-        ax = show_receipt(alignment, model.align(world[1], world.captions.texts[0]))
+        alignment = model.align(drawn[0], drawn.captions.texts[0])
+        ax = show_receipt(alignment, model.align(drawn[1], drawn.captions.texts[0]))
         assert "smooth maximum" in ax.get_xlabel()
         rest = alignment.score() - float(alignment.shares().sum())
         empty = float(smooth(torch.zeros(1, 1, *alignment.pieces.shape), torch.ones(1, len(alignment.pieces)).bool(),
