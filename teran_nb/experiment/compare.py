@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..core.files import project_path, read_json, write_json
 from ..core.config import one_of
-from .metrics import Results, Retrieval
+from .metrics import Results, Retrieval, ranks
 from .rows import MODELS, trained_as
 from .datasets import Data
 from .plans import open_run, plan
@@ -35,20 +35,30 @@ def compare(
 def _outcome(data, model, seed, output, kwargs):
     "Test metrics of one row and seed; its models are trained, resumed or read."
     row = MODELS[one_of(model, MODELS, "model")]
-    plans = [plan(data, trained_as(model), seed=seed + i, **kwargs) for i in range(row.members)]
-    runs = [_finished_run(p, data, output/f"{p.name}-seed{p.train.seed}") for p in plans]
+    plans = [_plan(data, trained_as(model), seed + i, output, kwargs) for i in range(row.members)]
+    runs = [_finished_run(p, data, output) for p in plans]
     path,tested_on = runs[0]/f"metrics-{model}.json",{"data": data.source, "split": data.test.name}
-    if not path.is_file() or read_json(path).get("of") != tested_on:
-        result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"))[1]
-        write_json(path, {"of": tested_on, "metrics": result.metrics, "about": result.about})
+    before = read_json(path) if path.is_file() else {}
+    if before.get("of") != tested_on or "ranks" not in before:
+        result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"), relations=True)[1]
+        ranked = ranks(result.sim, data.test.captions.image_of)
+        by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()} # from 0
+        write_json(path, {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query})
     stored = read_json(path)
     folder,project = runs[0].resolve(),project_path(".").resolve()
     if folder.is_relative_to(project): folder = folder.relative_to(project)
     return Retrieval(stored["metrics"], stored["about"] | {"epochs": plans[0].train.epochs, "run": str(folder)})
 
-def _finished_run(p, data, folder):
+def _plan(data, model, seed, output, kwargs):
+    "The plan of one row and seed; where the row begins with another row, that one is trained first."
+    begins = MODELS[model].begins
+    if not begins: return plan(data, model, seed=seed, **kwargs)
+    begin = _finished_run(_plan(data, begins, seed, output, kwargs), data, output)
+    return plan(data, model, seed=seed, **kwargs | {"begin": str(begin)})
+
+def _finished_run(p, data, output):
     "The folder of a plan's run after its training; the file `done` marks the end."
-    open_run(p, folder)
+    folder = open_run(p, output/f"{p.name}-seed{p.train.seed}")
     if not (folder/"done").is_file():
         train(p, data, folder)
         (folder/"done").touch()

@@ -180,9 +180,10 @@ def _measure(sim, image_of, relevance, gains, i2t_queries):
     metrics = {}
     for d in ("t2i","i2t"):
         for k in (1,5,10): metrics[f"{d}_r{k}"] = recall_at_k(rank[d], k)
-        metrics[f"{d}_median"] = float(np.median(rank[d])+1)
+        metrics[f"{d}_median"] = float(np.floor(np.median(rank[d]))+1) # a whole rank, as the published code counts
         metrics[f"{d}_mean"] = float(rank[d].mean()+1)
     metrics["rsum"] = sum(metrics[k] for k in RECALLS)
+    metrics["mean_recall"] = metrics["rsum"]/len(RECALLS)
     if not relevance: return metrics
     ndcgs = {}
     for d,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,i2t_queries)):
@@ -301,7 +302,7 @@ def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditio
 
 # %% ../../nbs/experiment/01_metrics.ipynb #efb265d1
 _GROUNDED = {"words": "words on their box %", "words_random": "a random region %",
-             "noun": "nouns %", "colour": "colours %", "size": "sizes %", "number": "numbers %"}
+             "noun": "nouns %", "colour": "colours %", "size": "sizes %", "number": "numbers %", "pairs": "minimal pairs %"}
 
 @patch
 def columns(self:Results) -> dict: # Metric to heading, in the order of the papers' tables
@@ -313,7 +314,7 @@ def columns(self:Results) -> dict: # Metric to heading, in the order of the pape
     for d in ("t2i","i2t"):
         for k in ("r1","r5","r10"): headings[f"{d}_{k}"] = f"{d} {LABELS[k]} %"
         for name in names: headings[f"{d}_ndcg_{name}"] = f"{d} NDCG {LABELS.get(name, name)}"
-    headings |= _GROUNDED | _LOSSES
+    headings |= {"mean_recall": "mR %"} | _GROUNDED | _LOSSES
     return {metric: heading for metric,heading in headings.items() if metric in frame}
 
 # %% ../../nbs/experiment/01_metrics.ipynb #7e7d44ca

@@ -17,7 +17,7 @@ from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.network import MatcherConfig
-from ..published.papers import Published, published
+from ..published.papers import PUBLISHED, Published, published
 from ..pretrained.dual import pretrained_name
 from .metrics import PROTOCOLS, folds
 from .learner import PRECISIONS, TrainConfig
@@ -45,9 +45,10 @@ class Plan(Shown):
         return ", ".join(f"{k} {v}" for k,v in changes.items() if v)
     def published(self) -> Published|None: # None where there are none, and for a changed row
         "The published numbers of the row under the plan's protocol."
-        return None if self.changed else published(self.about["model"], self.about.get("protocol", ""))
+        if self.changed or self.about["model"] not in PUBLISHED: return None
+        return published(self.about["model"], self.about.get("protocol", ""))
     def _repr_markdown_(self):
-        parts = self.about | {"members": self.members, "training": asdict(self.train)} | config_parts("network", asdict(self.model))
+        parts = self.about | {"members": self.members} | config_parts("training", asdict(self.train)) | config_parts("network", asdict(self.model))
         return config_table(parts, PRESETS[self.about["preset"]].note)
 
 # %% ../../nbs/experiment/08_plans.ipynb #32753fb3
@@ -56,7 +57,7 @@ def plan(
     model:str="teran-mrsw", # One of `MODELS`
     preset:str="scenes", # One of `PRESETS`
     pooling:str="", # Another pooling than the row's own
-    text:str="", # Text encoder: `bert`, `bigru`, `bilstm`, or the name or folder of a pretrained one
+    text:str="", # Text encoder: `bert`, `bigru`, `bilstm`, `bigru-mean`, or the name or folder of a pretrained one
     device:str="auto", # `auto`, `cpu` or `cuda`
     protocol:str="", # How the test split will be ranked: one of `PROTOCOLS`; all of the split when empty
     begin:str="", # Folder of a trained run to start from; fresh weights when empty
@@ -65,6 +66,8 @@ def plan(
 ) -> Plan: # Checked
     "Turn the parameters of a workflow into a plan."
     row,scale = MODELS[one_of(model, MODELS, "model")],PRESETS[one_of(preset, PRESETS, "preset")]
+    if row.begins and not begin:
+        raise ValueError(f"{model} begins with a trained {row.begins}: train that row first, and name its run by begin (`ablate` does both)")
     for split in ("train","val","test"): data.part(split)
     features = data.whole.features
     network = override(scale.network, row.network | {"extractor": features.extractor, "regions.features": features.dim})
@@ -86,7 +89,7 @@ def plan(
 def _text_fields(text):
     "Fields of the network that choose its text encoder."
     if not text: return {}
-    if text in ("bert","bigru","bilstm"): return {"text.kind": text, "text.pretrained": ""}
+    if text in ("bert","bigru","bilstm","bigru-mean"): return {"text.kind": text, "text.pretrained": ""}
     folder = project_path(text)
     return {"text.kind": "bert", "text.pretrained": str(folder) if folder.is_dir() else text}
 

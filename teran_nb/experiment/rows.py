@@ -18,23 +18,25 @@ class Row:
     train:dict=field(default_factory=dict) # Fields of `TrainConfig`
     test:dict=field(default_factory=dict) # Fields of `MatcherConfig` that change after training
     members:int=1 # Models of an ensemble
+    begins:str="" # Row whose trained model this one begins with; none when empty
 
 # %% ../../nbs/experiment/05_rows.ipynb #75b5995c
 _TERN = {"heads": ("global",), "score": "global", "shared": True}
 _JOINT = {"heads": ("alignment","joint"), "score": "joint"}
-_CGAM = {"heads": ("crossgraph",), "score": "crossgraph", "text.kind": "bigru", "text.pretrained": "",
+_START = {"start_pooling": "mrsw", "start_epochs": 2}
+_CGAM = {"heads": ("crossgraph",), "score": "crossgraph", "text.kind": "bigru-mean", "text.pretrained": "",
          "regions.stack.layers": 0, "last.layers": 0}
-MODELS = { # Name to row, in the order of the papers' tables
+MODELS = { # Name to row, in the order of the papers' tables; then our own
     "tern": Row(_TERN),
     "tern-mrsw-test": Row(_TERN, test={"score": "alignment", "pooling": "mrsw"}),
     "tern-mwsr-test": Row(_TERN, test={"score": "alignment", "pooling": "mwsr"}),
     "tern-align": Row(_TERN | {"heads": ("global","alignment")}),
     "teran-mrsw": Row(),
-    "teran-mwsr": Row({"pooling": "mwsr"}),
-    "teran-symm": Row({"pooling": "symm"}),
+    "teran-mwsr": Row({"pooling": "mwsr"}, _START),
+    "teran-symm": Row({"pooling": "symm"}, _START),
     "teran-mravgw": Row({"pooling": "mravgw"}),
     "teran-mrsw-shared": Row({"shared": True}),
-    "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}),
+    "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}, _START),
     "teran-mrsw-stopwords": Row(train={"stop_words": "nltk"}),
     "teran-mrsw-stopwords-test": Row(train={"stop_words": "nltk"}, test={"stop_words": "nltk"}),
     "teran-mrsw-bilstm": Row({"text.kind": "bilstm", "text.pretrained": ""}),
@@ -52,7 +54,13 @@ MODELS = { # Name to row, in the order of the papers' tables
     "cgam-no-image": Row(_CGAM | {"crossgraph.image": False}),
     "cgam-no-text": Row(_CGAM | {"crossgraph.text": False}),
     "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}),
-    "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1})}
+    "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1}),
+    "teran-mrsw-iais-singular": Row(train={"relations": "singular", "iais.weight": .02}),
+    "teran-mrsw-iais-distributed": Row(train={"relations": "distributed", "iais.weight": .02}),
+    "single-stream-pretraining": Row(_JOINT, {"pretrain": True}),
+    "single-stream-pretrained": Row(_JOINT, begins="single-stream-pretraining"),
+    "iais-singular-pretrained": Row(_JOINT, {"relations": "singular"}, begins="single-stream-pretraining"),
+    "iais-distributed-pretrained": Row(_JOINT, {"relations": "distributed"}, begins="single-stream-pretraining")}
 
 # %% ../../nbs/experiment/05_rows.ipynb #cebad11e
 def trained_as(
@@ -60,4 +68,4 @@ def trained_as(
 ) -> str: # The first row with the same training
     "The row whose training a row uses."
     row = MODELS[one_of(model, MODELS, "model")]
-    return next(name for name,r in MODELS.items() if r.members == 1 and (r.network,r.train) == (row.network,row.train))
+    return next(name for name,r in MODELS.items() if r.members == 1 and (r.network,r.train,r.begins) == (row.network,row.train,row.begins))

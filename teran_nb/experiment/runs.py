@@ -18,7 +18,9 @@ from ..core.config import commit, one_of, override, pick_device, seed_everything
 from ..core.display import LOG_SECONDS, log_line
 from ..core.hub import hub_config
 from ..data.collection import Collection
+from ..data.minimal_pairs import MinimalPairs
 from ..data.provenance import provenance
+from ..photos.extractors import learning_backbone
 from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
@@ -51,7 +53,9 @@ def train(
     seed_everything(p.train.seed)
     begin = p.about.get("begin")
     if begin and (folder/"model").is_dir(): begin = folder # a resumed run has a vocabulary of its own
-    model = begin_with(p.model, project_path(begin)) if begin else make_matcher(p.model, data.train.captions.texts)
+    thaw = p.model.regions.thaw
+    vision = learning_backbone(data.train.features, thaw) if thaw else None
+    model = begin_with(p.model, project_path(begin), vision) if begin else make_matcher(p.model, data.train.captions.texts, vision)
     model.provenance = provenance(data.train)
     resume = (folder/"last.pt").is_file()
     return fit(model, data.train, data.val, p.train, folder, resume, p.device, tensorboard, data.relevance("val"))
@@ -139,7 +143,9 @@ def evaluate_run(
     gains:str="exponential", # Of NDCG, as in `retrieval`
     i2t_queries:str="all", # Of NDCG, as in `retrieval`
     rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
+    pairs:MinimalPairs|None=None, # Minimal pairs that are asked too
     show:bool=False, # Show progress
+    relations:bool=False, # Measure relations also of a model without the joint head
 ) -> tuple[Encoder,Evaluation]: # The (first) model, and what it reached
     "Evaluate a trained model, an original checkpoint, or an ensemble."
     runs = [runs] if isinstance(runs, (str,Path)) else runs
@@ -155,7 +161,8 @@ def evaluate_run(
         model.config = override(model.config, changes)
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     about = _tested_with(row, models, origins)
-    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, **about) for model in models)
+    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, relations=relations,
+                        pairs=pairs, **about) for model in models)
     if len(models) == 1: return models[0],next(results)
     name = protocol or collection.name
     return models[0],ensemble(results, collection.captions.image_of, name, relevance, gains, i2t_queries, **about)

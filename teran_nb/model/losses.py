@@ -29,11 +29,11 @@ def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, or `all`
+    negatives:str="hardest", # `hardest` of the batch, `all`, each with a hinge, or `summed` in one hinge (IAIS eq. 14)
     reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
 ) -> Tensor: # A number, at least 0
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
-    one_of(negatives, ("hardest","all"), "choice of negatives")
+    one_of(negatives, ("hardest","all","summed"), "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(image_of, len(sim))
     true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,)
@@ -46,6 +46,10 @@ def triplet(
         # Caption t has one true pair, with image image_of[t]. sim[image_of][t] compares this image with every caption,
         # sim[:,t] compares caption t with every image.
         is_wrong = (~true).to(sim.dtype)
+        if negatives == "summed":
+            wrong = (sim*is_wrong).sum(1)[image_of] + (sim*is_wrong).sum(0)
+            cost = (wrong - true_sim + margin).clamp(min=0)
+            return cost.sum() if reduction == "sum" else cost.mean()
         caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
         image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)
         cost = caption_cost.sum(1) + image_cost.sum(0)
