@@ -7,6 +7,7 @@ __all__ = ['Picture', 'Images', 'Sentences', 'Encoded', 'GivenImage', 'given_ima
            'Encoder', 'encoding_key', 'encoded_images']
 
 # %% ../../nbs/model/04_encoder.ipynb #44b98083
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
+from ..core.parallel import Share, wait_for
 from ..core.files import atomic, digest, project_path
 from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.captions import Captions
@@ -278,24 +280,20 @@ def encoding_key(
     "A hash that changes with the model, with what it reads of the images, and with the list of images."
     return digest([encoder.fingerprint, *encoder.reads(collection)])[:16]
 
-def encoded_images(
-    encoder:Encoder, # The model
-    collection:Collection, # Images
-    folder:str|Path, # Where encoded images are kept
-    show:bool=False, # Whether to show progress
-    encode:Callable[[],Encoded]=None, # Encodes them; `encoder.encode_images` by default
-) -> Encoded: # Memory-mapped when it comes from the disk
-    "Encode a collection's images, or open what was encoded before. The padded slots of published code are not kept."
-    if encode is None and encoder.keep: return encoder.encode_images(collection, show=show) # which calls this function
-    path = Path(folder)/encoding_key(encoder, collection)
-    if path.is_dir():
-        try:
-            whole,parts = load_tensors(path/"whole.safetensors"),open_packed(path/"regions.safetensors", verify=True)
-            boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
-        except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
-        return Encoded(whole["whole"], parts, list(collection.image_ids), (), boxes, whole.get("sizes"))
-    images = encoder.encode_images(collection, show=show) if encode is None else encode()
-    if type(images.parts) is not Packed: return images
+def _open_encoded(path, names):
+    "What `_save_encoded` wrote; several chunks are joined in memory."
+    try:
+        if not (path/"whole.safetensors").is_file():
+            chunks = [_open_encoded(chunk, []) for chunk in sorted(path.iterdir())]
+            boxes,sizes = None,None
+            if chunks[0].boxes is not None: boxes,sizes = Packed.cat([c.boxes for c in chunks]),torch.cat([c.sizes for c in chunks])
+            return Encoded(torch.cat([c.whole for c in chunks]), Packed.cat([c.parts for c in chunks]), names, (), boxes, sizes)
+        whole,parts = load_tensors(path/"whole.safetensors"),open_packed(path/"regions.safetensors", verify=True)
+        boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
+    except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
+    return Encoded(whole["whole"], parts, names, (), boxes, whole.get("sizes"))
+
+def _save_encoded(images, path):
     whole = {"whole": images.whole} | ({} if images.boxes is None else {"sizes": images.sizes})
     try:
         with atomic(path) as tmp:
@@ -305,4 +303,41 @@ def encoded_images(
             save_tensors(whole, tmp/"whole.safetensors")
     except OSError:
         if not path.is_dir(): raise # otherwise another process wrote it first
+
+def _encode_chunks(encoder, collection, path, share, size, show):
+    "Encode this process's chunks of a collection; the first process waits for all of them and gives them their name."
+    unfinished,keep = path.with_name(f".{path.name}.unfinished"),encoder.keep
+    chunks = {unfinished/f"{first:012}": range(first, min(first+size, len(collection))) for first in range(0, len(collection), size)}
+    encoder.keep = None # a chunk is kept here only
+    try:
+        for k,(chunk,rows) in enumerate(chunks.items()):
+            if k % share.world != share.rank or path.is_dir() or chunk.is_dir(): continue
+            images = encoder.encode_images(collection.select(rows), show=show)
+            if type(images.parts) is not Packed: raise ValueError("the padded slots of published code are not kept; encode with one process")
+            _save_encoded(images, chunk)
+    finally: encoder.keep = keep
+    if share.rank == 0 and not path.is_dir():
+        wait_for(lambda: all(chunk.is_dir() for chunk in chunks))
+        os.replace(unfinished, path)
+    wait_for(path.is_dir)
+
+def encoded_images(
+    encoder:Encoder, # The model
+    collection:Collection, # Images
+    folder:str|Path, # Where encoded images are kept; the encoder's `keep` comes first
+    show:bool=False, # Whether to show progress
+    encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
+    share:Share=Share(), # Which of several processes this is, such as `this_share()`; all of them must call
+    chunk:int=2048, # Images that one of several processes encodes and keeps at a time; multiples of the batch
+) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
+    "Encode a collection's images, or open what was encoded before. The padded slots of published code are not kept."
+    if share.world > 1:
+        path = Path(encoder.keep or folder)/encoding_key(encoder, collection)
+        _encode_chunks(encoder, collection, path, share, chunk, show)
+        return _open_encoded(path, list(collection.image_ids))
+    if encode is None and encoder.keep: return encoder.encode_images(collection, show=show) # which calls this function
+    path = Path(folder)/encoding_key(encoder, collection)
+    if path.is_dir(): return _open_encoded(path, list(collection.image_ids))
+    images = encoder.encode_images(collection, show=show) if encode is None else encode()
+    if type(images.parts) is Packed: _save_encoded(images, path)
     return images

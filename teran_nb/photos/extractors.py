@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['WHOLE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'WordsConfig', 'Words',
            'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor', 'extract_picture',
-           'Extraction', 'extract_folder', 'extractor_of', 'learning_backbone']
+           'Extraction', 'NothingDescribed', 'require_detections', 'extract_folder', 'extractor_of',
+           'learning_backbone']
 
 # %% ../../nbs/photos/02_extractors.ipynb #d6e2655a
 import io, json, math, platform, time
@@ -365,6 +366,22 @@ def _add(writer, image_id, outcome, thumbnails):
     return ""
 
 # %% ../../nbs/photos/02_extractors.ipynb #01b70aaa
+class NothingDescribed(ValueError):
+    "None of the pictures could be used."
+    def __init__(self, message:str, bad:dict):
+        super().__init__(message)
+        self.bad = bad # files, with the reason
+
+def require_detections(
+    name:str, # Of the extractor
+    whole:int, # Pictures in which nothing was detected
+    images:int, # All pictures
+) -> None:
+    "Refuse features of whole pictures only."
+    if whole == images > 1:
+        raise ValueError(f"{name} found nothing in any of {images} pictures; give a lower score, other prompts "
+                         "or another detector, or take the regions from windows or patches")
+
 def extract_folder(
     pictures:str|Path, # Folder of pictures, searched with all folders below it
     extractor:Extractor, # From `extractor`
@@ -377,6 +394,7 @@ def extract_folder(
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
     show:bool=True, # Whether to show progress
     only:Iterable[str]|None=None, # Image ids to describe; None for all
+    partial:bool=False, # Whether other processes describe further pictures, so that a detector may find nothing in these
 ) -> Extraction: # Counts, and the files that were left out
     "Describe all pictures of a folder in one feature store, sorted by image id."
     one_of(bad, ("collect","stop"), "bad")
@@ -403,13 +421,11 @@ def extract_folder(
             elif outcome.content.classes is not None:
                 writer.counts["whole"] += extractor.class_names[outcome.content.classes[0]] == WHOLE
         if not writer.ids:
-            raise ValueError(f"none of the {len(files)} pictures of {pictures} could be used: {path} {reason}")
+            raise NothingDescribed(f"none of the {len(files)} pictures of {pictures} could be used: {path} {reason}", failed)
         whole = writer.counts["whole"]
         versions = {"python": platform.python_version(), "torch": torch.__version__,
                     "transformers": transformers.__version__, "pillow": pillow_version, "numpy": np.__version__}
-        if writer.counts["whole"] == len(writer.ids) > 1:
-            raise ValueError(f"{extractor.name} found nothing in any of {len(writer.ids)} pictures; give a lower score, other prompts "
-                             "or another detector, or take the regions from windows or patches")
+        if not partial: require_detections(extractor.name, whole, len(writer.ids))
         writer.about["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": whole}
     seconds = time.perf_counter()-start
     return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, whole, seconds, workers)

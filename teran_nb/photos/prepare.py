@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['example_pictures', 'Recipe', 'recipe_hash', 'match_names', 'Prepared', 'prepare', 'trained_on', 'extractor_for']
 
-# %% ../../nbs/photos/03_prepare.ipynb #30791f8f
-import dataclasses, json, os, re, shutil, time, warnings
+# %% ../../nbs/photos/03_prepare.ipynb #6478bc3c
+import dataclasses, json, os, re, shutil, sys, time, warnings
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import torch
 from PIL import Image
 
 from ..core.files import digest, home, locked, make_once, project_path, read_json, remove_leftovers, write_json
-from ..core.config import commit, one_of
+from ..core.config import commit, one_of, to_config
 from ..core.display import Shown, escape, markdown_table
+from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions, read_captions
 from ..data.pictures import MAX_PIXELS, SUFFIXES, find_pictures
-from ..data.features import Features, WORDS
+from ..data.features import Features, WORDS, join_features
 from ..data.collection import Collection, Pictures
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert, file_stamps, match_captions
@@ -31,7 +33,8 @@ from ..data.scenes import EXTRACTOR as SCENES
 from ..data.curate import Part, SplitOverlap, link_pictures, merge, same_pictures
 from ..data.provenance import Provenance
 from .visual_words import learn_words
-from .extractors import Extractor, Windows, WindowsConfig, extract_folder, extractor, extractor_of
+from .extractors import (
+    Extractor, NothingDescribed, Windows, WindowsConfig, extract_folder, extractor, extractor_of, require_detections)
 
 # %% ../../nbs/photos/03_prepare.ipynb #89cae7f9
 def _draw_pictures(folder, n):
@@ -174,7 +177,7 @@ class Prepared(Shown):
         if len(self.left_out) > 20: text += f"\n\n... and {len(self.left_out)-20:,} more in collection.json"
         return text
 
-# %% ../../nbs/photos/03_prepare.ipynb #06102613
+# %% ../../nbs/photos/03_prepare.ipynb #7d033ec6
 def _read_captions(recipe, image_ids, missing):
     "The recipe's captions of these images, or None without a captions file; and warnings as `(file, text)`."
     if not recipe.captions: return None,[]
@@ -191,25 +194,57 @@ def _read_captions(recipe, image_ids, missing):
                              r"such as '_(\d+)$'") from None
     return captions,[(path.name, str(message.message)) for message in messages]
 
-def _extract(recipe, files, by, work, resume, device, show, extraction):
-    "Describe the recipe's pictures in `work`; files that were left out, each with the reason."
+def _find_words(files, captions, path, share, show):
+    "Learn visual words from the pictures; the first process does it for all."
+    if not path.is_file() and share.rank == 0:
+        has_training_split = captions is not None and "train" in (captions.splits or ())
+        learners = captions.split("train").image_ids if has_training_split else files
+        learn_words([files[k] for k in learners], show=show).save(path)
+    wait_for(path.is_file)
+
+def _extract(recipe, files, by, work, resume, device, show, extraction, share, shares):
+    "Describe the recipe's pictures, or this process's shares of them, in `work`; the first process gives the files that were left out, with reasons."
     captions,_ = _read_captions(recipe, files, recipe.missing)
     name = recipe.extractor
     if not by and name == "words":
         name = f"words:{work/WORDS}"
-        if not (work/WORDS).is_file():
-            has_training_split = captions is not None and "train" in (captions.splits or ())
-            learners = captions.split("train").image_ids if has_training_split else files
-            learn_words([files[k] for k in learners], show=show).save(work/WORDS)
+        _find_words(files, captions, work/WORDS, share, show)
     by = by or extractor(name, recipe.settings, device)
     chosen = list(files) if captions is None else captions.image_ids
     if not recipe.merge: # a part of a merge is chosen from the whole
         indices = recipe.part.indices(chosen, None if captions is None else captions.splits)
         chosen = [chosen[i] for i in indices]
     bad = "collect" if recipe.bad == "skip" else "stop"
-    report = extract_folder(recipe.picture_folder, by, work/"features", bad=bad, thumbnails=work/"thumbnails",
-                            resume=resume, show=show, only=chosen, **extraction)
-    return list(report.bad.items())
+    def describe(store, only, **how):
+        return extract_folder(recipe.picture_folder, by, store, bad=bad, thumbnails=work/"thumbnails", show=show, only=only, **how, **extraction)
+    if shares == 1: return list(describe(work/"features", chosen, resume=resume).bad.items()) if share.rank == 0 else []
+    return _extract_shares(describe, sorted(chosen), work/"features", share, shares)
+
+# %% ../../nbs/photos/03_prepare.ipynb #9508ae94
+def _extract_shares(describe, image_ids, folder, share, shares):
+    "As `_extract`, for sorted image ids."
+    stores = {}
+    for k in range(shares):
+        some = Share(k, shares).of(len(image_ids))
+        if some: stores[folder/f"share{k}"] = [image_ids[i] for i in some]
+    def is_done(store): return store.is_dir() or store.with_suffix(".json").is_file()
+    for k,(store,some) in enumerate(stores.items()):
+        if k % share.world != share.rank or is_done(store): continue
+        try: describe(store, some, resume=True, partial=True)
+        except NothingDescribed as e: write_json(store.with_suffix(".json"), e.bad) # there is no store without images
+    if share.rank: return []
+    wait_for(lambda: all(map(is_done, stores)))
+    made = [Features(store) for store in stores if store.is_dir()]
+    bad = {}
+    for store in stores:
+        empty = store.with_suffix(".json")
+        bad |= read_json(empty) if empty.is_file() else Features(store).manifest["extraction"]["bad"]
+    if not made: raise ValueError(f"none of the {len(image_ids)} pictures could be used: {next(iter(bad.items()))}")
+    extraction = made[0].manifest["extraction"] | {"bad": bad, "whole": sum(one.manifest["extraction"]["whole"] for one in made)}
+    require_detections(made[0].extractor, extraction["whole"], sum(map(len, made)))
+    if (made[0].path/WORDS).is_file(): shutil.copyfile(made[0].path/WORDS, folder/WORDS)
+    join_features(folder, [one.path.name for one in made], {"extraction": extraction})
+    return list(bad.items())
 
 # %% ../../nbs/photos/03_prepare.ipynb #975ccca6
 def _picture_sizes(files, pattern):
@@ -239,14 +274,16 @@ def _convert(recipe, files, work, resume, show):
     report = convert(source, work/"features", made_by, recipe.bad, resume=resume, show=show)
     return [tuple(sentence.replace(f"{paths[0].parent}/", "").split(": ", 1)) for sentence in report.broken]
 
-# %% ../../nbs/photos/03_prepare.ipynb #7f2e04b6
-def _describe(recipe, by, work, resume, device, show, extraction):
+# %% ../../nbs/photos/03_prepare.ipynb #5f184856
+def _describe(recipe, by, work, resume, device, show, extraction, share, shares):
     "A collection of the recipe's pictures or features in `work`; what was left out; warnings about captions."
     files = find_pictures(recipe.picture_folder, {} if recipe.bad == "skip" else None) if recipe.pictures else {}
     work.mkdir(parents=True, exist_ok=True)
-    if not (work/"features").is_dir():
+    if not (work/"features/manifest.json").is_file():
         if recipe.features: left_out = _convert(recipe, files, work, resume, show)
-        else: left_out = _extract(recipe, files, by, work, resume, device, show, extraction)
+        else: left_out = _extract(recipe, files, by, work, resume, device, show, extraction, share, shares)
+        if share.rank: return # the first process does the rest
+        if shares > 1: remove_leftovers(work)
         write_json(work/"left-out.json", left_out)
     left_out = read_json(work/"left-out.json") if (work/"left-out.json").is_file() else []
     image_ids = Features(work/"features").verify().image_ids
@@ -260,25 +297,30 @@ def _describe(recipe, by, work, resume, device, show, extraction):
     captions.save(work/"captions.json")
     return Collection.open(work),left_out,warned
 
-# %% ../../nbs/photos/03_prepare.ipynb #ee0312c2
+# %% ../../nbs/photos/03_prepare.ipynb #a8e8e777
 @contextmanager
-def _work_folder(work, request, resume):
-    "Begin or continue in a folder of unfinished work; after an error it is kept if features have been begun."
+def _work_folder(work, request, resume, share):
+    "Begin or continue in a folder of unfinished work; gives its number of shares. After an error it is kept if features have been begun."
     def has_begun(): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
-    if work.is_dir():
+    if work.is_dir() and share.world == 1:
         with locked(work): # refused while another process prepares it
             remove_leftovers(work)
             if not resume: shutil.rmtree(work)
     may_change = ("bad","missing","merge","prefix","captions","reading","state")
     fixed = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
-    if has_begun() and (not (work/"asked.json").is_file() or read_json(work/"asked.json") != fixed):
+    asked = read_json(work/"asked.json") if has_begun() and (work/"asked.json").is_file() else {}
+    shares = asked.pop("shares", 1) if asked else share.world
+    if has_begun() and asked != fixed:
         raise ValueError(f"{work} is unfinished work of another recipe; resume=False begins again")
-    shutil.rmtree(work/"whole", ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
-    write_json(work/"asked.json", fixed)
+    write_json(work/"asked.json", fixed | ({"shares": shares} if shares > 1 else {}))
+    if share.rank: # the first process has the lock, and tidies up
+        yield shares
+        return
+    shutil.rmtree(work/"whole", ignore_errors=True)
     is_done = False
     try:
-        with locked(work): yield
+        with locked(work): yield shares
         is_done = True
     finally:
         if is_done or not has_begun(): shutil.rmtree(work, ignore_errors=True)
@@ -320,7 +362,7 @@ def _open_prepared(output, request, near):
                               "choose another output, or remove it")
     return Prepared(output, manifest)
 
-# %% ../../nbs/photos/03_prepare.ipynb #13c2f010
+# %% ../../nbs/photos/03_prepare.ipynb #95e5644a
 def prepare(
     recipe:Recipe, # What the collection is made from
     output:str|Path, # New folder of the collection
@@ -332,6 +374,7 @@ def prepare(
     batch:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read pictures; None for as many as suit
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
+    share:Share|None=None, # Which of several processes this is; as its launcher says by default
 ) -> Prepared: # The complete collection
     "Make a collection of pictures, published features or other collections, or open it if it exists."
     start = time.perf_counter()
@@ -340,14 +383,22 @@ def prepare(
     if output.exists(): return _open_prepared(output, request, near)
     if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
+    share = share or this_share()
+    if share.world > 1 and not resume: raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
+    if share.world > 1 and torch.cuda.is_available(): torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     work = output.with_name(f".{output.name}.preparing")
     extraction = {"batch": batch, "workers": workers, "max_pixels": max_pixels}
-    with _work_folder(work, request, resume):
+    if share.rank:
+        if recipe.pictures and not recipe.features:
+            with _work_folder(work, request, resume, share) as shares: _describe(recipe, by, work, resume, device, show, extraction, share, shares)
+        wait_for(output.is_dir)
+        return _open_prepared(output, request, near)
+    with _work_folder(work, request, resume, share) as shares:
         parts = [Collection.open(project_path(name)) for name in recipe.merge]
         left_out,warned = [],[]
         folder = work
         if recipe.pictures or recipe.features:
-            described,left_out,warned = _describe(recipe, by, work, resume, device, show, extraction)
+            described,left_out,warned = _describe(recipe, by, work, resume, device, show, extraction, share, shares)
             described.name = output.name
             parts.insert(0, described)
         if recipe.merge or (recipe.features and recipe.part != Part()):
@@ -356,6 +407,12 @@ def prepare(
         _write_manifest(folder, recipe, {"asked": request, "notes": warned}, left_out, near, start, show)
         os.replace(folder, output)
     return _open_prepared(output, request, near)
+
+def _main(output, recipe="{}"):
+    "What each process of a launcher does; the recipe is JSON."
+    prepare(to_config(Recipe, json.loads(recipe), "the recipe"), output, show=this_share().rank == 0)
+
+if __name__ == "__main__" and __package__ == "teran_nb.photos": _main(*sys.argv[1:])
 
 # %% ../../nbs/photos/03_prepare.ipynb #eb4e19c5
 def trained_on(
