@@ -199,7 +199,7 @@ class Memory(Home):
         best = sim.argsort(descending=True, stable=True)[:limit].tolist()
         return [StoredImage(**{**vars(images[i]), "similarity": float(sim[i])}) for i in best]
 
-# %% ../../nbs/search/01_homes.ipynb #d8bd2a51
+# %% ../../nbs/search/01_homes.ipynb #6d763354
 _NAMES = uuid.UUID("6f0c9a4e-54b7-5a0e-9f0e-2b8f6f1f5d11") # Namespace of image names
 RESERVED = ("image","order","boxes","size","path") # Payload that belongs to the index
 
@@ -215,7 +215,9 @@ def image_of(
     similarity:float=0., # With the sentence of a search
 ) -> StoredImage:
     "The image that a point holds."
-    about,vector = dict(point.payload or {}),point.vector or {}
+    about,vector = dict(point.payload or {}),point.vector
+    if not vector: # of thousands of candidates only the names are asked for
+        return StoredImage(about.pop("image", ""), np.zeros((0,layout.dim), np.float32), about, similarity=similarity)
     regions = np.asarray(vector.get("regions", []), np.float32).reshape(-1, layout.dim)
     whole,pooled,sparse = vector.get("whole"),vector.get("pooled"),vector.get(layout.slot)
     return StoredImage(about.pop("image", ""), regions, about, None if whole is None else np.asarray(whole, np.float32),

@@ -36,7 +36,7 @@ from .homes import (
 from .edge import open_edge
 from .server import Server
 
-# %% ../../nbs/search/04_index.ipynb #956c340c
+# %% ../../nbs/search/04_index.ipynb #45665f9e
 @dataclass(frozen=True)
 class IndexConfig:
     "How an index is made; an index that exists keeps its own."
@@ -64,7 +64,7 @@ class Index:
     ):
         one_of(config.dtype, ("float16","float32"), "precision")
         self.encoder,self.config,self.home = encoder,config,home or Memory()
-        self._names,self._candidates = None,0
+        self._names,self._rows,self._candidates = None,{},0
         if self.home.layout is not None: self._check_model()
 
     def _check_model(self):
@@ -549,7 +549,7 @@ def rebuild(self:Index,
     self.home.save(replace(self.layout, slot=slot, added=added, distance=distance), learned)
     return self
 
-# %% ../../nbs/search/04_index.ipynb #201b7631
+# %% ../../nbs/search/04_index.ipynb #e7390674
 class _Lazy(Sequence):
     "A part of every image, read when it is asked for."
     def __init__(self, index, part): self.index,self.part = index,part
@@ -573,6 +573,7 @@ def names(self:Index) -> list[str]:
     if self._names is None:
         images = [] if self.layout is None else chain.from_iterable(self.home.scroll(vectors=False))
         self._names = [x.image_id for x in sorted(images, key=lambda x: x.order)]
+        self._rows = {name: i for i,name in enumerate(self._names)}
     return self._names
 
 @patch(as_prop=True)
@@ -611,15 +612,15 @@ def similarity(self:Index,
     rerank:int=0, # As of `search`; images that a crossing encoder scores itself
 ) -> Tensor: # `(images, captions)` in the order of `names`; minus infinity where no stage proposed the image, 0 for a sentence without words
     "Similarities with the candidates of each sentence."
-    captions,row = self._captions(captions),{name: i for i,name in enumerate(self.names)}
+    captions,count = self._captions(captions),len(self.names)
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
     field,candidates = self._way(pooling),candidates or self.candidates
     crossing = self._crossing(pooling)
     if crossing and not rerank:
         raise ValueError(f"{self.encoder.no_index or 'it crosses both sides'}; choose a pooling, or how many images to re-rank (`rerank`)")
-    sims = torch.full((len(row),len(captions.names)), -torch.inf)
-    for j,(images,scores) in enumerate(self._compared(captions, field, min(candidates, len(row)), candidates, pooling)):
+    sims = torch.full((count,len(captions.names)), -torch.inf)
+    for j,(images,scores) in enumerate(self._compared(captions, field, min(candidates, count), candidates, pooling)):
         if field == "regions" and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
@@ -629,7 +630,7 @@ def similarity(self:Index,
             exact = dict(zip([x.image_id for x in first], self._scores(first, captions.take([j]), "")[:,0].tolist()))
             below = scores - scores.max() - 1 + min(exact.values())
             scores = torch.tensor([exact.get(x.image_id, float(s)) for x,s in zip(images, below)])
-        sims[[row[x.image_id] for x in images],j] = scores
+        sims[torch.tensor([self._rows[x.image_id] for x in images], dtype=torch.int64),j] = scores
     return sims
 
 @patch
