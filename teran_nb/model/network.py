@@ -26,7 +26,7 @@ from .crossgraph import CrossGraph, CrossGraphConfig
 from .poolings import GPOHead, WeightedHead
 
 # %% ../../nbs/model/11_network.ipynb #173fb7a4
-HEADS = {"alignment": AlignmentHead, "global": GlobalHead, "weighted": WeightedHead, "gpo": GPOHead, "crossgraph": CrossGraph, "joint": Joint}
+HEADS = {"alignment": AlignmentHead, "global": GlobalHead, "crossgraph": CrossGraph, "joint": Joint, "weighted": WeightedHead, "gpo": GPOHead}
 
 @dataclass(frozen=True)
 class MatcherConfig:
