@@ -6,7 +6,7 @@
 __all__ = ['OPPOSITES', 'CHANGES', 'Mention', 'Statement', 'Change', 'minimal_pairs', 'MinimalPair', 'MinimalPairs',
            'scene_pairs', 'is_drawn', 'read_sugarcrepe', 'read_aro', 'read_winoground', 'read_pairs', 'open_pairs']
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #f98d73a0
+# %% ../../nbs/data/17_minimal_pairs.ipynb #e2a05782
 import json, re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,8 +21,8 @@ from ..core.display import Shown, markdown_table
 from ..core.files import checked, project_path, read_json, read_text
 from .pictures import SUFFIXES, within
 from .collection import Collection, Pictures
-from .clipart import KINDS, PAINTS
-from .drawing import BACKDROPS, Scene, compose
+from .clipart import KINDS, PAINTS, SIZES
+from .drawing import BACKDROPS, Scene, Thing, compose
 from .grammar import NAMES, NUMBERS, RELATIONS, SIZE_NAMES, plural, things_meant
 from .scenes import EXTRACTOR, SEED_STEP
 
@@ -136,7 +136,7 @@ def _swapped_objects(s, scene, rng): return s._replace(first=s.second, second=s.
 @_change("negation", "but no")
 def _negated(s, scene, rng): return s._replace(first=s.second, second=s.first)
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #ce300c8c
+# %% ../../nbs/data/17_minimal_pairs.ipynb #5dec830c
 def minimal_pairs(
     scene:Scene, # A drawn scene
     rng:Random, # The source of chance; the same state gives the same pairs
@@ -168,8 +168,9 @@ def _statement(scene, rng, form):
     first = mention(rng.choice(scene.things))
     if form == "": return Statement(first, opening=opening)
     if form == "but no":
-        absent = [kind for kind in KINDS if kind not in {t.kind for t in scene.things}]
-        return Statement(first, form, Mention(rng.choice(NAMES[rng.choice(absent)])), opening)
+        there = {t.kind for t in scene.things}
+        absent = Thing(rng.choice([kind for kind in KINDS if kind not in there]), rng.choice(list(PAINTS)), rng.choice(list(SIZES)), (0,0,1,1))
+        return Statement(first, form, mention(absent), opening)
     others = [t for t in scene.things if first.noun not in NAMES[t.kind]]
     if not others: return None
     return Statement(first, form if form == "and" else rng.choice(list(OPPOSITES)), mention(rng.choice(others)), opening)
