@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Thumb', 'Thumbnails', 'card', 'line', 'Card', 'result_cards', 'region_cards', 'result_head', 'query_head', 'still',
-           'Explorer']
+           'picture_pairs', 'pair_table', 'Explorer']
 
 # %% ../../nbs/look/04_explore.ipynb #0534c28b
 import io, time
@@ -22,8 +22,10 @@ from ..core.files import atomic, project_path
 from ..core.pages import html_text, jpeg_uri
 from ..data.features import Regions
 from ..data.collection import open_picture
+from ..data.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoder
+from ..experiment.evaluation import PairScores, score_pairs
 from .view import AlignmentView, TEMPLATES
 from .finder import Finder, ONLY, OwnPicture, RankedItem, RegionMatch, own_picture
 
@@ -161,6 +163,7 @@ def still(
     with_regions:bool=False, # Whether the regions closest to the chosen word are shown
     opened:AlignmentView|None=None, # The open alignment
     about:str="", # What the reader looks at, in a sentence
+    pairs:Markup="", # Minimal pairs of a picture, from `pair_table`
 ) -> Markup: # Without script, except for the alignment's own in its frame, and without outside addresses
     "The explorer without widgets."
     names = finder.shown_models if finder.results else finder.shown_models[:1]
@@ -173,7 +176,31 @@ def still(
     return TEMPLATES.fragment(
         "explore_still.html", about=about, query=query_head(finder, thumbs, live=False), split=finder.split,
         kind="list" if finder.direction == "i2t" and finder.results else "grid", page=finder.page+1,
-        pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment)
+        pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment, pairs=pairs)
+
+# %% ../../nbs/look/04_explore.ipynb #983287ab
+def picture_pairs(
+    finder:Finder, # With its models
+    picture:int, # Row of a picture of the split, of drawn scenes
+) -> dict[str,PairScores]: # By the shown models
+    "What the shown models make of the minimal pairs of one picture."
+    one = finder.collection.select([picture])
+    pairs,scores = scene_pairs(one),{}
+    for name in finder.shown_models:
+        images = finder.encoded_splits[name].images.take([picture])
+        scores[name] = score_pairs(finder.models[name], pairs, one, images=images, pooling=finder.pooling)
+    return scores
+
+def pair_table(
+    scores:dict[str,PairScores], # From `picture_pairs`
+) -> Markup: # A `<table>`
+    "Captions that are true and false of a picture, and how much higher each model scores the true one."
+    rows = []
+    for j,pair in enumerate(next(iter(scores.values())).pairs.pairs):
+        margins = [(s.sims[j,0]-s.sims[j,1],s.right[j]) for s in scores.values()]
+        rows.append((pair, margins))
+    right = {name: s.right.sum() for name,s in scores.items()}
+    return TEMPLATES.fragment("explore_pairs.html", rows=rows, right=right)
 
 # %% ../../nbs/look/04_explore.ipynb #4c1a08b7
 def _row(*widgets):
@@ -386,12 +413,32 @@ class _QueryList(_Panel):
         worst = "" if self.only.value == "all" else ", worst first"
         self.count.value = f'<p class="quiet">{len(queries):,} queries{worst}{limit}</p>'
 
+# %% ../../nbs/look/04_explore.ipynb #4e9bdc7f
+class _PairPanel(_Panel):
+    "The minimal pairs of the picture that was asked or opened; asked of the models when a reader unfolds them."
+    def make(self):
+        self.table,self.shown = _html(),None # `shown`: picture and settings of the table
+        self.box = W.Accordion([self.table], titles=("Its minimal pairs",), selected_index=None, layout=W.Layout(width="calc(100% - 4px)"))
+        self.picture = None # Row of the picture
+        self.on_change(self.box, lambda _: None, "selected_index")
+
+    def show(self):
+        f = self.finder
+        possible = self.picture is not None and is_drawn(f.collection)
+        _show_if(possible, self.box)
+        question = f.split,self.picture,tuple(f.shown_models),f.pooling
+        if not possible or self.box.selected_index is None or question == self.shown: return
+        self.table.value,self.shown = str(pair_table(picture_pairs(f, self.picture))),question
+
+    @property
+    def unfolded(self) -> bool: return self.box.selected_index is not None and self.box.layout.display != "none"
+
 # %% ../../nbs/look/04_explore.ipynb #a070990d
 class _ResultPanel(_Panel):
     "A page of results by one or two models, and the open alignment."
     def __init__(self, finder, act, thumbs, click_item):
         self.thumbs,self.click_item = thumbs,click_item
-        self.opened = None # An `AlignmentView`
+        self.opened,self.opened_item = None,None # An `AlignmentView`, and the candidate that it is of
         super().__init__(finder, act)
 
     def make(self):
@@ -423,7 +470,7 @@ class _ResultPanel(_Panel):
         return f.split,f.direction,f.query,picture,f.pooling,tuple(f.shown_models)
 
     def open(self, item):
-        self.opened,self.opened_for = self.finder.open(item),self._question()
+        self.opened,self.opened_for,self.opened_item = self.finder.open(item),self._question(),item
         self.view.value = str(TEMPLATES.fragment("explore_view.html", page=self.opened.html()))
 
     def close(self): self.opened,self.view.value = None,""
@@ -472,7 +519,7 @@ class Explorer:
         self.thumbs,self.output = Thumbnails(),project_path(output)
         f.ask(query or next(iter(f.sentences), ""))
         self.query_panel,self.query_list = _QueryPanel(f, self.act),_QueryList(f, self.act)
-        self.word_panel = _WordPanel(f, self.act, self.thumbs, self.open)
+        self.word_panel,self.pair_panel = _WordPanel(f, self.act, self.thumbs, self.open),_PairPanel(f, self.act)
         self.results = _ResultPanel(f, self.act, self.thumbs, self.click)
         self.status,self.saved = _html(),_html("auto")
         self.export = _button("Save this page as HTML", 190)
@@ -485,7 +532,7 @@ class Explorer:
         style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
         r,w = self.results,self.word_panel
         rows = [style, self.query_panel.box, w.box, self.query_panel.min_cosine, self.query_list.box, self.status,
-                r.query, r.alignment, w.regions, r.all, r.pager, _row(self.export, self.saved)]
+                r.query, r.alignment, self.pair_panel.box, w.regions, r.all, r.pager, _row(self.export, self.saved)]
         self.root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
         self.root.add_class("teran-root").add_class(live_class)
         self.refresh()
@@ -506,11 +553,19 @@ class Explorer:
         "Show the finder's state."
         for panel in (self.query_panel,self.word_panel,self.results): panel.update()
         f = self.finder
+        self.pair_panel.picture = self._picture()
+        self.pair_panel.update()
         _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
         answered = f"answered in {1000*f.seconds:.0f} ms. {self._hint()}" if f.results else ""
         self._show_status("status", "quiet", answered)
         if self._still_display: self._still_display.update(HTML(self.still()))
         self.query_list.update()
+
+    def _picture(self):
+        "Row of the picture that was asked, or whose alignment is open; None where there is none."
+        f = self.finder
+        if f.direction == "i2t": return f.picture if isinstance(f.picture, int) else None
+        return self.results.opened_item if self.results.opened else None
 
     def _hint(self):
         "What a reader can do next."
@@ -538,8 +593,12 @@ class Explorer:
 
     def still(self) -> str: # A `<div>` with its style
         "The explorer without widgets, for the saved notebook."
-        page = still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, _IN_NOTEBOOK)
+        page = self._still(_IN_NOTEBOOK)
         return f'<div class="{self._still_class}"><style>{self._style()}</style>{page}</div>'
+
+    def _still(self, about):
+        pairs = Markup(self.pair_panel.table.value) if self.pair_panel.unfolded else ""
+        return still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, about, pairs)
 
     def save(self,
         path:str|Path, # Such as `kites.html`
@@ -547,7 +606,7 @@ class Explorer:
         "Write the page as one HTML file that needs no network."
         collection,date = self.finder.collection.name or "a collection",time.strftime("%d %B %Y, %H:%M")
         about = _IN_FILE.format(collection=collection, date=date)
-        body = still(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, about)
+        body = self._still(about)
         text = TEMPLATES.page("explore_page.html", "Explorer", ["explore.css","explore_page.css"],
                               framed=["view.css","view.js"], style_attributes=True, body=body)
         with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
