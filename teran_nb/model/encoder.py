@@ -169,6 +169,9 @@ class Encoder:
         if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
         if about is None: return None,None
         return None if self.own_regions else about.boxes,about.size
+    def with_boxes(self, images:Encoded, i:int, about:Regions|None=None, picture=None) -> tuple[Encoded,int]:
+        "One encoded image, and its place, with boxes where the encoder can find them again; arguments as of `explain`."
+        return images,i
     def note_on(self, regions:Regions) -> str: return "" # What a reader should know of the answers about one image; see `note` for all of them
     def knows(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
     def check(self, regions:Regions) -> None: "Refuse region features that this encoder was not made for (ValueError)."
@@ -220,6 +223,7 @@ def explain(self:Encoder,
     pooling:str="", # How the alignment is pooled; the encoder's own by default
 ) -> Alignment:
     "Align one encoded image with one encoded caption."
+    images,i = self.with_boxes(images, i, about, picture)
     regions,words = images.parts[i],captions.parts[j]
     if not pooling: regions,words = self.meet(regions, words)
     image_id = images.names[i] if about is None else about.image_id

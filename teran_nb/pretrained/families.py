@@ -31,7 +31,7 @@ from ..core.config import one_of
 from ..core.hub import pretrained
 from ..data.pictures import opaque
 from ..photos.vision import weights_hash
-from .dense import LastBlock, dense_states, keep_call, nearness
+from .dense import LastBlock, box_states, dense_states, keep_call, nearness, patch_shares
 
 # %% ../../nbs/pretrained/01_families.ipynb #818a3dbe
 RANDOM = ("clip","metaclip_2","chinese_clip","altclip","siglip","siglip2","aimv2","tipsv2",
@@ -146,6 +146,7 @@ class PictureVectors(NamedTuple):
     patches:list[Tensor] # Of each picture, in the space of the sentences, of unit length, `(patches, dim)`
     grids:list[tuple[int,int]] # Rows and columns of patches of each picture
     boxes:list[Tensor] # Pixels (x1,y1,x2,y2) of each patch in the original picture, `(patches, 4)`
+    regions:Sequence[Tensor]=() # Of each picture, vectors of the boxes that were asked for, of unit length, `(boxes, dim)`
     parts:Sequence[Tensor]=() # Late interaction only: all vectors that the own score compares, `(tokens, dim)`
 
 class SentenceVectors(NamedTuple):
@@ -343,6 +344,14 @@ class DualFamily(Family):
         return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.out_proj, own.num_heads, own)
     def to_text(self, states:Tensor) -> Tensor: # From states behind the last block, `(..., width)`, to `(..., dim)`
         return self.model.visual_projection(self.model.vision_model.post_layernorm(states))
+    def box_vectors(self,
+        call:keep_call, # What the last block was called with, and gave
+        normed:Tensor, # What its attention was called with, of one picture, `(tokens, width)`
+        i:int, # Which picture of the batch
+        weights:Tensor, # Weights of the tokens for each box, `(boxes, tokens)`
+    ) -> Tensor: # `(boxes, dim)`
+        "Boxes by attention restricted to them, in the layer that makes the picture's vector."
+        return self.to_text(box_states(self.last_block(), call, normed, weights))
     def token_vectors(self, states:Tensor) -> Tensor: # From the text's last states to `(..., dim)`
         return self.model.text_projection(states)
     def score(self,
@@ -373,13 +382,15 @@ def prepare(self:DualFamily,
 def pictures(self:DualFamily,
     pictures:Sequence[Image.Image], # One batch
     dense:str="auto", # A name in `modes`
+    regions:Sequence[Tensor]=(), # Boxes in each picture, in its pixels, to be described by attention restricted to them
 ) -> PictureVectors:
     "Encode pictures."
     mode,last = self.mode(dense),self.last_block()
     if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
     batch,grids,boxes = self.prepare([opaque(p) for p in pictures])
     inputs = self.inputs(batch)
-    with keep_call(last.block) as call: whole = self.model.get_image_features(**inputs).pooler_output
+    with keep_call(last.block) as call, keep_call(last.attention) as attention:
+        whole = self.model.get_image_features(**inputs).pooler_output
     states,mask = call.output,inputs.get("pixel_attention_mask")
     if mode != "none":
         near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
@@ -389,7 +400,12 @@ def pictures(self:DualFamily,
         states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
     vectors = unit(self.to_text(states[:,self.before:]))
     patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
-    return PictureVectors(unit(whole), patches, grids, boxes)
+    described = []
+    for i,some in enumerate(regions):
+        shares = patch_shares(some, boxes[i]).to(self.device, self.dtype)
+        weights = F.pad(shares, (self.before, states.shape[1] - self.before - len(boxes[i])))
+        described.append(unit(self.box_vectors(call, attention.hidden[i], i, weights)))
+    return PictureVectors(unit(whole), patches, grids, boxes, described)
 
 # %% ../../nbs/pretrained/01_families.ipynb #7526487b
 def _trimmed(text, start, end):
@@ -466,11 +482,14 @@ class SiglipFamily(DualFamily):
     before,padding = 0,"max_length"
     @property
     def dim(self) -> int: return self.model.text_model.head.out_features
-    def to_text(self, states:Tensor) -> Tensor:
+    def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # `weights` of the states average them where attention would
         head = self.model.vision_model.head
         weight,bias = head.attention.in_proj_weight.chunk(3)[2],head.attention.in_proj_bias.chunk(3)[2]
         x = head.attention.out_proj(F.linear(self.model.vision_model.post_layernorm(states), weight, bias))
+        if weights is not None: x = weights @ x
         return x + head.mlp(head.layernorm(x))
+    def box_vectors(self, call:keep_call, normed:Tensor, i:int, weights:Tensor) -> Tensor:
+        return self.to_text(call.output[i], weights) # the pooling head's attention
     def token_vectors(self, states:Tensor) -> Tensor: return self.model.text_model.head(states)
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
         "The model's own score, `logits_per_image` of transformers; its sigmoid is the probability of a match."
@@ -516,9 +535,12 @@ class Aimv2Family(DualFamily):
         block = self.model.vision_model.encoder.layers[-1]
         own = block.attention
         return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.out_proj, own.num_heads, own)
-    def to_text(self, states:Tensor) -> Tensor:
+    def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # `weights` as of SigLIP's
         head = self.model.vision_model.head
-        return self.model.visual_projection(head.output_proj(head.v_proj(self.model.vision_model.rms_norm(states))))
+        values = head.v_proj(self.model.vision_model.rms_norm(states))
+        return self.model.visual_projection(head.output_proj(values if weights is None else weights @ values))
+    def box_vectors(self, call:keep_call, normed:Tensor, i:int, weights:Tensor) -> Tensor:
+        return SiglipFamily.box_vectors(self, call, normed, i, weights)
     def score(self, images:Tensor, texts:Tensor) -> Tensor:
         "The model's own score, `logits_per_image` of transformers."
         return self.model.logit_scale.clamp(0., self.model.max_log_logit_scale).exp().float() * images @ texts.mT
@@ -553,9 +575,10 @@ class LateFamily(Family):
     inside = "paligemma","gemma","siglip_vision_model" # Models it may be built of
     @property
     def dim(self) -> int: return self.model.config.embedding_dim
+    begins = True # Whether the token that begins a text stands before a sentence
     @property
     def opening(self) -> str: # What stands before a sentence
-        return self.tokenizer.bos_token + self.processor.query_prefix
+        return (self.tokenizer.bos_token if self.begins else "") + self.processor.query_prefix
     def layout(self,
         inputs:dict, # Inputs of the network
         i:int, # Which picture of the batch
@@ -568,9 +591,7 @@ class ColQwen2Family(LateFamily):
     "ColQwen2: pictures keep their shape, and four patches are merged into one."
     name,model_class = "colqwen2","ColQwen2ForRetrieval"
     pillow_class,processor_class = "qwen2_vl.Qwen2VLImageProcessorPil","ColQwen2Processor"
-    inside = "qwen2_vl","qwen2_vl_text","qwen2_vl_vision"
-    @property
-    def opening(self) -> str: return self.processor.query_prefix
+    inside,begins = ("qwen2_vl","qwen2_vl_text","qwen2_vl_vision"),False
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
         rows,columns = (inputs["image_grid_thw"][i,1:] // self.processor.image_processor.merge_size).tolist()
         return (rows, columns),torch.arange(rows*columns)
@@ -579,9 +600,7 @@ class ColModernVBertFamily(LateFamily):
     "ColModernVBert: a large picture is cut into tiles; the small picture of the whole is no part of the grid."
     name,model_class = "colmodernvbert","ColModernVBertForRetrieval"
     pillow_class,processor_class = "idefics3.Idefics3ImageProcessorPil","ColModernVBertProcessor"
-    inside = "modernvbert","modernbert","siglip_vision_model"
-    @property
-    def opening(self) -> str: return self.processor.query_prefix
+    inside,begins = ("modernvbert","modernbert","siglip_vision_model"),False
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
         tiles,ids = self.processor.row_col_ids,inputs["input_ids"][i].tolist()
         last = max([tiles.index(t) for t in ids if t in tiles], default=0)
@@ -611,7 +630,7 @@ def pictures(self:LateFamily,
         grids.append(grid)
         boxes.append(patch_boxes(picture.size, grid[::-1], (0,0), grid, 1))
         parts.append(vectors[i][batch["attention_mask"][i].bool().to(self.device)])
-    return PictureVectors(whole, patches, grids, boxes, parts)
+    return PictureVectors(whole, patches, grids, boxes, parts=parts)
 
 @patch
 @torch.no_grad()
