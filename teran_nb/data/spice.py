@@ -391,7 +391,7 @@ def _printed(groups, folder, status):
     parsed = {key: tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
     return parsed | {key: tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
 
-# %% ../../nbs/data/16_spice.ipynb #da1af47c
+# %% ../../nbs/data/16_spice.ipynb #d2dffafa
 def _read_kept(folder):
     "Tuples of finished batches. The name of a batch is its checksum."
     parsed = {}
@@ -403,12 +403,12 @@ def _read_kept(folder):
     return parsed
 
 def _parse_batches(batches, folder, processes, memory):
-    "Parse batches, keep each as a file, and move the progress by the captions and images of each."
+    "Parse batches and keep each as a file."
     java,program,*jars = spice_program()
     classes = os.pathsep.join(map(str, [program/"*", program/"lib"/"*", *jars]))
     command = [str(java), f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "-cp", classes, "edu.anu.spice.SpiceScorer"]
     running = {}
-    with tempfile.TemporaryDirectory() as scratch, progress(total=sum(map(len, batches)), desc="SPICE") as bar:
+    with tempfile.TemporaryDirectory() as scratch, progress(total=sum(len(g) for groups in batches for g in groups), desc="SPICE") as bar:
         try:
             waiting = list(enumerate(batches))
             while waiting or running:
@@ -421,7 +421,7 @@ def _parse_batches(batches, folder, processes, memory):
                     groups,process = running.pop(work)
                     text = _parsed_lines(_printed(groups, work, process.returncode)).encode("utf8")
                     with atomic(folder/f"{digest(text)[:32]}.jsonl") as tmp: tmp.write_bytes(text)
-                    bar.update(len(groups))
+                    bar.update(sum(map(len, groups)))
                 time.sleep(.1)
         finally:
             for _,process in running.values():
@@ -439,7 +439,7 @@ def parse_tuples(
     kept:str|Path=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
-    batch:int=1000, # Captions and images for one process; an interrupted run loses at most the batches it works on
+    batch:int=1000, # Captions to parse in one call, counted again in each image; an interrupted run loses the calls it waits for
 ) -> Tuples: # Of every caption and every image, with synsets and subsets
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = Path(kept or home()/"spice-tuples")
@@ -447,7 +447,13 @@ def parse_tuples(
     groups = list(dict.fromkeys(_groups(captions)))
     parsed = _read_kept(folder)
     new = [g for g in groups if g not in parsed]
-    batches = [new[i:i+batch] for i in range(0, len(new), batch)]
+    batches,sentences = [],batch
+    for g in new:
+        if sentences + len(g) > batch:
+            batches.append([])
+            sentences = 0
+        batches[-1].append(g)
+        sentences += len(g)
     if batches:
         _parse_batches(batches, folder, processes, memory)
         parsed = _read_kept(folder)
