@@ -158,12 +158,13 @@ def texts(self:Store,
     part:str, # Name that `put_texts` was given
     count:int, # Number of texts
 ) -> list[str]:
-    "Read texts, and compare their part with its checksum."
-    ends,damage = self.array(f"{part}_ends", "<i8", (count,)),f"is damaged; copy the {self.kind} again"
-    if count and (ends[0] < 0 or (np.diff(ends) < 0).any()): raise ValueError(f"{self.path/part}_ends.bin {damage}")
-    data = self.array(part, np.uint8, (int(ends[-1]) if count else 0,)).tobytes()
-    if digest(data) != self.manifest["sha256"].get(part):
-        raise ValueError(f"{self.path/part}.bin does not match its checksum; the {self.kind} {damage}")
+    "Read texts, and compare their parts with their checksums."
+    def read(name, dtype, shape):
+        array = np.array(self.array(name, dtype, shape))
+        if digest(array.tobytes()) == self.manifest["sha256"].get(name): return array
+        raise ValueError(f"{self.path/name}.bin does not match its checksum; the {self.kind} is damaged, copy it again")
+    ends = read(f"{part}_ends", "<i8", (count,))
+    data = read(part, np.uint8, (int(ends[-1]) if count else 0,)).tobytes()
     return [data[start:stop].decode("utf8") for start,stop in pairwise([0, *ends.tolist()])]
 
 # %% ../../nbs/core/09_stores.ipynb #73b2c9bd
