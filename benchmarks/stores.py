@@ -5,7 +5,7 @@ the former one (names in the manifest), and a table of captions with links, and 
 a fresh process, as a worker of a data loader does. The features are tiny, because opening reads none of them. With `--against FOLDER`, a checkout of
 another commit opens the same files, as far as it can (`git worktree add FOLDER COMMIT`).
 """
-import argparse, os, shutil, subprocess, sys, tempfile, time
+import argparse, os, shutil, subprocess, sys, tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -32,11 +32,10 @@ def begin(): clock[:] = time.perf_counter(),time.process_time()
 print(time.perf_counter() - clock[0], time.process_time() - clock[1])"""
 
 def write_features(folder, names):
-    "One region of four numbers for each image; the seconds it takes."
-    values,box,start = np.ones((1,4), np.float16),np.float32([[0,0,1,1]]),time.process_time()
+    "One region of four numbers for each image."
+    values,box = np.ones((1,4), np.float16),np.float32([[0,0,1,1]])
     with FeatureWriter(folder, "tiny", 4) as writer:
         for name in names: writer.add(name, values, box, (2,2))
-    return time.process_time() - start
 
 def write_former(source, folder, names):
     "The same store as earlier versions wrote it."
@@ -54,6 +53,16 @@ def write_captions(file, count, per_image=5):
     images = -(-count//per_image)
     Captions(texts, np.arange(count)//per_image, [f"{i:09}" for i in range(images)], np.full((images,2), 100.), ["train"]*images, links).save(file)
 
+def write_all(folder, names):
+    "Everything that is opened."
+    folder.mkdir(exist_ok=True)
+    write_features(folder/"features", names)
+    write_former(folder/"features", folder/"former", names)
+    (folder/"plain").mkdir()
+    (folder/"plain/features").symlink_to("../features")
+    Captions([], [], names).save(folder/"plain/captions.json")
+    write_captions(folder/"captions.json", len(names))
+
 def opened(code, folder, name, root, rounds):
     "Median wall and CPU seconds of opening in a fresh process; NaN where the code in `root` cannot."
     command,environment = [sys.executable, "-c", CODE.format(code), str(folder), name],os.environ | {"PYTHONPATH": str(root)}
@@ -64,24 +73,20 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--images", type=int, default=1_000_000, help="images of the store, and captions of the table")
     p.add_argument("--rounds", type=int, default=3, help="openings of each, of which the median is printed")
+    p.add_argument("--keep", default="", help="folder for the files, which are then used again")
     p.add_argument("--against", default="", help="checkout of another commit")
     p.add_argument("--quick", action="store_true", help="few images, only to see that it runs")
     a = p.parse_args()
     if a.quick: a.images,a.rounds = 300,1
     with tempfile.TemporaryDirectory() as tmp:
-        folder,names = Path(tmp),[f"some/folder/{i:012}" for i in range(a.images)]
-        seconds = write_features(folder/"features", names)
-        write_former(folder/"features", folder/"former", names)
-        (folder/"plain").mkdir()
-        (folder/"plain/features").symlink_to(folder/"features")
-        Captions([], [], names).save(folder/"plain/captions.json")
-        write_captions(folder/"captions.json", a.images)
+        folder,names = Path(a.keep or tmp),[f"some/folder/{i:012}" for i in range(a.images)]
+        if not (folder/"captions.json").is_file(): write_all(folder, names)
         roots = {"": Path(__file__).resolve().parents[1]} | ({f", {Path(a.against).name}": Path(a.against).resolve()} if a.against else {})
         columns,rows = [f"{clock} s{where}" for where in roots for clock in ("wall","CPU")],[]
         for what,code in OPENINGS.items():
             seconds_of = [opened(code, folder, names[-1], root, a.rounds) for root in roots.values()]
             rows.append((what, *[f"{value:.2f}" for pair in seconds_of for value in pair]))
-        print(f"{machine()}; {a.images:,} images or captions, median of {a.rounds} rounds; written in {seconds:.0f} CPU s\n")
+        print(f"{machine()}; {a.images:,} images or captions, median of {a.rounds} rounds\n")
         print(markdown_table(["opened",*columns], rows))
 
 if __name__ == "__main__": main()
