@@ -118,8 +118,7 @@ def chamfer(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(i
 @pooling("assignment", "one-to-one")
 def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In [-1,1], `(images, captions)`
     "Mean cosine of the best one-to-one assignment of words and regions."
-    try: from scipy.optimize import linear_sum_assignment
-    except ImportError: raise ImportError("the pooling 'assignment' needs SciPy: pip install scipy") from None
+    from scipy.optimize import linear_sum_assignment # here, because it takes long to import
     cosines = align.detach().double().cpu().numpy()
     chosen = torch.zeros(align.shape, dtype=torch.bool)
     regions,words = ([row.nonzero()[:,0].numpy() for row in mask.cpu()] for mask in (region_mask,word_mask))
