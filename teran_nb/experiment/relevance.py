@@ -378,28 +378,36 @@ def mean_ndcg(
     averaged = QUERIES[one_of(queries, QUERIES, "queries")](np.asarray(ndcg))
     return float(averaged.mean()) if len(averaged) else 0.
 
-# %% ../../nbs/experiment/00_relevance.ipynb #61dc3416
+# %% ../../nbs/experiment/00_relevance.ipynb #18bb1beb
+def _spearman(first, second):
+    "Rank correlation of each row, averaged; a constant row has 0."
+    centred = []
+    for values in (first,second):
+        ranks = rankdata(values, axis=1)
+        centred.append(ranks - ranks.mean(1, keepdims=True))
+    norms = np.sqrt((centred[0]**2).sum(1)*(centred[1]**2).sum(1))
+    products = (centred[0]*centred[1]).sum(1)
+    return np.divide(products, norms, out=np.zeros(len(norms)), where=norms > 0).mean()
+
 def agreement(
     first:Relevance, # Of some captions for some images
     second:Relevance, # Of the same
     k:int=25, # Number of results that count
-    queries:int=1000, # At most so many queries of each direction, evenly spaced
+    queries:int=500, # Queries of each direction, evenly spaced; all where there are fewer
     seed:int=0, # Of the random order
 ) -> pd.DataFrame: # One row per direction; correlation in [-1,1], NDCG in [0,1], means over queries
     "How far two kinds of relevance order candidates alike."
     first.require(*second.values.shape)
     rng,rows = np.random.default_rng(seed),[]
     for direction in ("t2i","i2t"):
-        asked = np.unique(np.linspace(0, len(_query_first(first, direction))-1, queries).astype(int))
-        a,b = (np.array(_query_first(r, direction)[asked], dtype=np.float64) for r in (first,second))
-        def ndcg(order_by, judge, name):
-            best = np.argsort(-order_by, axis=1, kind="stable")[:,:k]
-            return ndcg_at_k(best, Relevance(name, judge), "t2i", k).mean()
-        chance = rng.random(a.shape)
-        centred = [r - r.mean(1, keepdims=True) for r in (rankdata(a, axis=1),rankdata(b, axis=1))]
-        norms = np.sqrt((centred[0]**2).sum(1)*(centred[1]**2).sum(1))
-        spearman = np.divide((centred[0]*centred[1]).sum(1), norms, out=np.zeros(len(a)), where=norms > 0)
-        rows.append({"direction": direction, "queries": len(asked), "spearman": spearman.mean(),
-                     f"{second.name} of {first.name}'s order": ndcg(a, b, second.name), f"{second.name} of a random order": ndcg(chance, b, second.name),
-                     f"{first.name} of {second.name}'s order": ndcg(b, a, first.name), f"{first.name} of a random order": ndcg(chance, a, first.name)})
+        n = len(_query_first(first, direction))
+        asked = np.unique(np.linspace(0, n-1, min(queries, n)).astype(int))
+        graded = [Relevance(r.name, np.array(_query_first(r, direction)[asked], dtype=np.float64)) for r in (first,second)]
+        row = {"direction": direction, "queries": len(asked), "spearman": _spearman(graded[0].values, graded[1].values)}
+        for judge,other in (graded[::-1],graded):
+            orders = {f"{other.name}'s order": other.values, "a random order": rng.random(other.values.shape)}
+            for name,order in orders.items():
+                best = np.argsort(-order, axis=1, kind="stable")[:,:k]
+                row[f"{judge.name} of {name}"] = ndcg_at_k(best, judge, "t2i", k).mean()
+        rows.append(row)
     return pd.DataFrame(rows)
