@@ -162,33 +162,40 @@ IDEAS = {"as it was": {}, "128 centroids a word": {"keep": 128}, "32 centroids a
          "weights squared": {"power": 2}, "weights to the power 1.5": {"power": 1.5}, "twice the centroids": {"more": 2}, "four times the centroids": {"more": 4},
          "image weights: cosine of region and centroid": {"stored": "cosine"}, "image weights: closeness": {"stored": "close"}, "image weights: number of regions": {"stored": "count"},
          "two centroids a region": {"nearest": 2}, "rare centroids weigh more": {"rare": True}, "stop-words left out": {"skip": True},
-         "regions pooled to 18": {"pooled": 18}, "regions pooled to 12": {"pooled": 12}}
+         "weights to the power 0.7": {"power": .7}, "regions pooled to 18": {"pooled": 18}, "regions pooled to 12": {"pooled": 12}}
 
 class FirstStage:
     "Ranks of images by their centroids alone; what it learns is kept for the next idea."
-    def __init__(self, images, seed): self.images,self.seed,self.learned = images,seed,{}
+    def __init__(self, images, seed): self.images,self.seed,self.learned,self.coded = images,seed,{},{}
 
     def centroids(self, more, pooled):
-        "Centroids, the regions' nearest two, and their distances."
+        "Images, pooled or not, and centroids of their regions."
         if (more,pooled) not in self.learned:
             images = self.images
             if pooled: images = Packed.from_sets([torch.from_numpy(pool_regions(images[i].numpy(), pooled)) for i in range(len(images))])
             k = int(more*centroid_count(len(images.values)))
             rows = torch.randperm(len(images.values), generator=torch.Generator().manual_seed(self.seed))[:max(2**16, 8*k)]
-            centroids = learn_centroids(images.values[rows], k, self.seed)
-            self.learned[more,pooled] = centroids,images,*nearest_two(images.values, centroids)
+            self.learned[more,pooled] = images,learn_centroids(images.values[rows], k, self.seed)
         return self.learned[more,pooled]
+
+    def codes(self, w):
+        "Nearest centroids of the regions and their distances, `(regions, nearest)`."
+        key = w.more,w.pooled,w.nearest
+        if key not in self.coded:
+            images,centroids = self.centroids(w.more, w.pooled)
+            self.coded[key] = nearest_rows(images.values, centroids, w.nearest)
+        return self.coded[key]
 
     def vectors(self, w):
         "Sparse vectors of the images, `(images, centroids)`."
-        centroids,images,codes,distances = self.centroids(w.more, w.pooled)
+        (images,centroids),(codes,distances) = self.centroids(w.more, w.pooled),self.codes(w)
         owner = np.repeat(np.arange(len(images)), images.lengths.numpy())
-        pairs,place = np.unique((owner[:,None]*len(centroids) + codes[:,:w.nearest]).ravel(), return_inverse=True)
-        values,distance = np.zeros(len(pairs), np.float32),distances[:,:w.nearest].ravel()
+        pairs,place = np.unique((owner[:,None]*len(centroids) + codes).ravel(), return_inverse=True)
+        values,distance = np.zeros(len(pairs), np.float32),distances.ravel()
         if w.stored == "count": np.add.at(values, place, 1)
         elif w.stored == "close": np.maximum.at(values, place, (1 - distance/2/centroids.residual).clip(.05))
         elif w.stored == "cosine":
-            norms = centroids.vectors.norm(dim=1).numpy()[codes[:,:w.nearest]].ravel()
+            norms = centroids.vectors.norm(dim=1).numpy()[codes].ravel()
             np.maximum.at(values, place, (1 + norms**2 - distance**2)/2/norms)
         else: values[:] = 1
         return csr_matrix((values, np.divmod(pairs, len(centroids))), (len(images),len(centroids)))
@@ -205,7 +212,7 @@ class FirstStage:
 
     def ranks(self, sentences, exact, w, words=None):
         "Rank of each of the exact ten, from 1; images that a sentence looks at, one by one; and numbers of an image."
-        stored,centroids = self.vectors(w),self.learned[w.more,w.pooled][0]
+        stored,centroids = self.vectors(w),self.centroids(w.more, w.pooled)[1]
         ranks,touched = [],[]
         images_of = np.bincount(stored.indices, minlength=len(centroids))
         share = ((images_of + 1)/(len(self.images) + 1)).astype(np.float32)
@@ -220,14 +227,19 @@ class FirstStage:
             ranks += rank[exact[i]].tolist()
         return ranks,np.mean(touched),stored.nnz/len(self.images)
 
-def nearest_two(vectors, centroids, block=1024):
-    "Rows of the two nearest centroids `(n, 2)`, and the distances."
+def nearest_rows(vectors, centroids, count, block=1024):
+    "Rows of the nearest centroids `(n, count)`, and the distances."
     half_norms,rows,distances = (centroids.vectors*centroids.vectors).sum(1)/-2,[],[]
     for some in vectors.split(block):
-        best = torch.addmm(half_norms, some, centroids.vectors.T).topk(2, 1)
-        rows.append(best.indices)
-        distances.append(((some*some).sum(1)[:,None] - 2*best.values).clamp(min=0).sqrt())
-    return torch.cat(rows).numpy(),torch.cat(distances).numpy()
+        scores,squares = torch.addmm(half_norms, some, centroids.vectors.T).numpy(),(some*some).sum(1).numpy()
+        place,best,far = np.arange(len(some)),[],[]
+        for _ in range(count):
+            best.append(scores.argmax(1)) # numpy's argmax is ten times as fast as torch's topk
+            far.append(np.sqrt((squares - 2*scores[place,best[-1]]).clip(0)))
+            scores[place,best[-1]] = -np.inf
+        rows.append(np.stack(best, 1))
+        distances.append(np.stack(far, 1))
+    return np.concatenate(rows),np.concatenate(distances)
 
 SHARES = (90,95,99)
 
@@ -244,8 +256,8 @@ def ideas(images, sentences, words, args):
     for name,changes in chosen.items():
         start = time.process_time()
         ranks,touched,numbers = stage.ranks(sentences, exact, Weights(**changes), words)
-        centroids = len(stage.learned[Weights(**changes).more,Weights(**changes).pooled][0])
-        rows.append([name, f"{centroids:,}", *[f"{v:,.0f}" for v in np.percentile(ranks, SHARES)], f"{touched:,.0f}", f"{numbers:.1f}"])
+        centroids = stage.centroids(Weights(**changes).more, Weights(**changes).pooled)[1]
+        rows.append([name, f"{len(centroids):,}", *[f"{v:,.0f}" for v in np.percentile(ranks, SHARES)], f"{touched:,.0f}", f"{numbers:.1f}"])
         print(rows[-1], round(time.process_time() - start), file=sys.stderr, flush=True)
     print(markdown_table(["first stage","centroids",*[f"candidates for {s} %" for s in SHARES],"entries read","numbers an image"], rows) + "\n", flush=True)
 
@@ -258,7 +270,7 @@ def growth(images, sentences, args):
         stage = FirstStage(few, args.seed)
         ranks,_,_ = stage.ranks(sentences, exact_rows(few, sentences), Weights())
         needed.append(np.percentile(ranks, SHARES))
-        rows.append([f"{n:,}", f"{len(stage.learned[1,0][0]):,}", *[f"{v:,.0f}" for v in needed[-1]]])
+        rows.append([f"{n:,}", f"{len(stage.centroids(1, 0)[1]):,}", *[f"{v:,.0f}" for v in needed[-1]]])
     powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(needed).T] if len(sizes) > 1 else [0]*3
     rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
     print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)
@@ -293,7 +305,7 @@ class Quantised(Edge):
 
 def engine(images, sentences, args, folder):
     "Recall and time of what the engine can do between the first stage and the last."
-    exact,rows,centroids = exact_names(images, sentences),[],None
+    exact,rows = exact_names(images, sentences),[]
     quantisations = {"int8": qdrant_edge.ScalarQuantizationConfig(qdrant_edge.ScalarType.Int8),
                      "4 bits (TurboQuant)": qdrant_edge.TurboQuantQuantizationConfig(bits=qdrant_edge.TurboQuantBitSize.Bits4),
                      "1 bit": qdrant_edge.BinaryQuantizationConfig()}

@@ -21,7 +21,7 @@ from PIL import Image
 from ..core.files import atomic, project_path
 from ..core.pages import html_text, jpeg_uri
 from ..data.features import Regions
-from ..data.collection import open_picture
+from ..data.pictures import read_picture
 from ..data.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoder
@@ -51,9 +51,10 @@ class Thumbnails:
         return Thumb(jpeg_uri(picture, self.side), "", picture.width/picture.height)
     def _load(self, path, image_id):
         if path is None: return Thumb("", "no picture")
-        try: return self.shrink(open_picture(path, image_id))
+        try: picture,(width,height) = read_picture(path, self.side) # JPEG files are decoded at a smaller size
         except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e:
             return Thumb("", f"no picture: {e}".replace(str(Path(path).parent), "…"))
+        return Thumb(jpeg_uri(picture, self.side), "", width/height)
 
 # %% ../../nbs/look/04_explore.ipynb #4010749a
 def card(
