@@ -75,7 +75,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
         rows += [f"{world.image_ids[i]}.png,{text[link.start:link.end]},{x1/w},{y1/h},{x2/w},{y2/h}" for x1, y1, x2, y2 in link.boxes]
         rows += [f"{world.image_ids[i]},nothing that was said,0,0,1,1"]
     (tmp_path / "phrases.csv").write_text("\n".join(rows))
-    play("evaluate", run=str(trained), output=str(tmp_path / "ev"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max")
+    play("evaluate", run=str(trained), output=str(tmp_path / "ev"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max", pairs="")
     found = numbers(tmp_path / "ev")
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0

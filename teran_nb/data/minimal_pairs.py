@@ -26,7 +26,7 @@ from .drawing import BACKDROPS, Scene, Thing, compose
 from .grammar import NAMES, NUMBERS, RELATIONS, SIZE_NAMES, plural, things_meant
 from .scenes import EXTRACTOR, SEED_STEP
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #669ab48d
+# %% ../../nbs/data/17_minimal_pairs.ipynb #b70c579f
 class Mention(NamedTuple):
     "Things as a caption names them, such as `a small red cat` or `two ducks`."
     noun:str # Singular, one of the words of `NAMES` or `WIDER`
@@ -40,15 +40,16 @@ class Mention(NamedTuple):
         text = f"{self.size} {text}".strip()
         article = "an" if text[0] in "aeiou" else "a"
         return f"{NUMBERS[self.number-1] if self.number else article} {text}"
-    def meant(self, scene:Scene) -> tuple[int,...]: # Indices of the things that fit; empty where there are not as many as `number`
+    def meant(self, scene:Scene) -> tuple[int,...]: # Indices; empty where there are not as many as `number`
         "The things of a scene that may be meant."
         things = things_meant(scene.things, self.noun, self.colour, self.size)
         return () if self.number and len(things) != self.number else things
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #0c1ecbbb
+# %% ../../nbs/data/17_minimal_pairs.ipynb #6229175a
 OPPOSITES = {"to the left of": "to the right of", "left of": "right of", "above": "below", "over": "under"}
 OPPOSITES |= {b: a for a,b in OPPOSITES.items()}
-_SMALLER_FIRST = {"to the left of": 0, "left of": 0, "above": 1, "over": 1} # axis on which the centre of the first thing is smaller
+# axis on which the centre of the first thing is smaller
+_SMALLER_FIRST = {"to the left of": 0, "left of": 0, "above": 1, "over": 1}
 
 class Statement(NamedTuple):
     "What a caption says of a scene."
@@ -81,7 +82,7 @@ def _on_other_side(relation, a, b):
     axis = _SMALLER_FIRST[relation]
     return a[axis]+a[axis+2] >= b[axis]+b[axis+2]
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #8fef924a
+# %% ../../nbs/data/17_minimal_pairs.ipynb #5bf226bc
 class Change(NamedTuple):
     "A way to make a true statement false."
     apply:Callable[[Statement,Scene,Random],Statement] # None where the statement has nothing to change
@@ -125,7 +126,10 @@ def _opposite_relation(s, scene, rng): return s._replace(relation=OPPOSITES[s.re
 def _swapped_attributes(s, scene, rng):
     "Two colours, or two sizes, trade places."
     a,b = s.first,s.second
-    can_swap = [name for name in ("colour","size") if "" not in (getattr(a, name),getattr(b, name)) and getattr(a, name) != getattr(b, name)]
+    can_swap = []
+    for name in ("colour","size"):
+        values = {getattr(a, name),getattr(b, name)}
+        if len(values) == 2 and "" not in values: can_swap.append(name)
     if not can_swap: return None
     name = rng.choice(can_swap)
     return s._replace(first=a._replace(**{name: getattr(b, name)}), second=b._replace(**{name: getattr(a, name)}))
@@ -136,7 +140,7 @@ def _swapped_objects(s, scene, rng): return s._replace(first=s.second, second=s.
 @_change("negation", "but no")
 def _negated(s, scene, rng): return s._replace(first=s.second, second=s.first)
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #5dec830c
+# %% ../../nbs/data/17_minimal_pairs.ipynb #82791b70
 def minimal_pairs(
     scene:Scene, # A drawn scene
     rng:Random, # The source of chance; the same state gives the same pairs
@@ -162,18 +166,22 @@ _OPENINGS = ("we see","you can see","a picture of")
 def _statement(scene, rng, form):
     "A statement of one form about things of a scene, true or not; None where the scene has too few things."
     def mention(thing):
-        return Mention(rng.choice(NAMES[thing.kind]), rng.choice(("",thing.colour,thing.colour)), thing.size if SIZE_NAMES[thing.size] and rng.random() < .5 else "")
+        noun,colour = rng.choice(NAMES[thing.kind]),rng.choice(("",thing.colour,thing.colour))
+        sized = SIZE_NAMES[thing.size] and rng.random() < .5
+        return Mention(noun, colour, thing.size if sized else "")
     opening = rng.choice(_OPENINGS)
     if form == "number": return _counted(scene, rng, mention, opening)
     first = mention(rng.choice(scene.things))
     if form == "": return Statement(first, opening=opening)
     if form == "but no":
         there = {t.kind for t in scene.things}
-        absent = Thing(rng.choice([kind for kind in KINDS if kind not in there]), rng.choice(list(PAINTS)), rng.choice(list(SIZES)), (0,0,1,1))
-        return Statement(first, form, mention(absent), opening)
+        absent = rng.choice([kind for kind in KINDS if kind not in there])
+        looks = rng.choice(list(PAINTS)),rng.choice(list(SIZES))
+        return Statement(first, form, mention(Thing(absent, *looks, (0,0,1,1))), opening)
     others = [t for t in scene.things if first.noun not in NAMES[t.kind]]
     if not others: return None
-    return Statement(first, form if form == "and" else rng.choice(list(OPPOSITES)), mention(rng.choice(others)), opening)
+    relation = "and" if form == "and" else rng.choice(list(OPPOSITES))
+    return Statement(first, relation, mention(rng.choice(others)), opening)
 
 def _counted(scene, rng, mention, opening):
     "A statement with a number; only of scenes with several of a kind, so that `one` is not the usual answer."
@@ -186,7 +194,7 @@ def _counted(scene, rng, mention, opening):
         if (n > 1) == many and n <= len(NUMBERS): return Statement(named._replace(number=n), opening=opening)
     return None
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #ba804343
+# %% ../../nbs/data/17_minimal_pairs.ipynb #db58e017
 class MinimalPair(NamedTuple):
     "Two captions, of which one is true of an image."
     image:str # Name of the image
@@ -203,7 +211,8 @@ class MinimalPairs(Shown):
     pictures:dict[str,Path]|None=None # Picture file of each image; None where the images are those of a collection
     name:str="" # For tables
     def __post_init__(self):
-        if not self.pairs: raise ValueError(f"{self.name or 'these'}: no minimal pairs; name a file or a collection with some")
+        if self.pairs: return
+        raise ValueError(f"{self.name or 'these'}: no minimal pairs; name a file or a collection with some")
     def __len__(self): return len(self.pairs)
     @property
     def images(self) -> list[tuple]: # Name and part of each, in the order in which they are first needed
@@ -215,10 +224,12 @@ class MinimalPairs(Shown):
         return list(shown)
     def _repr_markdown_(self):
         examples = {pair.kind: pair for pair in reversed(self.pairs)}
-        rows = [[kind, n, examples[kind].true, examples[kind].false] for kind,n in Counter(p.kind for p in self.pairs).items()]
-        return f"{len(self):,} minimal pairs of {len(self.images):,} images\n\n" + markdown_table(["kind","pairs","true","false"], rows)
+        counts = Counter(pair.kind for pair in self.pairs)
+        rows = [[kind, n, examples[kind].true, examples[kind].false] for kind,n in counts.items()]
+        table = markdown_table(["kind","pairs","true","false"], rows)
+        return f"{len(self):,} minimal pairs of {len(self.images):,} images\n\n{table}"
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #796eb0e9
+# %% ../../nbs/data/17_minimal_pairs.ipynb #e409330b
 def scene_pairs(
     collection:Collection, # Drawn scenes, as `scenes` gives them, or some of them
     kinds:Iterable[str]=tuple(CHANGES), # Keys of `CHANGES`
@@ -226,7 +237,8 @@ def scene_pairs(
     seed:int|None=None, # Of the drawn world; by default as its folder is named by `scenes`, else 0
 ) -> MinimalPairs: # In the order of the images
     "Minimal pairs of drawn scenes."
-    if not is_drawn(collection): raise ValueError(f"{collection!r} has no drawn scenes, whose truth is known; name a file with minimal pairs")
+    if not is_drawn(collection):
+        raise ValueError(f"{collection!r} has no drawn scenes, whose truth is known; name a file with minimal pairs")
     if seed is None:
         named = re.match(r"scenes-v\d+-s(\d+)-", collection.features.path.resolve().parent.name)
         seed = int(named[1]) if named else 0
@@ -235,7 +247,8 @@ def scene_pairs(
         number = seed*SEED_STEP + int(image_id.removeprefix("scene-"))
         scene = compose(number)
         if not _linked_boxes(collection, i) <= {t.box for t in scene.things}:
-            raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; give the seed that it was drawn with")
+            raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; "
+                             "give the seed that it was drawn with")
         for kind,true,false in minimal_pairs(scene, Random(f"pairs {number}"), kinds, each):
             pairs.append(MinimalPair(image_id, true, false, kind))
     return MinimalPairs(tuple(pairs), name=collection.name)
@@ -244,7 +257,8 @@ def is_drawn(
     collection:Collection, # Any
 ) -> bool: # False for pictures of your own, although they may have the same descriptors
     "Whether the images of a collection are drawn scenes."
-    return collection.features.extractor == EXTRACTOR and all(re.fullmatch(r"scene-\d{6}", k) for k in collection.image_ids)
+    named = all(re.fullmatch(r"scene-\d{6}", image_id) for image_id in collection.image_ids)
+    return named and collection.features.extractor == EXTRACTOR
 
 def _linked_boxes(collection, i):
     "The boxes of all things that the captions of an image mean."
@@ -253,20 +267,23 @@ def _linked_boxes(collection, i):
         for link in collection.captions.links[j] if collection.captions.links else (): boxes.update(link.boxes)
     return boxes
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #5d2fb0f9
+# %% ../../nbs/data/17_minimal_pairs.ipynb #91c37e39
 _Sugar = TypedDict("_Sugar", {"filename": str, "caption": str, "negative_caption": str})
-_Aro = TypedDict("_Aro", {"image_path": str, "true_caption": str, "false_caption": str, "relation_name": NotRequired[str],
+_Aro = TypedDict("_Aro", {"image_path": str, "true_caption": str, "false_caption": str,
+                          "relation_name": NotRequired[str],
                           "bbox_x": float, "bbox_y": float, "bbox_w": float, "bbox_h": float})
-_Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": str, "caption_1": str, "collapsed_tag": NotRequired[str]})
+_Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": str, "caption_1": str,
+                            "collapsed_tag": NotRequired[str]})
 _CURE = "copy the benchmark's file again"
 
 def _checked_pair(where, pair):
     "Refuse a pair that asks nothing."
-    for caption in (pair.true,pair.false):
-        if not caption.strip(): raise ValueError(f"{where} has an empty caption; {_CURE}, or leave this row out")
-    if pair.true == pair.false: raise ValueError(f"{where} has the same caption twice, {pair.true!r}; {_CURE}, or leave this row out")
-    if pair.box and not (pair.box[2] > pair.box[0] and pair.box[3] > pair.box[1]):
-        raise ValueError(f"{where} has a box of {pair.box[2]-pair.box[0]:g} x {pair.box[3]-pair.box[1]:g} pixels; {_CURE}, or leave this row out")
+    x1,y1,x2,y2 = pair.box or (0,0,1,1)
+    problem = ""
+    if not (pair.true.strip() and pair.false.strip()): problem = "an empty caption"
+    elif pair.true == pair.false: problem = f"the same caption twice, {pair.true!r}"
+    elif x2 <= x1 or y2 <= y1: problem = f"a box of {x2-x1:g} x {y2-y1:g} pixels"
+    if problem: raise ValueError(f"{where} has {problem}; {_CURE}, or leave this row out")
     return pair
 
 def read_sugarcrepe(
@@ -276,7 +293,8 @@ def read_sugarcrepe(
     path,pairs = Path(path),[]
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         for key,row in read_json(file, dict[str,_Sugar], _CURE).items():
-            pairs.append(_checked_pair(f"{file} row {key}", MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)))
+            pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
+            pairs.append(_checked_pair(f"{file} row {key}", pair))
     return pairs
 
 def read_aro(
@@ -287,7 +305,8 @@ def read_aro(
     for i,row in enumerate(read_json(path, list[_Aro], _CURE)):
         x,y = row["bbox_x"],row["bbox_y"]
         kind = "relation" if "relation_name" in row else "attribution"
-        pair = MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=(x, y, x+row["bbox_w"], y+row["bbox_h"]))
+        box = x,y,x+row["bbox_w"],y+row["bbox_h"]
+        pair = MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=box)
         pairs.append(_checked_pair(f"{path} row {i}", pair))
     return pairs
 
@@ -299,13 +318,15 @@ def read_winoground(
     for n,line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip(): continue
         try: value = json.loads(line)
-        except (ValueError, RecursionError) as e: raise ValueError(f"{path} line {n} is not JSON ({e}); {_CURE}") from None
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f"{path} line {n} is not JSON ({e}); {_CURE}") from None
         row = checked(value, _Wino, f"{path} line {n}", _CURE)
-        pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], row.get("collapsed_tag") or "pair", row["image_1"])
+        kind = row.get("collapsed_tag") or "pair"
+        pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], kind, row["image_1"])
         pairs.append(_checked_pair(f"{path} line {n}", pair))
     return pairs
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #0821ab07
+# %% ../../nbs/data/17_minimal_pairs.ipynb #3f6af790
 def read_pairs(
     path:str|Path, # A `.json` of SugarCrepe or ARO, the folder of SugarCrepe, or a `.jsonl` of Winoground
     pictures:str|Path, # Folder of the pictures
@@ -315,13 +336,14 @@ def read_pairs(
     if not path.is_dir() and path.suffix == ".jsonl": pairs = read_winoground(path)
     elif not path.is_dir() and isinstance(read_json(path), list): pairs = read_aro(path)
     else: pairs = read_sugarcrepe(path)
-    if not folder.is_dir(): raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of {path.name}")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of {path.name}")
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.image,pair.other) if name))
     files = {name: _picture_file(folder, name) for name in names}
     missing = [name for name,file in files.items() if file is None]
     if missing:
-        raise FileNotFoundError(f"{path} names {len(missing):,} pictures that are not in {folder}, such as {missing[0]}; "
-                                "name the folder that holds them, or leave their rows out")
+        raise FileNotFoundError(f"{path} names {len(missing):,} pictures that are not in {folder}, "
+                                f"such as {missing[0]}; name the folder that holds them, or leave their rows out")
     return MinimalPairs(tuple(pairs), files, path.stem)
 
 def _picture_file(folder, name):

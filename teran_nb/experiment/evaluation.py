@@ -33,7 +33,7 @@ from .relevance import Relevance
 from .metrics import Protocol, Retrieval, folds, footnote, named_protocol, results, retrieval
 from .grounding import Grounding, grounding
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #bcdb7408
+# %% ../../nbs/experiment/03_evaluation.ipynb #8197c27f
 class PairRate(NamedTuple):
     "How often a model is right about minimal pairs of one kind."
     kind:str # What was changed
@@ -55,9 +55,10 @@ def pair_rate(
     if not n: return PairRate(kind, 0, math.nan, math.nan, math.nan, chance, math.nan)
     p = float(np.mean(credits))
     centre,half = (p + z*z/(2*n))/(1 + z*z/n),z*math.sqrt(p*(1-p)/n + z*z/(4*n*n))/(1 + z*z/n)
-    return PairRate(kind, n, p, max(0., centre-half), min(1., centre+half), chance, float(np.mean(elsewhere)) if len(elsewhere) else math.nan)
+    moved = float(np.mean(elsewhere)) if len(elsewhere) else math.nan
+    return PairRate(kind, n, p, max(0., centre-half), min(1., centre+half), chance, moved)
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #36375079
+# %% ../../nbs/experiment/03_evaluation.ipynb #4a18fd6d
 def _better(a, b):
     "1 where `a` is higher, 0.5 where both are equal but for the rounding of float32, else 0."
     return np.where(np.isclose(a, b, rtol=2e-5, atol=1e-6), .5, a > b)
@@ -90,9 +91,10 @@ class PairScores(Shown):
         (true,false),(other_true,other_false) = self.sims[rows].T,self.other[rows].T
         text = _better(true, false)*_better(other_false, other_true)
         image = _better(true, other_true)*_better(other_false, false)
-        return [pair_rate(f"{kind} text", text, .25), pair_rate(f"{kind} image", image, .25), pair_rate(f"{kind} group", text*image, 1/6)]
+        scores = ("text",text,.25),("image",image,.25),("group",text*image,1/6)
+        return [pair_rate(f"{kind} {name}", credits, chance) for name,credits,chance in scores]
     @property
-    def metrics(self) -> dict: # Shares in [0,1]: `pairs_colour` and the like, and `pairs`, the mean of the kinds with chance 0.5
+    def metrics(self) -> dict: # In [0,1]: `pairs_colour` and the like, and `pairs`, the mean of the kinds with chance 0.5
         "The numbers, as `Evaluation.metrics` has them."
         of_one = [r.right for r in self.rates if r.chance == .5]
         mean = {"pairs": float(np.mean(of_one))} if of_one else {}
@@ -102,12 +104,16 @@ class PairScores(Shown):
         return pd.DataFrame(self.rates)
     def _repr_markdown_(self):
         def percent(share): return "-" if math.isnan(share) else f"{100*share:.1f}"
-        rows = [[r.kind, r.pairs, percent(r.right), f"{percent(r.low)} to {percent(r.high)}", percent(r.chance), percent(r.elsewhere)] for r in self.rates]
-        if "pairs" in self.metrics and len(rows) > 1: rows.append(["mean of the kinds", len(self.pairs), percent(self.metrics["pairs"]), "", "50.0", ""])
+        rows = []
+        for r in self.rates:
+            interval = f"{percent(r.low)} to {percent(r.high)}"
+            rows.append([r.kind, r.pairs, percent(r.right), interval, percent(r.chance), percent(r.elsewhere)])
+        mean = self.metrics.get("pairs")
+        if mean is not None and len(rows) > 1: rows.append(["mean of the kinds", len(self.pairs), percent(mean), "", "50.0", ""])
         header = ["minimal pairs","pairs","right %","95 % interval","chance %","with another picture %"]
         return markdown_table(header, rows) + footnote(self.about)
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #c4d7c874
+# %% ../../nbs/experiment/03_evaluation.ipynb #687ad4db
 def score_pairs(
     model:Encoder, # Any
     pairs:MinimalPairs, # With pictures, or with images of the collection
@@ -123,27 +129,35 @@ def score_pairs(
     texts = list(dict.fromkeys(text for p in pairs.pairs for text in (p.true,p.false)))
     captions,column = model.encode_captions(texts, show=show).to(model.device),{text: k for k,text in enumerate(texts)}
     place = {image: k for k,image in enumerate(pairs.images)}
-    sims,asked = np.full((3,len(pairs),2), np.nan),[[] for _ in place] # of each image: layer of `sims` and number of the pair
+    sims = np.full((3,len(pairs),2), np.nan)
+    asked = [[] for _ in place] # of each image: layer of `sims` and number of the pair
     for j,p in enumerate(pairs.pairs):
         asked[place[p.image,p.box]].append((0,j))
         if p.other: asked[place[p.other,None]].append((1,j))
         elif len(place) > 1: asked[(place[p.image,p.box]+1) % len(place)].append((2,j))
-    for image,questions in progress(list(zip(pairs.images, asked)), "minimal pairs", disable=not show):
-        columns = [column[text] for _,j in questions for text in (pairs.pairs[j].true,pairs.pairs[j].false)]
-        scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
-        layers,numbers = zip(*questions)
-        sims[list(layers),list(numbers)] = scores.float().cpu().numpy().reshape(-1, 2)
+    with model.eval_mode():
+        for image,questions in progress(list(zip(pairs.images, asked)), "minimal pairs", disable=not show):
+            columns = [column[text] for _,j in questions for text in (pairs.pairs[j].true,pairs.pairs[j].false)]
+            scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
+            layers,numbers = zip(*questions)
+            sims[list(layers),list(numbers)] = scores.float().cpu().numpy().reshape(-1, 2)
     if pooling: about["pooling"] = pooling
     return PairScores(pairs, *sims, about)
 
 def _pair_images(model, pairs, collection, images, show):
     "The encoded images of pairs, and the row of each."
     if pairs.pictures is not None:
-        given = [GivenImage(name if box is None else f"{name} {box}", None, partial(_part_of, pairs.pictures[name], box)) for name,box in pairs.images]
+        given = []
+        for name,box in pairs.images:
+            title = name if box is None else f"{name} {box}"
+            given.append(GivenImage(title, None, partial(_part_of, pairs.pictures[name], box)))
         return model.encode_images(given, show=show),{image: k for k,image in enumerate(pairs.images)}
-    if collection is None: raise ValueError(f"the pairs {pairs.name!r} name images of a collection; give the collection")
+    if collection is None:
+        raise ValueError(f"the pairs {pairs.name!r} name images of a collection; give the collection")
     unknown = {name for name,_ in pairs.images} - set(collection.image_ids)
-    if unknown: raise ValueError(f"{len(unknown):,} images of the pairs {pairs.name!r} are not in {collection!r}, such as {min(unknown)}; make the pairs of this split")
+    if unknown:
+        raise ValueError(f"{len(unknown):,} images of the pairs {pairs.name!r} are not in {collection!r}, "
+                         f"such as {min(unknown)}; make the pairs of this split")
     number = {name: i for i,name in enumerate(collection.image_ids)}
     if images is None:
         few = collection.select([number[name] for name,_ in pairs.images])
@@ -155,7 +169,7 @@ def _part_of(path, box):
     picture = open_picture(path, path.name)
     return picture if box is None else picture.crop(tuple(round(v) for v in box))
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #d6467653
+# %% ../../nbs/experiment/03_evaluation.ipynb #34957e77
 class WithoutContext(Encoder):
     "An encoder that reads each word, or each region, by itself, and ranks by the alignment of these bags."
     def __init__(self,
@@ -163,17 +177,22 @@ class WithoutContext(Encoder):
         words:bool=True, # Whether each word is read by itself
         regions:bool=False, # Whether each region is read by itself
     ):
-        if regions and model.own_regions: raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads region features")
+        if regions and model.own_regions:
+            raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads region features")
         self.model,self.words,self.regions = model,words,regions
         alone = " and ".join(name for name,by_itself in (("words",words),("regions",regions)) if by_itself)
         self.name,self.fingerprint = f"{model.name}, {alone} alone".lstrip(", "),f"{model.fingerprint} {alone} alone"
-        self.extractor,self.pooling,self.device,self.own_regions = model.extractor,model.pooling,model.device,model.own_regions
+        self.extractor,self.pooling = model.extractor,model.pooling
+        self.device,self.own_regions = model.device,model.own_regions
     def reads(self, collection): return self.model.reads(collection)
     def describe(self, image): return self.model.describe(image)
     def encode_images(self, images, batch=128, show=False):
         if not self.regions: return self.model.encode_images(images, batch=batch, show=show)
         sets,alone = region_sets(images, self.describe),[]
-        for r in sets: alone += [replace(r, features=r.features[k:k+1], boxes=None if r.boxes is None else r.boxes[k:k+1], classes=None, confidences=None) for k in range(len(r))]
+        for r in sets:
+            for k in range(len(r)):
+                box = None if r.boxes is None else r.boxes[k:k+1]
+                alone.append(replace(r, features=r.features[k:k+1], boxes=box, classes=None, confidences=None))
         encoded = self.model.encode_images(alone, show=show)
         offsets = np.cumsum([0,*map(len, sets)])
         whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
@@ -193,14 +212,16 @@ class WithoutContext(Encoder):
         whole = encoded.whole.new_zeros(len(texts), encoded.whole.shape[1]) # it ranks by its words only
         return Encoded(whole, Packed(each.values, each.offsets[offsets]), texts, words)
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #12fd46ae
+# %% ../../nbs/experiment/03_evaluation.ipynb #f01ba4fd
 class PairComparison(Shown, dict):
     "Scores of the same minimal pairs by the names of models; shows itself as a table with 95 % intervals."
     def _repr_markdown_(self):
         if not self: return "*no minimal pairs*"
         rates = [scores.rates for scores in self.values()]
         def cell(r): return "-" if math.isnan(r.right) else f"{100*r.right:.1f} ({100*r.low:.0f} to {100*r.high:.0f})"
-        rows = [[same[0].kind, same[0].pairs, f"{100*same[0].chance:.1f}", *map(cell, same)] for same in zip(*rates, strict=True)]
+        rows = []
+        for same in zip(*rates, strict=True):
+            rows.append([same[0].kind, same[0].pairs, f"{100*same[0].chance:.1f}", *map(cell, same)])
         return markdown_table(["right %","pairs","chance",*self], rows)
 
 def context_scores(
@@ -215,7 +236,8 @@ def context_scores(
     if model.crosses or model.ranks_by != POOLINGS[model.pooling].title: return compared
     bags = {"words alone": (True,False)}
     if not model.own_regions: bags |= {"regions alone": (False,True), "both alone": (True,True)}
-    for name,(words,regions) in bags.items(): compared[name] = score_pairs(WithoutContext(model, words, regions), pairs, collection)
+    for name,(words,regions) in bags.items():
+        compared[name] = score_pairs(WithoutContext(model, words, regions), pairs, collection)
     return compared
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #989b7cee

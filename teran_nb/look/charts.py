@@ -101,7 +101,7 @@ def show_rows(
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
     return ax
 
-# %% ../../nbs/look/08_charts.ipynb #a1418cf6
+# %% ../../nbs/look/08_charts.ipynb #29e23461
 def show_pairs(
     scores:PairScores|dict[str,PairScores], # Of one model, or of several asked the same pairs, by their names
     ax:Axes=None, # Where to draw
@@ -118,9 +118,11 @@ def show_pairs(
         ax.hlines(y, low, high, color=colour, lw=1.5)
         ax.plot(right, y, marker, color=colour, markersize=5, label=plain(name))
     for i,r in enumerate(kinds): ax.vlines(100*r.chance, i-.45, i+.45, color="grey", ls=":", lw=1)
-    ax.set(yticks=range(len(kinds)), yticklabels=[f"{short(r.kind, 32)} ({r.pairs:,})" for r in kinds], xlim=(0,100), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
+    names = [f"{short(r.kind, 32)} ({r.pairs:,})" for r in kinds]
+    ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,100), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
     ax.set_title("Minimal pairs: the true caption scores higher", pad=22 if len(rates) > 1 else None)
-    if len(rates) > 1: ax.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
+    if len(rates) == 1: return ax
+    ax.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
     return ax
 
 # %% ../../nbs/look/08_charts.ipynb #b16927a5
