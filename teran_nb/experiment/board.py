@@ -25,7 +25,7 @@ from .plans import Plan, open_run, plan
 from .runs import evaluate_run, read_history, train
 from .ablations import learned_from
 
-# %% ../../nbs/experiment/13_board.ipynb #c183f499
+# %% ../../nbs/experiment/13_board.ipynb #359ad46a
 BOARD_SCORES = ( # In the order of the table
     "mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr","scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse",
     "chan","chamfer","assignment","sinkhorn","tokenflow","gpo","global")
@@ -41,9 +41,10 @@ def score_title(
     score:str, # As of `score_fields`
 ) -> str: # For tables and figures
     "A score in words."
-    return POOLINGS[score].title if score in POOLINGS else {"weighted": "learned weights", "gpo": "GPO", "global": "global vector"}[score]
+    if score in POOLINGS: return POOLINGS[score].title
+    return {"weighted": "learned weights", "gpo": "GPO", "global": "global vector"}[score]
 
-# %% ../../nbs/experiment/13_board.ipynb #2beceb1d
+# %% ../../nbs/experiment/13_board.ipynb #c5c46699
 def computed_by(
     score:str, # As of `score_fields`
 ) -> str:
@@ -58,12 +59,13 @@ def served_by_index(
     score:str, # As of `score_fields`
 ) -> str: # `yes`, or what stands in the way
     "Whether an index can rank by a score."
-    if score not in POOLINGS: return {"weighted": "re-ranks", "gpo": "one vector, not kept", "global": "yes, one vector"}[score]
+    if score == "global": return "yes, one vector"
+    if score not in POOLINGS: return "no, learned weights"
     p = POOLINGS[score]
     if p.together: return "no, depends on all images"
     return "yes" if p.sum_over == ("words",) else "re-ranks"
 
-# %% ../../nbs/experiment/13_board.ipynb #dce6ad74
+# %% ../../nbs/experiment/13_board.ipynb #00a2d377
 LOSSES = { # Column to fields of `TrainConfig`
     "triplet-all": {"loss": "triplet", "negatives": "all"},
     "infonce": {"loss": "infonce"},
@@ -82,12 +84,13 @@ def board_plan(
 ) -> Plan:
     "The plan of one cell of the board."
     fields = LOSSES[one_of(loss, LOSSES, "loss")]
-    sums = score in POOLINGS and POOLINGS[score].sum_over and not (POOLINGS[score].per_word or POOLINGS[score].per_region)
-    if sums and loss != "triplet-all" and loss != "triplet-hardest": fields = fields | {"scale": 1. if loss == "sigmoid" else .1/.07}
+    p = POOLINGS.get(score)
+    if p and p.sum_over and not (p.per_word or p.per_region) and fields["loss"] != "triplet":
+        fields = fields | {"scale": 1. if loss == "sigmoid" else .1/.07} # of sums
     overrides = score_fields(score) | {f"train.{k}": v for k,v in fields.items()}
     return plan(data, preset=preset, seed=seed, device=device, overrides=overrides, **train)
 
-# %% ../../nbs/experiment/13_board.ipynb #648b8dea
+# %% ../../nbs/experiment/13_board.ipynb #31e9d99a
 @dataclass(frozen=True)
 class Cell:
     "One score trained by one loss with one seed."
@@ -108,10 +111,12 @@ def _cell(data, p, score, loss, folder):
         train(p, data, folder)
         result = evaluate_run(folder, data.test, p.device)[1]
         seconds = sum(epoch["seconds"] for epoch in read_history(folder).epochs)
-        write_json(path, {"metrics": result.metrics, "about": result.about, "seconds": seconds, "epochs": p.train.epochs})
+        stored = {"metrics": result.metrics, "about": result.about, "seconds": seconds, "epochs": p.train.epochs}
+        write_json(path, stored)
     open_run(p, folder) # refuses a run of another configuration
     stored = read_json(path)
-    return Cell(score, loss, Retrieval(stored["metrics"], stored["about"] | {"epochs": stored["epochs"]}), stored["seconds"])
+    about = stored["about"] | {"epochs": stored["epochs"]}
+    return Cell(score, loss, Retrieval(stored["metrics"], about), stored["seconds"])
 
 @dataclass(frozen=True, repr=False)
 class Board(Shown):
@@ -140,8 +145,9 @@ def board(
                 if trains or (folder/"board.json").is_file(): cells.append(_cell(data, p, score, loss, folder))
     return Board(tuple(cells), f"{_world(data)}, networks of the size {preset}")
 
-# %% ../../nbs/experiment/13_board.ipynb #1038783f
-_SHOWN = {"t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "words on boxes %"}
+# %% ../../nbs/experiment/13_board.ipynb #ee4d5748
+_SHOWN = { # Metric to heading
+    "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "words on boxes %"}
 
 def _percent(results, metric):
     "Mean and spread of a metric over the seeds, marked where chance could give it."
@@ -164,15 +170,17 @@ def _repr_markdown_(self:Board):
         rows.append([loss, score_title(score), *numbers, seconds, len(cells), computed_by(score), served_by_index(score)])
     table = markdown_table(["loss","score",*_SHOWN.values(),"seconds","seeds","computed by","index"], rows)
     def every(name): return ", ".join(dict.fromkeys(str(cell.result.about.get(name, "")) for cell in self.cells))
-    conditions = f"{every('protocol')}, {every('candidates')}; data {self.title}; {every('epochs')} epochs, seed {every('seed')}; commit {every('commit')}"
-    return f"{table}\n\n{conditions}; seconds of training and validation, as they passed"
+    where = f"{every('protocol')}, {every('candidates')}; data {self.title}"
+    how = f"{every('epochs')} epochs, seed {every('seed')}, commit {every('commit')}"
+    return f"{table}\n\n{where}; {how}; seconds of training and validation, as they passed"
 
 @patch
 def to_pandas(self:Board) -> pd.DataFrame: # Metrics in their own units
     "A row for each cell and seed."
     rows = []
     for cell in self.cells:
-        how = {"score": cell.score, "loss": cell.loss, "seconds": cell.seconds, "computed by": computed_by(cell.score), "index": served_by_index(cell.score)}
+        how = {"score": cell.score, "loss": cell.loss, "seconds": cell.seconds}
+        how |= {"computed by": computed_by(cell.score), "index": served_by_index(cell.score)}
         rows.append(how | cell.result.about | cell.result.metrics)
     return pd.DataFrame(rows)
 
