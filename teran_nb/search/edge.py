@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
-from ..core.files import atomic, locked, read_json, require_space, write_json
+from ..core.files import locked, read_json, require_space, write_json
+from ..core.stores import load_tensors, save_tensors
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
 from .homes import (
     Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, read_layout, vectors_of)
@@ -52,10 +52,12 @@ class Edge(Home):
     def _open(self):
         about = self.folder/"index.json"
         shard = self.folder/"shard"
-        if not about.is_file() and not shard.is_dir():
+        if not about.exists() and not shard.is_dir():
             raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; name another folder, or an empty one")
         self._lock()
-        if not about.is_file(): return # a process was killed before its first image
+        if not about.exists(): # a process was killed before its first image, or the file was lost
+            if self._holds_images(shard): raise FileNotFoundError(f"{about} is not there, and {shard} holds images; copy the index again")
+            return
         saved = read_json(about)
         self.layout = read_layout(saved, about)
         if self.layout.slot: self.centroids = Centroids(self._load_centroids(), saved["residual"])
@@ -68,10 +70,18 @@ class Edge(Home):
         if not numbers <= {self.layout.dim}:
             raise ValueError(f"{about}: layout.dim is {self.layout.dim}, and the vectors in {shard} have {numbers.pop()} numbers; copy the index again")
 
+    def _holds_images(self, shard):
+        "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
+        try: self.shard = _edge().EdgeShard.load(str(shard))
+        except Exception: return False
+        count = self.count()
+        self.shard.close()
+        self.shard,self._count = None,None
+        return count > 0
+
     def _load_centroids(self):
         path = self.folder/f"{self.layout.slot}.safetensors"
-        try: vectors = load_file(path)["vectors"]
-        except Exception as e: raise ValueError(f"{path} is damaged or missing ({e}); rebuild the index from its pictures") from None
+        vectors = load_tensors(path, "rebuild the index from its pictures").get("vectors", torch.zeros(0))
         if vectors.shape[1:] != (self.layout.dim,) or vectors.dtype != torch.float32 or not len(vectors) or not vectors.isfinite().all():
             raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids of {self.layout.dim} dimensions; "
                              "rebuild the index from its pictures")
@@ -99,7 +109,7 @@ class Edge(Home):
     def save(self, layout:Layout, centroids:Centroids|None) -> None:
         if centroids is not None and (self.centroids is not centroids or self.layout.slot != layout.slot):
             path = self.folder/f"{layout.slot}.safetensors"
-            with atomic(path) as tmp: save_file({"vectors": centroids.vectors.contiguous()}, tmp)
+            save_tensors({"vectors": centroids.vectors}, path)
         residual = 0. if centroids is None else centroids.residual
         write_json(self.folder/"index.json", {"format": 1, "layout": vars(layout), "residual": residual})
         super().save(layout, centroids)

@@ -3,8 +3,10 @@ import argparse
 import json
 import os
 import select
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -56,6 +58,13 @@ def arguments(description, cases):
     return parser.parse_args()
 
 
+def work_folder():
+    "A temporary folder, in memory where there is enough of it: a killed process and a damaged file are the same there, and nothing waits for a disk."
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+    return tempfile.TemporaryDirectory(dir=memory if roomy else None)
+
+
 def is_clear(error, names):
     "Whether an error is one sentence of ours: a plain class, the name of a file or folder, no text of torch or csv."
     text = str(error)
@@ -77,7 +86,7 @@ def cpu_seconds(pid):
 
 def in_process(run, jobs, seconds=30, memory=2 * 2**30):
     """Outcomes `(outcome, what)` of `run(job)` for every job, in a child process that is replaced when it dies, wants too much memory,
-    computes for so many seconds without an outcome, or waits ten times as long."""
+    computes for so many seconds without an outcome, or computes nothing at all for as long."""
     jobs = list(jobs)
     done = 0
     while done < len(jobs):
@@ -90,10 +99,12 @@ def in_process(run, jobs, seconds=30, memory=2 * 2**30):
         os.close(writer)
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             buffer, reason = b"", ""
-            used, start = 0, time.time()
+            begun, used, moved = 0, 0, time.time()
             while True:
                 if not select.select([pipe], [], [], 1)[0]:
-                    if cpu_seconds(child) - used < seconds and time.time() - start < 10 * seconds:
+                    if cpu_seconds(child) > used:
+                        used, moved = cpu_seconds(child), time.time()
+                    if used - begun < seconds and time.time() - moved < seconds:
                         continue
                     reason = f"no end after {seconds} s"
                     os.kill(child, signal.SIGKILL)
@@ -101,7 +112,7 @@ def in_process(run, jobs, seconds=30, memory=2 * 2**30):
                 data = pipe.read(65536)
                 if not data:
                     break
-                used, start = cpu_seconds(child), time.time()
+                begun, moved = cpu_seconds(child), time.time()
                 buffer += data
                 *lines, buffer = buffer.split(b"\n")
                 for line in lines:
@@ -113,14 +124,19 @@ def in_process(run, jobs, seconds=30, memory=2 * 2**30):
             done += 1
 
 
+def be_quiet():
+    "Let this process print nothing, the libraries below Python neither."
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+
+
 def _child(run, jobs, writer, memory):
     import resource
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + memory
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.dup2(null, 2)
+    be_quiet()
     for job in jobs:
         outcome = run(job)
         os.write(writer, json.dumps(outcome).encode() + b"\n")

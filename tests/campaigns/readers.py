@@ -1,7 +1,11 @@
 "Small files of every kind, their readers, and what must hold of what was read, whatever the file was."
 import json
 import shutil
-from dataclasses import dataclass, replace
+import tempfile
+import weakref
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,24 +14,27 @@ from PIL import Image
 
 from teran_nb.core.config import seed_everything, to_config
 from teran_nb.core.files import digest, read_json
-from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
 from teran_nb.core.packed import Packed
+from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
 from teran_nb.data.captions import Captions, Link, read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
+from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.experiment.learner import TrainConfig, _read_state, fit
 from teran_nb.experiment.plans import read_plan
 from teran_nb.experiment.relevance import read_relevance, rouge_l
 from teran_nb.experiment.runs import read_history
+from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.network import MatcherConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
 from teran_nb.published.originals import load_original, read_checkpoint, save_original
+from teran_nb.search.index import Index, IndexConfig
 
 
 @dataclass
@@ -36,9 +43,14 @@ class Reader:
     name: str
     make: object  # of a folder: writes the files
     read: object  # of that folder: what they hold
-    holds: object = lambda value: True  # whether what was read is possible
+    holds: object = None  # whether what was read is possible; every reader that is not sealed has one
     sealed: bool = False  # a checksum covers every file: what is read is what was written, or an error
     only: str = "*"  # files that are damaged
+    writes: bool = False  # the reader changes the files itself
+    threads: bool = False  # it begins threads, so it never runs in a process that forks afterwards
+
+    def __post_init__(self):
+        assert bool(self.holds) != self.sealed, f"{self.name} could not be seen to be silent"
 
 
 def toy_collection(folder, n=24, pictures=True):
@@ -150,13 +162,34 @@ def read_cached(folder):
         return digest(rouge_l(read_captions(ROOT / "data/captions/karpathy.json"), folder).values.tolist())
 
 
+@cache
+def original(make):
+    "A folder with what `make` writes, made once."
+    holder = tempfile.TemporaryDirectory()
+    weakref.finalize(make, holder.cleanup)
+    folder = Path(holder.name) / "files"
+    folder.mkdir()
+    make(folder)
+    return folder
+
+
+def made(make, *names):
+    "A copy of these files of what `make` writes; of all without names."
+    def copy(folder):
+        for source in [original(make) / name for name in names] or original(make).iterdir():
+            if source.is_dir():
+                shutil.copytree(source, folder / source.name)
+            else:
+                shutil.copy(source, folder / source.name)
+    return copy
+
+
 def make_run(folder):
     world = toy_collection(folder.parent / "toy", pictures=False)
     model = make_matcher(TINY, world.captions.texts)
     config = TrainConfig(epochs=1, images=8, captions=2)
     fit(model, world, world, config, folder, device="cpu")
     plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
-    from dataclasses import asdict
     plan |= {"model": asdict(TINY), "train": asdict(config), "device": "cpu", "members": 1}
     (folder / "config.json").write_text(json.dumps(plan))
     shutil.rmtree(folder.parent / "toy")
@@ -182,13 +215,6 @@ def make_original(folder):
     text = TextConfig(dim=16, heads=4, feed_forward=32, layers=2)
     model = make_matcher(replace(TINY, text=text), ["a kite and a house"] * 2).eval()
     save_original(model, folder / "mine.pth.tar")
-
-
-def make_checkpoint(folder):
-    make_run(folder)
-    for p in folder.iterdir():
-        if p.name != "last.pt":
-            shutil.rmtree(p) if p.is_dir() else p.unlink()
 
 
 def make_unfinished(folder):
@@ -232,6 +258,61 @@ def make_words(folder):
     VisualWords(rng.normal(size=108).astype("float32"), np.eye(108, dtype="float32"), rng.normal(size=(9, 108)).astype("float32")).save(folder / "words.safetensors")
 
 
+def packed_digest(packed):
+    return digest([packed.values.tolist(), packed.offsets.tolist()])
+
+
+def make_provenance(folder):
+    save_provenance(provenance(Collection.open(original(make_world))), folder)
+
+
+def provenance_holds(kept):
+    if kept is None:  # a model may keep nothing
+        return True
+    words = all(word and type(n) is int and n > 0 for word, n in kept.words.items())
+    return words and type(kept.data) is str and (kept.usual is None or np.isfinite(kept.usual.residual(np.zeros((2, 12)))))
+
+
+def make_world(folder):
+    toy_collection(folder, pictures=False)
+
+
+@cache
+def encoding():
+    "A model and a collection."
+    return Matcher.load(original(make_model) / "model"), Collection.open(original(make_world))
+
+
+def read_encoded(folder):
+    model, world = encoding()
+    encoded = encoded_images(model, world, folder)
+    return digest([encoded.whole.tolist(), packed_digest(encoded.parts)])
+
+
+def encoded_batch(first, count=4):
+    "Images as an encoder gives them."
+    rows = torch.randn(3 * count, 8, generator=torch.Generator().manual_seed(first))
+    parts = Packed(torch.nn.functional.normalize(rows, dim=1), list(range(0, 3 * count + 1, 3)))
+    return Encoded(torch.zeros(count, 8), parts, [f"im{i}" for i in range(first, first + count)])
+
+
+def make_index(folder):
+    index = Index.open(folder / "index", config=IndexConfig(centroids=4))
+    index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
+    index.close()
+
+
+def read_index(folder):
+    "What an index holds, and what it answers."
+    index = Index.open(folder / "index")
+    try:
+        index.verify()
+        hits = index.search(encoded_batch(0).parts[0:1], k=3)
+        return digest([index.names, packed_digest(index.parts[list(range(len(index)))]), hits.names, [h.about["place"] for h in hits[0]]])
+    finally:
+        index.close()
+
+
 def compressed_captions(folder):
     read_captions(ROOT / "data/captions/karpathy.json").save(folder / "captions.json.gz")
 
@@ -242,6 +323,10 @@ def coco_sizes(folder):
 
 def sizes_hold(sizes):
     return all(type(k) is str and 0 < w < np.inf and 0 < h < np.inf for k, (w, h) in sizes.items())
+
+
+def names_hold(names):
+    return len(names) == len(set(names)) and all(name.strip() == name and name.isprintable() and 0 < len(name) <= 200 for name in names)
 
 
 READERS = [
@@ -255,7 +340,7 @@ READERS = [
     Reader("phrases", make_phrases, read_some_phrases, captions_hold),
     Reader("sizes: csv", copied("formats/sizes.csv"), lambda f: read_sizes(f / "sizes.csv"), sizes_hold),
     Reader("sizes: json", copied("formats/teran/sizes.json"), coco_sizes, sizes_hold),
-    Reader("class names", copied("formats/classes.txt"), lambda f: read_class_names(f / "classes.txt")),
+    Reader("class names", copied("formats/classes.txt"), lambda f: read_class_names(f / "classes.txt"), names_hold),
     Reader("features: bottom-up", copied("formats/bottom-up"), converted("bottom-up"), regions_hold),
     Reader("features: lxmert", copied("formats/lxmert.tsv"), converted("lxmert.tsv"), regions_hold),
     Reader("features: vinvl", copied("formats/vinvl"), converted("vinvl"), regions_hold),
@@ -269,25 +354,32 @@ READERS = [
     Reader("features: hdf5 groups", copied("formats/groups.h5", "formats/sizes.csv"), converted("groups.h5", sizes=lambda f: f / "sizes.csv"), regions_hold),
     Reader("feature store", lambda f: toy_collection(f, 6, False), store_reader, sealed=True, only="features/*"),
     Reader("collection", lambda f: toy_collection(f, 6), lambda f: Collection.open(f), collection_holds, only="*.json"),
-    Reader("unfinished store", make_unfinished, write_some, sealed=True),
+    Reader("unfinished store", make_unfinished, write_some, sealed=True, writes=True),
     Reader("packed sets", lambda f: save_packed(Packed(torch.arange(12.0).view(6, 2), [0, 1, 4, 6]), f / "p.safetensors"),
+           lambda f: packed_digest(open_packed(f / "p.safetensors", verify=True)), sealed=True),
+    Reader("packed sets, mapped", lambda f: save_packed(Packed(torch.arange(12.0).view(6, 2), [0, 1, 4, 6]), f / "p.safetensors"),
            lambda f: open_packed(f / "p.safetensors"), lambda p: int(p.offsets[-1]) == len(p.values)),
+    Reader("encoded images", read_encoded, read_encoded, sealed=True),
+    Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
-    Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors"), lambda w: bool(np.isfinite(w.atoms).all())),
-    Reader("relevance: numpy", make_relevance, relevance_reader("numpy.npy"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="numpy.npy"),
-    Reader("relevance: raw", make_relevance, relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
-    Reader("relevance: cache", lambda f: read_cached(f), read_cached, sealed=True),
+    Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
+    Reader("provenance: table", made(make_provenance), open_provenance, provenance_holds, only="provenance.json"),
+    Reader("provenance: features", made(make_provenance), lambda f: digest({k: v.tolist() for k, v in vars(open_provenance(f).usual).items() if k != "limit"}), sealed=True,
+           only="provenance.safetensors"),
+    Reader("relevance: numpy", made(make_relevance), relevance_reader("numpy.npy"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="numpy.npy"),
+    Reader("relevance: raw", made(make_relevance), relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
+    Reader("relevance: cache", read_cached, read_cached, sealed=True, writes=True),
     Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
-    Reader("run: plan", make_run, read_plan, lambda p: p.model.dim > 0, only="config.json"),
-    Reader("run: log", make_run, read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
-    Reader("run: checkpoint", make_checkpoint, lambda f: tensors_digest(_read_state(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
-    Reader("model: weights", make_model, lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
-    Reader("model: settings", make_model, read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
-    Reader("original: weights", make_original, lambda f: tensors_digest(read_checkpoint(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
-    Reader("original: model", make_original, lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
+    Reader("run: plan", made(make_run, "config.json"), read_plan, lambda p: p.model.dim > 0, only="config.json"),
+    Reader("run: log", made(make_run, "log.jsonl", "config.json"), read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
+    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_state(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
+    Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
+    Reader("original: weights", made(make_original), lambda f: tensors_digest(read_checkpoint(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
+    Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
-    Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(__import__("dataclasses").asdict(TINY))),
+    Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(asdict(TINY))),
            lambda f: configuration(f / "config.json"), lambda c: 0 < c.dim and 0 <= c.last.layers <= 1000),
 ]
 
