@@ -391,7 +391,7 @@ def _printed(groups, folder, status):
     parsed = {key: tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
     return parsed | {key: tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
 
-# %% ../../nbs/data/16_spice.ipynb #d2dffafa
+# %% ../../nbs/data/16_spice.ipynb #44a71dfe
 def _read_kept(folder):
     "Tuples of finished batches. The name of a batch is its checksum."
     parsed = {}
@@ -408,7 +408,8 @@ def _parse_batches(batches, folder, processes, memory):
     classes = os.pathsep.join(map(str, [program/"*", program/"lib"/"*", *jars]))
     command = [str(java), f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "-cp", classes, "edu.anu.spice.SpiceScorer"]
     running = {}
-    with tempfile.TemporaryDirectory() as scratch, progress(total=sum(len(g) for groups in batches for g in groups), desc="SPICE") as bar:
+    sentences = sum(sum(map(len, groups)) for groups in batches)
+    with tempfile.TemporaryDirectory() as scratch, progress(total=sentences, desc="SPICE", disable=sentences <= 50) as bar:
         try:
             waiting = list(enumerate(batches))
             while waiting or running:
@@ -422,7 +423,7 @@ def _parse_batches(batches, folder, processes, memory):
                     text = _parsed_lines(_printed(groups, work, process.returncode)).encode("utf8")
                     with atomic(folder/f"{digest(text)[:32]}.jsonl") as tmp: tmp.write_bytes(text)
                     bar.update(sum(map(len, groups)))
-                time.sleep(.1)
+                time.sleep(.05)
         finally:
             for _,process in running.values():
                 process.kill()
@@ -447,7 +448,7 @@ def parse_tuples(
     groups = list(dict.fromkeys(_groups(captions)))
     parsed = _read_kept(folder)
     new = [g for g in groups if g not in parsed]
-    batches,sentences = [],batch
+    batches,sentences = [],batch+1
     for g in new:
         if sentences + len(g) > batch:
             batches.append([])
