@@ -18,11 +18,12 @@ from ..model.encoder import Encoded
 from .centroids import SEARCH_EXTRA, candidates_for, centroid_count
 from .index import Index, IndexConfig
 
-# %% ../../nbs/search/05_scale.ipynb #3cbdc373
+# %% ../../nbs/search/05_scale.ipynb #b153339f
 @dataclass(frozen=True)
 class Slopes:
     "What an index of some model costs, measured on this machine."
     bytes_image:float # On disk for each image
+    vectors_image:float # Bytes of them that are region vectors
     build_image:float # CPU seconds to add an image
     regions:float # Of an image
     fixed:float # CPU milliseconds of every search
@@ -43,6 +44,7 @@ def measure_slopes(
     if len(images.names) < max(sizes): raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
     rows,milliseconds,size,build = [],[],[],[]
     regions = len(images.parts.values)/len(images.names)
+    vectors = regions*images.parts.dim*np.dtype(config.dtype).itemsize
     for n in sizes:
         index = Index.open(Path(folder)/f"index-{n}", config=config)
         start = time.process_time()
@@ -57,7 +59,7 @@ def measure_slopes(
         index.close()
     fixed,per_length,per_candidate = nnls(np.array(rows, float), np.array(milliseconds))[0].tolist()
     step = sizes[1] - sizes[0]
-    return Slopes((size[1] - size[0])/step, build[1]/sizes[1], regions, fixed, per_length, per_candidate)
+    return Slopes((size[1] - size[0])/step, vectors, build[1]/sizes[1], regions, fixed, per_length, per_candidate)
 
 def _milliseconds(index, sentence, candidates):
     start = time.process_time()
@@ -70,18 +72,22 @@ def cost(
     candidates:int=0, # Of a search; `candidates_for` the images when 0
     shards:int=1, # Of a cluster; each searches its part at the same time
     replicas:int=1, # Copies
+    processes:int=1, # Processes that encode and add, each on a core or a GPU of its own
+    encode:float=0, # Seconds in which one process encodes an image, as `benchmarks/encode.py` measures it; 0 where that is done
 ) -> dict: # A row of a table
     "What an index of so many images costs, by the measured slopes."
     candidates = candidates or candidates_for(images)
     length = images*slopes.regions/centroid_count(round(images*slopes.regions))
     part = slopes.fixed + slopes.per_length*length/shards + slopes.per_candidate*candidates/shards
+    hot = images*(slopes.bytes_image - slopes.vectors_image)*replicas/shards
     return {"images": images, "shards": shards, "candidates": candidates, "GB on disk, all copies": images*slopes.bytes_image*replicas/1e9,
-            "CPU hours to fill": images*slopes.build_image/3600, "CPU ms of a shard a search": part}
+            "GB of memory a shard": hot/1e9, "hours to fill": images*(slopes.build_image + encode)/processes/3600, "CPU ms of a shard a search": part}
 
 def costs(
     slopes:Slopes, # As measured
     sizes:tuple=(10**4,10**5,10**6,10**7), # Numbers of images
     shards:tuple=(1,3), # Numbers of shards
+    **how, # For `cost`: `processes`, `encode`
 ) -> pd.DataFrame: # A row for each
     "A table of costs."
-    return pd.DataFrame([cost(n, slopes, shards=s, replicas=2 if s > 1 else 1) for n in sizes for s in shards])
+    return pd.DataFrame([cost(n, slopes, shards=s, replicas=2 if s > 1 else 1, **how) for n in sizes for s in shards])
