@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CURVES', 'STYLES', 'MARKERS', 'metric_name', 'show_curves', 'show_rows', 'show_pairs', 'show_board', 'show_relations',
-           'show_front']
+           'show_front', 'show_agreement']
 
 # %% ../../nbs/look/08_charts.ipynb #18f6d2d2
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 
 from ..model.relations import Related
 from ..published.papers import PUBLISHED, published
+from ..experiment.relevance import Relevance, agreement
 from ..experiment.metrics import LABELS, Results
 from ..experiment.evaluation import PairScores
 from ..experiment.learner import History
@@ -193,3 +194,40 @@ def show_front(
     ax.set(xscale="log", xlabel=cost, ylabel="of the exact ten, %", title=f"What {cost} buy")
     ax.legend(frameon=False, fontsize=8)
     return ax
+
+# %% ../../nbs/look/08_charts.ipynb #e5a90002
+def show_agreement(
+    relevance:Sequence[Relevance], # Of one split; the first two are compared
+    title:str="", # Title of the figure
+    pairs:int=200_000, # At most so many pairs of caption and image, evenly spaced
+) -> list[Axes]: # Two axes
+    "How far two kinds of relevance agree: their values, and NDCG of the best order by one, measured by the other."
+    if len(relevance) < 2: return nothing("there is only one kind of relevance", title)
+    first,second = relevance[:2]
+    names = [LABELS.get(r.name, r.name) for r in (first,second)]
+    left,right = grid(2, 2, (4.6,3.6), title=title, widths=(1,1.15))
+    chosen = np.linspace(0, first.values.size-1, min(pairs, first.values.size)).astype(np.int64)
+    row,column = np.unravel_index(chosen, first.values.shape)
+    bins = left.hexbin(first.values[row,column], second.values[row,column], gridsize=25, bins="log", mincnt=1, cmap="magma", extent=(0,1,0,1))
+    left.figure.colorbar(bins, ax=left, label="pairs of caption and image")
+    agreed = agreement(first, second)
+    spearman = ", ".join(f"{row.direction} {row.spearman:.2f}" for row in agreed.itertuples())
+    left.set(xlabel=names[0], ylabel=names[1], title=f"Spearman a query: {spearman}")
+    left.title.set_fontsize(9)
+    labels,ours,random = [],[],[]
+    for judge,order,judge_name,order_name in ((second,first,*names[::-1]),(first,second,*names)):
+        for _,line in agreed.iterrows():
+            labels.append(f"{line.direction}: order by {order_name},\nmeasured by {judge_name}")
+            ours.append(line[f"{judge.name} of {order.name}'s order"])
+            random.append(line[f"{judge.name} of a random order"])
+    y = np.arange(len(labels))
+    right.barh(y-.2, ours, .4, color=COLOURS[0], label="best order")
+    right.barh(y+.2, random, .4, color=COLOURS[4], hatch="//", label="random order")
+    for place,values in ((-.2,ours),(.2,random)):
+        for i,value in enumerate(values): right.text(value+.01, i+place, f"{value:.2f}", va="center", fontsize=8)
+    right.set(yticks=y, yticklabels=labels, xlim=(0,1.1), xlabel="NDCG@25", title="Judged by the other")
+    right.title.set_fontsize(9)
+    right.tick_params(axis="y", labelsize=8)
+    right.invert_yaxis()
+    right.legend(frameon=False, fontsize=8, ncols=2, loc="upper center", bbox_to_anchor=(.4,-.16))
+    return [left,right]

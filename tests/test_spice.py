@@ -1,0 +1,85 @@
+"""SPICE: the program's own numbers where they are at hand, and the program itself where Java and the jars are.
+
+`TERAN_NB_SPICE` names the folder of the jars; where it is not set, they are looked for in ../shared too.
+"""
+import gzip
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import SHARED
+
+from teran_nb.data import spice
+from teran_nb.data.spice import SUBSETS, concept_words, match_tuples, parse_tuples, read_tuples, spice_program, spice_scores, with_meanings
+
+VALUES = SHARED / "spice" / "flickr8k-150x30.json.gz"
+LONG = "A man with a red hat walks two small dogs on the beach . " * 16  # 208 words; one sentence of that length takes minutes
+HARD = ["a black/white dog near a red car/auto", "a dog 🐕 runs on the beach", "two large baby elephants walk", "a motorcar beside a big auto", LONG,
+        "", "A café with a naïve waiter near the old door", '"A sign" says "do not enter" to two men', "the man 's dog", "猫 と 犬",
+        "the (small) [dog] {runs} <fast>", "a \\ backslash, a tab\tand a new\nline"]
+IMAGES = [("a black car/auto", "a white auto", "a motorcar on the grass"), ("two dogs at the beach", "a small dog", ""),
+          ("a big elephant and two small elephants", "two large animals"), ("an automobile", "a red car"), ("a man with a red hat", "two dogs")]
+
+
+@pytest.fixture
+def jars(monkeypatch):
+    "The program, or a skip that says how to get it."
+    if "TERAN_NB_SPICE" not in os.environ and (SHARED / "spice" / "jars").is_dir():
+        monkeypatch.setenv("TERAN_NB_SPICE", str(SHARED / "spice" / "jars"))
+    try:
+        return spice_program()
+    except FileNotFoundError as e:
+        pytest.skip(str(e))
+
+
+def test_the_programs_numbers():
+    if not VALUES.is_file():
+        pytest.skip(f"the numbers of the original SPICE are compared where {VALUES} is")
+    pytest.importorskip("pycocoevalcap", reason="the synsets of SPICE are in pycocoevalcap: pip install pycocoevalcap==1.2")
+    want = json.loads(gzip.decompress(VALUES.read_bytes()))
+    captions, images = ([[tuple(t) for t in tuples] for tuples in want[name]] for name in ("caption_tuples", "image_tuples"))
+    tuples = with_meanings({("", str(i)): t for i, t in enumerate(captions + images)})
+    assert np.array_equal(spice_scores(captions, images, tuples.synsets), want["f"])
+    assert {name: len(words) for name, words in tuples.subsets.items()} == {"colour": 18, "number": 10, "size": 105}
+    rows, columns = np.nonzero(want["f"])
+    for row, column in [*zip(rows[::7], columns[::7]), (0, 1), (149, 0)]:
+        expected = tuple(want[k][row][column] for k in ("tp", "fp", "fn", "f"))
+        assert match_tuples(captions[row], images[column], tuples.synsets) == expected
+
+
+@pytest.mark.slow
+def test_the_original_program(jars, tmp_path, monkeypatch):
+    "Tuples of hard captions and the program's own scores; what was parsed before is not parsed again."
+    printed, popen, read = [], subprocess.Popen, spice._printed
+
+    def keep(groups, folder, status):
+        printed.extend(json.loads((folder / "out.json").read_text(encoding="utf8")))
+        return read(groups, folder, status)
+
+    monkeypatch.setattr(spice, "_printed", keep)
+    monkeypatch.setattr(spice.subprocess, "Popen", lambda command, **kwargs: popen([*command, "-subset"], **kwargs))
+    groups = [*((text,) for text in HARD), *IMAGES]
+    tuples = parse_tuples(groups, tmp_path / "kept")
+    assert tuples[""] == [] and len(tuples[LONG]) == 10
+    assert (r"car\/auto", "red") in tuples[HARD[0]] and ("dog", r"black\/white") in tuples[HARD[0]]
+    assert ("dog", "run on", "beach") in tuples[HARD[1]] and ("café",) in tuples[HARD[6]]
+    assert ("man", "two") in tuples[HARD[7]] and ("man", "have", "dog") in tuples[HARD[8]]
+    assert any(set(concept_words(c)) == {"motorcar", "auto"} for (c, *_) in tuples[HARD[3]])  # merged within one caption
+    matched = []
+    for kind in ("", *SUBSETS):
+        chosen = tuples.subset(kind) if kind else tuples
+        name = {"": "All", "colour": "Color", "number": "Cardinality"}.get(kind, kind.capitalize())
+        for caption, image, item in zip(HARD, IMAGES, printed):  # the program was given these pairs
+            want = item["scores"][name]
+            assert match_tuples(chosen[caption], chosen[image], tuples.synsets)[:3] == (want["tp"], want["fp"], want["fn"]), (kind, caption)
+            f = spice_scores([chosen[caption]], [chosen[image]], tuples.synsets).item()
+            assert f == (want["f"] if chosen[image] else 0)  # the program: NaN for a subset that the image has not
+            matched.append(want["tp"])
+    assert sum(tp > 0 for tp in matched) >= 10
+    tuples.save(tmp_path / "tuples.jsonl")
+    again = read_tuples(tmp_path / "tuples.jsonl")
+    assert (again.parsed, again.synsets, again.subsets) == (tuples.parsed, tuples.synsets, tuples.subsets)
+    monkeypatch.setenv("PATH", "")  # without Java: everything was kept
+    assert parse_tuples(groups[3:], tmp_path / "kept").parsed == {g: tuples.parsed[g] for g in groups[3:]}
