@@ -60,8 +60,10 @@ def test_the_vision_side_learns_too(made, tmp_path):
     recipe = Recipe(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
     world = prepare(recipe, tmp_path / "world", device="cpu", show=False).open()
     how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
-    run = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
-               batch_size=4, overrides=SMALL | how, device="cpu")["run"]
+    played = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
+                  batch_size=4, overrides=SMALL | how, device="cpu")
+    run = played["run"]
+    assert str(run) in played["shown"]  # the whole path
     source = load_source(tmp_path / "clip", "vision_model")
     shutil.rmtree(tmp_path / "clip")
     model = load_model(run)
