@@ -27,6 +27,7 @@ from teran_nb.data.curate import merge
 from teran_nb.data.features import Features
 from teran_nb.experiment.learner import TrainConfig, fit
 from teran_nb.experiment.relevance import rouge_l
+from teran_nb.model.encoder import encoded_images
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.photos.prepare import Recipe, prepare
 from teran_nb.search.index import Index, IndexConfig
@@ -124,6 +125,18 @@ def relevance_state(folder):
     return digest(file)
 
 
+def keeping(folder, inputs):
+    "Encode the images of a collection and keep them."
+    from teran_nb.data.collection import Collection
+    world = Collection.open(inputs / "toy")
+    seed_everything(0)
+    encoded_images(make_matcher(TINY, world.captions.texts), world, folder / "kept")
+
+
+def kept_state(folder):
+    return content(folder / "kept")
+
+
 def indexing(folder, inputs):
     "Add images to an index, eight at a time, and note in a file on the disk what was acknowledged."
     noted = folder / "acknowledged"
@@ -159,8 +172,8 @@ def index_state(folder):
 
 TARGETS = {"json": (json_file, json_state), "convert": (converting, store_state), "prepare": (preparing, prepared_state),
            "merge": (merging, merged_state), "train": (training, trained_state), "model": (saving_model, model_state),
-           "relevance": (relevance, relevance_state), "index": (indexing, index_state)}
-WARM = ("convert", "prepare", "merge", "train", "relevance")  # run once before the first fork, so that no child imports what they need
+           "relevance": (relevance, relevance_state), "encode": (keeping, kept_state), "index": (indexing, index_state)}
+WARM = ("convert", "prepare", "merge", "train", "relevance", "encode")  # run once before the first fork, so that no child imports what they need
 
 
 def child(run, folder, inputs, before=0):

@@ -20,10 +20,12 @@ from teran_nb.data.captions import Captions, Link, read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.data.features import Features, FeatureWriter
+from teran_nb.data.minimal_pairs import read_aro, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.experiment.learner import TrainConfig, _read_state, fit
+from teran_nb.experiment.metrics import Results, Retrieval, read_results
 from teran_nb.experiment.plans import read_plan
 from teran_nb.experiment.relevance import read_relevance, rouge_l
 from teran_nb.experiment.runs import read_history
@@ -325,6 +327,29 @@ def sizes_hold(sizes):
     return all(type(k) is str and 0 < w < np.inf and 0 < h < np.inf for k, (w, h) in sizes.items())
 
 
+def make_results(folder):
+    measured = {"i2t r@1": 0.5, "t2i ndcg": None, "rank": 3.0}
+    Results({"ours": (Retrieval(measured, {"protocol": "toy", "seed": 0}),)}).save(folder / "results.json")
+
+
+def results_hold(results):
+    return all(v is None or np.isfinite(v) for seeds in results.lines.values() for o in seeds for v in o.metrics.values())
+
+
+def make_pairs(folder):
+    row = {"filename": "a.jpg", "caption": "a kite above a house", "negative_caption": "a house above a kite"}
+    (folder / "swap.json").write_text(json.dumps({str(i): row for i in range(4)}))
+    aro = {"image_path": "a.jpg", "true_caption": "the kite is above the house", "false_caption": "the house is above the kite", "relation_name": "above"}
+    (folder / "aro.json").write_text(json.dumps([aro | {"bbox_x": i, "bbox_y": 0, "bbox_w": 9, "bbox_h": 8.5} for i in range(4)]))
+    wino = {"image_0": "a", "image_1": "b", "caption_0": "a kite above a house", "caption_1": "a house above a kite", "collapsed_tag": "Object"}
+    (folder / "examples.jsonl").write_text("\n".join([json.dumps(wino)] * 4))
+
+
+def pairs_hold(pairs):
+    texts = all(pair.true.strip() and pair.false.strip() and pair.true != pair.false for pair in pairs)
+    return texts and all(pair.box is None or np.isfinite(pair.box).all() for pair in pairs)
+
+
 def names_hold(names):
     return len(names) == len(set(names)) and all(name.strip() == name and name.isprintable() and 0 < len(name) <= 200 for name in names)
 
@@ -379,6 +404,10 @@ READERS = [
     Reader("original: weights", made(make_original), lambda f: tensors_digest(read_checkpoint(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
     Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
+    Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
+    Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
+    Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
+    Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),
     Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(asdict(TINY))),
            lambda f: configuration(f / "config.json"), lambda c: 0 < c.dim and 0 <= c.last.layers <= 1000),
 ]
