@@ -194,7 +194,7 @@ def _counted(scene, rng, mention, opening):
         if (n > 1) == many and n <= len(NUMBERS): return Statement(named._replace(number=n), opening=opening)
     return None
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #db58e017
+# %% ../../nbs/data/17_minimal_pairs.ipynb #a0a82523
 class MinimalPair(NamedTuple):
     "Two captions, of which one is true of an image."
     image:str # Name of the image
@@ -227,7 +227,7 @@ class MinimalPairs(Shown):
         counts = Counter(pair.kind for pair in self.pairs)
         rows = [[kind, n, examples[kind].true, examples[kind].false] for kind,n in counts.items()]
         table = markdown_table(["kind","pairs","true","false"], rows)
-        return f"{len(self):,} minimal pairs of {len(self.images):,} images\n\n{table}"
+        return f"{len(self):,} minimal pairs, images: {len(self.images):,}\n\n{table}"
 
 # %% ../../nbs/data/17_minimal_pairs.ipynb #e409330b
 def scene_pairs(

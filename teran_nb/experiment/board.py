@@ -19,10 +19,12 @@ from ..core.files import atomic, project_path, read_json, write_json
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
 from ..model.alignment import POOLINGS
+from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Retrieval
+from .evaluation import score_pairs
 from .datasets import Data
 from .plans import Plan, open_run, plan
-from .runs import evaluate_run, read_history, train
+from .runs import evaluate_run, load_model, read_history, train
 from .ablations import learned_from
 
 # %% ../../nbs/experiment/13_board.ipynb #359ad46a
@@ -115,6 +117,10 @@ def _cell(data, p, score, loss, folder):
         write_json(path, stored)
     open_run(p, folder) # refuses a run of another configuration
     stored = read_json(path)
+    if is_drawn(data.test) and "pairs" not in stored["metrics"]:
+        asked = score_pairs(load_model(folder, p.device), scene_pairs(data.test), data.test)
+        stored["metrics"] |= asked.metrics
+        write_json(path, stored)
     about = stored["about"] | {"epochs": stored["epochs"]}
     return Cell(score, loss, Retrieval(stored["metrics"], about), stored["seconds"])
 
@@ -147,7 +153,8 @@ def board(
 
 # %% ../../nbs/experiment/13_board.ipynb #ee4d5748
 _SHOWN = { # Metric to heading
-    "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "words on boxes %"}
+    "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "words on boxes %",
+    "pairs": "minimal pairs %"}
 
 def _percent(results, metric):
     "Mean and spread of a metric over the seeds, marked where chance could give it."
@@ -161,14 +168,15 @@ def _percent(results, metric):
 def _repr_markdown_(self:Board):
     "The table, and the conditions under it."
     if not self.cells: return "*no cell of the board is finished*"
+    shown = {metric: heading for metric,heading in _SHOWN.items() if any(metric in cell.result.metrics for cell in self.cells)}
     groups = {}
     for cell in self.cells: groups.setdefault((cell.loss,cell.score), []).append(cell)
     rows = []
     for (loss,score),cells in groups.items():
-        numbers = [_percent([cell.result for cell in cells], metric) for metric in _SHOWN]
+        numbers = [_percent([cell.result for cell in cells], metric) for metric in shown]
         seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
         rows.append([loss, score_title(score), *numbers, seconds, len(cells), computed_by(score), served_by_index(score)])
-    table = markdown_table(["loss","score",*_SHOWN.values(),"seconds","seeds","computed by","index"], rows)
+    table = markdown_table(["loss","score",*shown.values(),"seconds","seeds","computed by","index"], rows)
     def every(name): return ", ".join(dict.fromkeys(str(cell.result.about.get(name, "")) for cell in self.cells))
     where = f"{every('protocol')}, {every('candidates')}; data {self.title}"
     how = f"{every('epochs')} epochs, seed {every('seed')}, commit {every('commit')}"
