@@ -131,7 +131,7 @@ def _vinvl_tables(path):
     folder = path if path.is_dir() else path.parent
     if path.suffix not in (".yaml",".yml"):
         labels = _only_file(folder, "predictions.tsv", "*label.tsv")
-        features = path if path.is_file() else _only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
+        features = path if not path.is_dir() else _only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
         return [features, labels, _only_file(folder, "*hw.tsv")]
     text = read_text(path)
     try: names = yaml.safe_load(text)
@@ -270,6 +270,7 @@ def teran_rows(
 ) -> Iterator[ForeignRow]: # One per image
     "TERN's and TERAN's folders of features and boxes."
     features = path if path.name.endswith("_att") else _only_file(path, "*_att")
+    if features is None: raise FileNotFoundError(f"{path} holds no folder *_att; name the folder that holds it")
     boxes = features.with_name(features.name.removesuffix("att") + "box")
     for file in sorted(features.glob("*.npz")):
         yield ForeignRow(file, "", file.stem, partial(_decode_npz, file, boxes/f"{file.stem}.npy"))
@@ -292,7 +293,8 @@ def scan_rows(
     options:Options=Options(), # `ids` counts
 ) -> Iterator[ForeignRow]: # One per image
     "The array of SCAN `(images, regions, dim)` or of VSE++ `(images, dim)`."
-    file = path if path.is_file() else _only_file(path, "*_ims.npy")
+    file = _only_file(path, "*_ims.npy") if path.is_dir() else require_file(path)
+    if file is None: raise FileNotFoundError(f"{path} holds no *_ims.npy; name the array")
     try: array = _load(file, "r")
     except ValueError as e: raise ValueError(f"{file}: {e}") from None
     if array.ndim not in (2,3) or not array.size:

@@ -206,6 +206,7 @@ def retrieval(
     one_of(i2t_queries, QUERIES, "queries")
     sim,image_of,protocol = torch.as_tensor(sim).cpu(),np.asarray(image_of),named_protocol(protocol)
     relevance = [relevance] if isinstance(relevance, Relevance) else relevance
+    if not sim.numel(): raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
     parts = folds(protocol, image_of, len(sim))
     measured = []
