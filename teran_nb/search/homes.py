@@ -22,7 +22,7 @@ from ..core.packed import Packed
 from ..model.similarity import similarity
 from .centroids import Centroids, Sparse
 
-# %% ../../nbs/search/01_homes.ipynb #6a21996c
+# %% ../../nbs/search/01_homes.ipynb #bc950537
 @dataclass(eq=False)
 class StoredImage:
     "One image of an index."
@@ -49,6 +49,7 @@ class Layout:
     dtype:str="float16" # Of stored region vectors, `float16` or `float32`
     whole:int=0 # Length of the vector of a whole image; 0 without
     pooled:int=0 # Pooled vectors of an image; 0 without
+    coded:int=0 # Vectors to which an image's regions are pooled before they get centroids; 0 for the regions themselves
     slot:str="" # Which of `SLOTS` holds the centroids; empty without centroids
     added:int=0 # Regions that were added since the centroids were learned
     distance:float=0. # Sum of the distances of these from their centroids
@@ -70,7 +71,6 @@ def read_layout(
         one_of(layout.dtype, ("float16","float32"), "precision")
         one_of(layout.slot, ("",*SLOTS), "slot")
         if layout.dim < 1: raise ValueError("Layout.dim is 0; regions have at least one number")
-        if not layout.pooling: raise ValueError("Layout.pooling is empty")
     except (TypeError,ValueError) as e: raise ValueError(f"{where}: {e}; {_CURE}") from None
     return layout
 

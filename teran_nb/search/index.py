@@ -6,8 +6,8 @@
 __all__ = ['STRANGE', 'IndexConfig', 'ranks_by_alignment', 'Index', 'Hit', 'Hits', 'index_images', 'vector_gigabytes',
            'similarity_of']
 
-# %% ../../nbs/search/04_index.ipynb #cd641f28
-import time, warnings
+# %% ../../nbs/search/04_index.ipynb #e7aef882
+import math, time, warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,7 +22,6 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.parallel import Share, wait_for
 from ..core.files import digest
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
@@ -37,13 +36,14 @@ from .homes import (
 from .edge import open_edge
 from .server import Server
 
-# %% ../../nbs/search/04_index.ipynb #45665f9e
+# %% ../../nbs/search/04_index.ipynb #75def737
 @dataclass(frozen=True)
 class IndexConfig:
     "How an index is made; an index that exists keeps its own."
     pooling:str="" # Used when a search names none; the encoder's own when empty
     dtype:str="float16" # Of stored region vectors, `float16` or `float32`
     centroids:int=0 # Number of centroids; `centroid_count` of the expected regions when 0
+    coded:int=12 # Vectors to which an image's regions are pooled before they get centroids; 0 for the regions themselves
     pooled:int=0 # Pooled vectors of an image for a stage between both, such as 12; 0 for two stages
     whole:bool=False # Keep the vector of the whole image too; always kept where the encoder ranks by it
     seed:int=0 # Of k-means and of its sample
@@ -80,9 +80,7 @@ class Index:
     @property
     def pooling(self) -> str:
         "Used when a search names none."
-        if self.layout:
-            try: return one_of(self.layout.pooling, POOLINGS, "pooling")
-            except ValueError as e: raise ValueError(f"{e}; it is that of {self.home.place}") from None
+        if self.layout: return self.layout.pooling
         return self.config.pooling or (self.encoder.pooling if self.encoder else "mrsw")
     @property
     def candidates(self) -> int:
@@ -122,8 +120,8 @@ def connect(cls:Index,
     "An index on a Qdrant server or cluster, which many processes may fill and search."
     return cls(encoder, config, Server(url, api_key, name, shards, replicas, timeout, client))
 
-# %% ../../nbs/search/04_index.ipynb #551175cc
-_SAMPLE = 2**16 # Regions to learn centroids from, unless there are more than an eighth as many centroids
+# %% ../../nbs/search/04_index.ipynb #fb9f0c00
+_SAMPLE = 2**16 # Vectors to learn centroids from, unless there are more than an eighth as many centroids
 
 def _rounded(values, dtype):
     "What the index stores, as float32."
@@ -155,46 +153,58 @@ def _create(self:Index, encoded, extractor):
     encoder,config = self.encoder,self.config
     whole = config.whole or encoder is not None and not encoder.crosses and not ranks_by_alignment(encoder)
     layout = Layout(encoded.parts.dim, encoder.fingerprint if encoder else "", extractor, "", one_of(self.pooling, POOLINGS, "pooling"),
-                    config.dtype, encoded.whole.shape[1] if whole else 0, config.pooled)
+                    config.dtype, encoded.whole.shape[1] if whole else 0, config.pooled, config.coded)
     self.home.create(layout)
     self.home.layout = layout
 
 @patch
-def _learn(self:Index, sample, expected):
-    "Learn the first centroids from the regions of a sample."
-    k = self.config.centroids or centroid_count(expected)
-    values = torch.from_numpy(_rounded(sample.parts.values, self.layout.dtype))
-    rows = torch.randperm(len(values), generator=torch.Generator().manual_seed(self.config.seed))[:max(_SAMPLE, 8*k)]
+def _learn(self:Index, sample, count):
+    "Learn the first centroids from a sample of so many images."
+    coded,parts = self.layout.coded,sample.parts
+    lengths = (parts.lengths.clamp(max=coded) if coded else parts.lengths).double()
+    mean = max(float(lengths.mean()), 1e-9)
+    k = self.config.centroids or centroid_count(int(mean*count))
+    generator,most = torch.Generator().manual_seed(self.config.seed),max(_SAMPLE, 8*k)
+    few = torch.randperm(len(parts), generator=generator)[:math.ceil(most/mean)]
+    sets = _sets(parts[few], self.layout.dtype)
+    values = torch.from_numpy(np.concatenate([_coded(regions, coded) for regions in sets]))
+    rows = torch.randperm(len(values), generator=generator)[:most]
     self.home.save(replace(self.layout, slot=SLOTS[0]), learn_centroids(values[rows], k, self.config.seed))
 
 @patch
 def _sample(self:Index, images, count):
-    "Encode a random sample of images that are not encoded yet; also returns how many regions to expect of all."
+    "Encode a random sample of images that are not encoded yet."
     generator = torch.Generator().manual_seed(self.config.seed)
     rows = torch.randperm(count, generator=generator)[:_SAMPLE//8].sort().values.tolist()
     few = images.select(rows) if isinstance(images, Collection) else [images[i] for i in rows]
     sample = self.encoder.encode_images(few)
     _check_encoded(sample, 0)
-    return sample,int(len(sample.parts.values)*count/len(few))
+    return sample
+
+def _sets(parts, dtype):
+    "The regions of each image as they are stored."
+    return np.split(_rounded(parts.values, dtype), parts.offsets[1:-1].tolist())
+
+def _coded(regions, coded): return pool_regions(regions, coded) if coded else regions
+
+def _centroids_of(images, centroids, coded):
+    "Centroids of stored images, in place; returns the number of their coded vectors, and the sum of their distances."
+    sets = [_coded(x.regions, coded) for x in images]
+    codes,distances = nearest(torch.from_numpy(np.concatenate(sets)), centroids)
+    stops = np.cumsum([len(s) for s in sets])
+    for x,own in zip(images, np.split(codes, stops[:-1])): x.centroids = centroids.of_image(own) if len(own) else None
+    return len(codes),float(distances.sum())
 
 @patch
 def _stored(self:Index, encoded, abouts):
-    "Images as their home keeps them, and the distance of their regions from the centroids."
+    "Images as their home keeps them, how many vectors got centroids, and the sum of their distances from these."
     layout,centroids,images,order = self.layout,self.home.centroids,[],time.time_ns()
-    values,distance = _rounded(encoded.parts.values, layout.dtype),0.
-    if centroids is not None:
-        codes,distances = nearest(torch.from_numpy(values), centroids)
-        distance = float(distances.sum())
     whole = F.normalize(encoded.whole.float().cpu(), dim=-1).numpy() if layout.whole else None
-    for i,(name,about) in enumerate(zip(encoded.names, abouts)):
-        start,stop = encoded.parts.offsets[i:i+2].tolist()
-        regions = values[start:stop]
-        image = StoredImage(name, regions, {"order": order+i, **about}, None if whole is None else whole[i])
-        if centroids is not None and len(regions):
-            image.centroids = centroids.of_image(codes[start:stop])
-            if layout.pooled: image.pooled = pool_regions(regions, layout.pooled)
+    for i,(name,about,regions) in enumerate(zip(encoded.names, abouts, _sets(encoded.parts, layout.dtype))):
+        image = StoredImage(name, regions, {**about, "order": order+i}, None if whole is None else whole[i])
+        if layout.pooled and centroids is not None: image.pooled = pool_regions(regions, layout.pooled)
         images.append(image)
-    return images,distance
+    return images,*((0,0.) if centroids is None else _centroids_of(images, centroids, layout.coded))
 
 def _with_boxes(encoder, encoded, images, abouts):
     "Add boxes and sizes, as far as they are known."
@@ -203,19 +213,18 @@ def _with_boxes(encoder, encoded, images, abouts):
         if boxes is not None: about["boxes"] = np.asarray(boxes, np.float64).round(2).tolist()
         if size is not None: about["size"] = [float(v) for v in size]
 
-# %% ../../nbs/search/04_index.ipynb #4724e69e
+# %% ../../nbs/search/04_index.ipynb #8f550bfd
 @patch
-def _blocks(self:Index, images, columns, update, batch, vectors, share):
+def _blocks(self:Index, images, columns, update, batch):
     "Batches of new images: their names, what is known about each, and a function that encodes them."
     encoded = images if isinstance(images, Encoded) else None
-    own = share.of(len(encoded.names) if encoded is not None else len(images))
     if encoded is not None:
         abouts = [{} for _ in encoded.names]
         if encoded.boxes is not None:
             for i,about in enumerate(abouts): about |= {"boxes": encoded.boxes[i].tolist(), "size": encoded.sizes[i].tolist()}
         source = iter(zip(((GivenImage(name)) for name in encoded.names), abouts))
     else: source = _source(images)
-    source,first,seen = islice(source, own.start, own.stop),own.start,set()
+    first,seen = 0,set()
     while some := list(islice(source, batch)):
         rows = range(first, first+len(some))
         first += len(some)
@@ -229,12 +238,9 @@ def _blocks(self:Index, images, columns, update, batch, vectors, share):
         if not kept: continue
         given = [some[j][0] for j in kept]
         abouts = [{**some[j][1], **{column: values[rows[j]] for column,values in columns.items()}} for j in kept]
-        if share.world > 1: # the order in which one process would add them
-            for about,j in zip(abouts, kept): about["order"] = rows[j]
         if encoded is not None: block = encoded.take([rows[j] for j in kept])
         else:
-            block = self.encoder.encode_images(given) if vectors is None else vectors.take([rows[j] for j in kept])
-            block = block._replace(names=[image.image_id for image in given])
+            block = self.encoder.encode_images(given)._replace(names=[image.image_id for image in given])
             _with_boxes(self.encoder, block, given, abouts)
         yield block,abouts
 
@@ -267,9 +273,7 @@ def add(self:Index,
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch:int=256, # Images at a time
     show:bool=False, # Whether to show progress
-    vectors:Encoded|None=None, # The images encoded, in their order, where that is done
-    share:Share=Share(), # Which of several processes this is; each adds its part of the images, on a server
-) -> int: # Images that were written, by this process
+) -> int: # Images that were written
     "Add images. When it was interrupted, the same call goes on."
     if not isinstance(images, Encoded):
         if self.encoder is None: raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
@@ -281,29 +285,23 @@ def add(self:Index,
     if self.layout and extractor and self.layout.extractor not in ("",extractor):
         raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, these are of {extractor!r}; "
                          "make another index")
-    if vectors is not None and list(vectors.names) != (images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]):
-        raise ValueError(f"the vectors are of {len(vectors.names):,} other images, or in another order; give those of these images")
     if not count: return 0
-    if share.world > 1 and not isinstance(self.home, Server):
-        raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the first process `vectors` that all encoded")
-    if share.rank: wait_for(self._is_begun)
     if self.layout is None or self.home.centroids is None and not self.home.exact:
-        whole = images if isinstance(images, Encoded) else vectors
-        sample,expected = self._sample(images, count) if whole is None else (whole,len(whole.parts.values))
+        sample = images if isinstance(images, Encoded) else self._sample(images, count)
         _check_encoded(sample, self.layout.dim if self.layout else 0)
         if self.layout is None: self._create(sample, extractor)
         if self.home.exact: self.home.save(self.layout, None)
-        else: self._learn(sample, expected)
+        else: self._learn(sample, count)
     written,layout = 0,self.layout
     try:
-        with progress(desc="add images", total=len(share.of(count)), disable=not show, unit=" images") as bar:
-            for encoded,abouts in self._blocks(images, columns, update, batch, vectors, share):
+        with progress(desc="add images", total=count, disable=not show, unit=" images") as bar:
+            for encoded,abouts in self._blocks(images, columns, update, batch):
                 _check_encoded(encoded, layout.dim)
                 self._look_up(abouts)
-                stored,distance = self._stored(encoded, abouts)
+                stored,vectors,distance = self._stored(encoded, abouts)
                 self.home.write(stored)
                 written += len(stored)
-                self.layout.added += len(encoded.parts.values)
+                self.layout.added += vectors
                 self.layout.distance += distance
                 bar.update(len(stored))
     finally:
@@ -311,12 +309,6 @@ def add(self:Index,
         if written: self.home.save(self.layout, self.home.centroids)
     self._warn_of_strangers()
     return written
-
-@patch
-def _is_begun(self:Index):
-    "Whether another process has made the index and learned its centroids."
-    self.home.refresh()
-    return self.layout is not None and self.home.centroids is not None
 
 @patch
 def _look_up(self:Index, abouts):
@@ -510,7 +502,7 @@ def search(self:Index,
         found.append(answers)
     return Hits(captions.names, found)
 
-# %% ../../nbs/search/04_index.ipynb #9e05fb50
+# %% ../../nbs/search/04_index.ipynb #42d6c391
 @patch
 def verify(self:Index) -> Index: # Itself
     "Check every stored image and name the damaged ones (ValueError). Reads the whole index."
@@ -525,8 +517,9 @@ def verify(self:Index) -> Index: # Itself
             if boxes is not None: whole = whole and len(boxes) == len(x.regions)
             if layout.whole: whole = whole and x.whole is not None
             if centroids is not None and len(x.regions):
-                codes = centroids.of_image(nearest(torch.from_numpy(x.regions), centroids)[0]).indices
-                whole = whole and x.centroids is not None and set(codes) == set(x.centroids.indices)
+                again = replace(x)
+                _centroids_of([again], centroids, layout.coded)
+                whole = whole and x.centroids is not None and set(again.centroids.indices) == set(x.centroids.indices)
             if not whole: damaged.append(x.image_id or "one without a name")
     if count != len(self): raise ValueError(f"{self.home.place} has {len(self):,} images, and {count:,} of them can be read; copy it again")
     if damaged:
@@ -541,7 +534,7 @@ def optimize(self:Index) -> Index: # Itself
     self.home.optimize()
     return self
 
-# %% ../../nbs/search/04_index.ipynb #d3fab68a
+# %% ../../nbs/search/04_index.ipynb #49077012
 @patch
 def rebuild(self:Index,
     centroids:int=0, # Number of centroids; `centroid_count` of the stored regions when 0
@@ -549,22 +542,20 @@ def rebuild(self:Index,
 ) -> Index: # Itself
     "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile."
     if self.layout is None or self.home.exact: return self
-    regions,images,total = 0,[],len(self)
+    vectors,images,total,coded = 0,[],len(self),self.layout.coded
     keep = np.random.default_rng(self.config.seed)
     for some in self.home.scroll():
         for x in some:
-            regions += len(x.regions)
-            if keep.random() < _SAMPLE/8/total: images.append(x.regions)
+            vectors += min(len(x.regions), coded) if coded else len(x.regions)
+            if keep.random() < _SAMPLE/8/total: images.append(_coded(x.regions, coded))
     if not images: raise ValueError(f"{self.home.place} holds no image to learn centroids from")
-    learned = learn_centroids(torch.from_numpy(np.concatenate(images)), centroids or centroid_count(regions), self.config.seed)
+    learned = learn_centroids(torch.from_numpy(np.concatenate(images)), centroids or centroid_count(vectors), self.config.seed)
     slot = next(s for s in SLOTS if s != self.layout.slot)
     added,distance = 0,0.
     with progress(desc="rebuild", total=total, disable=not show, unit=" images") as bar:
         for some in self.home.scroll():
-            for x in some:
-                codes,distances = nearest(torch.from_numpy(x.regions), learned)
-                x.centroids = learned.of_image(codes) if len(codes) else None
-                added,distance = added+len(codes),distance+float(distances.sum())
+            count,far = _centroids_of(some, learned, coded)
+            added,distance = added+count,distance+far
             self.home.recode(some, slot)
             bar.update(len(some))
     self.home.save(replace(self.layout, slot=slot, added=added, distance=distance), learned)
@@ -666,7 +657,7 @@ def _compared(self:Index, captions, field, limit, candidates, pooling):
         words = max(1, len(captions.parts[j])) if per_word else 1
         yield images,[x.similarity/words for x in images]
 
-# %% ../../nbs/search/04_index.ipynb #80256e39
+# %% ../../nbs/search/04_index.ipynb #cdea7e6b
 def index_images(
     encoder:Encoder, # The model
     collection:Collection, # Images
@@ -690,10 +681,10 @@ def index_images(
 
 def _reserve(index, collection, source):
     "Learn the centroids, and note whose images will come, before the first of them."
-    sample,expected = index._sample(collection, len(collection))
+    sample = index._sample(collection, len(collection))
     index._create(sample, "" if index.encoder.own_regions else collection.features.extractor)
     index.layout.source = source
-    index._learn(sample, expected)
+    index._learn(sample, len(collection))
 
 def vector_gigabytes(
     encoder:Encoder, # The model
