@@ -20,6 +20,7 @@ from ..data.captions import read_captions
 from ..data.features import Features
 from ..data.collection import Collection
 from ..data.scenes import scenes
+from ..data.spice import SUBSETS
 from .relevance import Relevance, read_relevance, rouge_l, spice
 from .presets import PRESETS, WORLDS
 
@@ -55,6 +56,8 @@ class Data(Shown):
         return text
 
 # %% ../../nbs/experiment/07_datasets.ipynb #d73a3d33
+_KINDS = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
+
 @patch
 def precomputed(self:Data,
     split:str, # One of the splits, or `all`
@@ -65,15 +68,16 @@ def precomputed(self:Data,
     if not isinstance(files, dict):
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': 'file.npy'}}}}")
     for name,path in files.items():
-        one_of(name, ("rouge","spice"), f"relevance of the {split} split")
-        if (name,path) != ("spice","program") and not project_path(path).is_file():
+        one_of(name, _KINDS, f"relevance of the {split} split")
+        if (path != "program" or name == "rouge") and not project_path(path).is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
     if split != "all": all_captions = all_captions.split(split)
     kept = captions if len(all_captions) > len(captions) else None
     def given(name, path):
-        if (name,path) == ("spice","program"): return spice(captions)
+        subset = name[6:] # of `spice_colour`
+        if name != "rouge" and path == "program": return spice(captions, subset=subset)
         path = project_path(path)
-        if name == "spice" and path.name.endswith((".jsonl",".jsonl.gz")): return spice(captions, path)
+        if name != "rouge" and path.name.endswith((".jsonl",".jsonl.gz")): return spice(captions, path, subset)
         return read_relevance(path, all_captions, name, kept)
     return [given(*file) for file in files.items()]
 
