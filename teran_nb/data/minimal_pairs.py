@@ -229,7 +229,7 @@ class MinimalPairs(Shown):
         table = markdown_table(["kind","pairs","true","false"], rows)
         return f"{len(self):,} minimal pairs, images: {len(self.images):,}\n\n{table}"
 
-# %% ../../nbs/data/17_minimal_pairs.ipynb #e409330b
+# %% ../../nbs/data/17_minimal_pairs.ipynb #998019d1
 def scene_pairs(
     collection:Collection, # Drawn scenes, as `scenes` gives them, or some of them
     kinds:Iterable[str]=tuple(CHANGES), # Keys of `CHANGES`
@@ -242,15 +242,16 @@ def scene_pairs(
     if seed is None:
         named = re.match(r"scenes-v\d+-s(\d+)-", collection.features.path.resolve().parent.name)
         seed = int(named[1]) if named else 0
-    pairs = []
+    pairs,kinds = [],tuple(kinds)
     for i,image_id in enumerate(collection.image_ids):
         number = seed*SEED_STEP + int(image_id.removeprefix("scene-"))
         scene = compose(number)
         if not _linked_boxes(collection, i) <= {t.box for t in scene.things}:
             raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; "
                              "give the seed that it was drawn with")
-        for kind,true,false in minimal_pairs(scene, Random(f"pairs {number}"), kinds, each):
-            pairs.append(MinimalPair(image_id, true, false, kind))
+        for kind in kinds:
+            for _,true,false in minimal_pairs(scene, Random(f"{kind} {number}"), [kind], each):
+                pairs.append(MinimalPair(image_id, true, false, kind))
     return MinimalPairs(tuple(pairs), name=collection.name)
 
 def is_drawn(
