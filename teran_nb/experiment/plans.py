@@ -41,7 +41,9 @@ class Plan(Shown):
     @property
     def changed(self) -> str: # Such as `pooling mwsr`; empty for the row itself
         "What was asked for beside the row, in words."
-        changes = {k: self.about.get(k) for k in ("pooling","text","begin")} | self.about["overrides"]
+        row = MODELS.get(self.about["model"])
+        asked = ("pooling","text") if row and row.begins else ("pooling","text","begin") # where a row begins is part of the row
+        changes = {k: self.about.get(k) for k in asked} | self.about["overrides"]
         return ", ".join(f"{k} {v}" for k,v in changes.items() if v)
     def published(self) -> Published|None: # None where there are none, and for a changed row
         "The published numbers of the row under the plan's protocol."
