@@ -208,7 +208,7 @@ def show_agreement(
     left,right = grid(2, 2, (4.6,3.6), title=title, widths=(1,1.15))
     chosen = np.linspace(0, first.values.size-1, min(pairs, first.values.size)).astype(np.int64)
     row,column = np.unravel_index(chosen, first.values.shape)
-    bins = left.hexbin(first.values[row,column], second.values[row,column], gridsize=25, bins="log", mincnt=1, cmap="magma", extent=(0,1,0,1))
+    bins = left.hexbin(first.values[row,column], second.values[row,column], gridsize=18, bins="log", mincnt=1, cmap="magma", extent=(0,1,0,1))
     left.figure.colorbar(bins, ax=left, label="pairs of caption and image")
     agreed = agreement(first, second)
     spearman = ", ".join(f"{row.direction} {row.spearman:.2f}" for row in agreed.itertuples())
