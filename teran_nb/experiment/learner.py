@@ -242,11 +242,10 @@ class Objective(nn.Module):
         if _several(): images,captions,image_of = _gather_batch(images, captions, image_of)
         losses = []
         for i,head in enumerate(self.heads):
-            if head == "joint" and self.pretraining is not None:
-                losses.append(tasks)
-                continue
-            sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
-            loss = self.loss(sim, image_of, i)
+            if head == "joint" and tasks is not None: loss = tasks
+            else:
+                sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
+                loss = self.loss(sim, image_of, i)
             losses.append(loss + added if head == self.related else loss)
         return inside + (self.weigh(torch.stack(losses)) if self.weigh else losses[0])
 
