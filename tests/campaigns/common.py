@@ -54,6 +54,7 @@ def arguments(description, cases):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=cases)
+    parser.add_argument("--seconds", type=float, default=0, help="begin no further case after so long; 0 for no limit")
     parser.add_argument("--only", default="", help="targets whose name contains this")
     return parser.parse_args()
 
@@ -63,6 +64,16 @@ def work_folder():
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
     return tempfile.TemporaryDirectory(dir=memory if roomy else None)
+
+
+def rounds(count, names, limit=0):
+    "Numbers and names of cases, all names in each round; none after `limit` seconds."
+    end = time.time() + limit
+    for n in range(count):
+        for name in names:
+            if limit and time.time() > end:
+                return
+            yield n, name
 
 
 def is_clear(error, names):
@@ -84,10 +95,10 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def in_process(run, jobs, seconds=30, memory=2 * 2**30):
+def in_process(run, jobs, seconds=30, memory=2 * 2**30, limit=0):
     """Outcomes `(outcome, what)` of `run(job)` for every job, in a child process that is replaced when it dies, wants too much memory,
-    computes for so many seconds without an outcome, or computes nothing at all for as long."""
-    jobs = list(jobs)
+    computes for so many seconds without an outcome, or computes nothing at all for as long. It begins no job after `limit` seconds, where there is one."""
+    jobs, until = list(jobs), time.time() + limit if limit else 0
     done = 0
     while done < len(jobs):
         reader, writer = os.pipe()
@@ -95,7 +106,7 @@ def in_process(run, jobs, seconds=30, memory=2 * 2**30):
         child = os.fork()
         if not child:
             os.close(reader)
-            _child(run, jobs[done:], writer, memory)
+            _child(run, jobs[done:], writer, memory, until)
         os.close(writer)
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             buffer, reason = b"", ""
@@ -119,6 +130,8 @@ def in_process(run, jobs, seconds=30, memory=2 * 2**30):
                     yield jobs[done], tuple(json.loads(line))
                     done += 1
         status = os.waitpid(child, 0)[1]
+        if until and not status and not reason:
+            return
         if done < len(jobs):
             yield jobs[done], ("raw", reason or f"ended the process, status {status}")
             done += 1
@@ -131,13 +144,15 @@ def be_quiet():
     os.dup2(null, 2)
 
 
-def _child(run, jobs, writer, memory):
+def _child(run, jobs, writer, memory, until):
     import resource
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + memory
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     be_quiet()
     for job in jobs:
+        if until and time.time() > until:
+            break
         outcome = run(job)
         os.write(writer, json.dumps(outcome).encode() + b"\n")
     os._exit(0)

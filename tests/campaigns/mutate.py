@@ -220,7 +220,7 @@ def attempt(reader, good, expected, work, seed):
     return outcome, what
 
 
-def campaign(seed, cases, only=""):
+def campaign(seed, cases, only="", limit=0):
     "The table of so many cases, the same number for each reader."
     readers, table = [r for r in READERS if only in r.name], Table()
     with work_folder() as folder:
@@ -251,12 +251,12 @@ def campaign(seed, cases, only=""):
 
         bombs()
         each = -(-cases // len(readers))
-        jobs = [(reader, n) for reader in readers for n in range(each)]
-        for (reader, n), (outcome, what) in in_process(run, jobs):
+        jobs = [(reader, n) for n in range(each) for reader in readers]
+        for (reader, n), (outcome, what) in in_process(run, jobs, limit=limit):
             table.add(reader.name, outcome, what if what.startswith("case") else f"case {seed}-{reader.name}-{n}: {what}")
     return table
 
 
 if __name__ == "__main__":
     a = arguments(__doc__.splitlines()[0], 1000)
-    campaign(a.seed, a.cases, a.only).end()
+    campaign(a.seed, a.cases, a.only, a.seconds).end()
