@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['example_pictures', 'Recipe', 'recipe_hash', 'match_names', 'Prepared', 'prepare', 'trained_on', 'extractor_for']
 
-# %% ../../nbs/photos/03_prepare.ipynb #6478bc3c
+# %% ../../nbs/photos/03_prepare.ipynb #96338147
 import dataclasses, json, os, re, shutil, sys, time, warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -297,7 +298,7 @@ def _describe(recipe, by, work, resume, device, show, extraction, share, shares)
     captions.save(work/"captions.json")
     return Collection.open(work),left_out,warned
 
-# %% ../../nbs/photos/03_prepare.ipynb #a8e8e777
+# %% ../../nbs/photos/03_prepare.ipynb #ede754d6
 @contextmanager
 def _work_folder(work, request, resume, share):
     "Begin or continue in a folder of unfinished work; gives its number of shares. After an error it is kept if features have been begun."
@@ -334,9 +335,9 @@ def _write_manifest(folder, recipe, about, left_out, near, start, show):
         made_by = "given" if recipe.made_by else "not given"
         about["note"] = f"features came from {recipe.features}; made_by was {made_by}"
     nothing = made.features.manifest.get("extraction", {}).get("whole") if made.features.class_names else None
-    per_split = Counter(made.captions.splits or ())
+    per_split,region_counts = Counter(made.captions.splits or ()),np.diff(made.features.offsets)
     counts = {"images": len(made), **{f"images in {split}": n for split,n in per_split.items()},
-              "regions": sum(len(made.features[k]) for k in made.image_ids), "captions": len(made.captions),
+              "regions": int(sum(region_counts[made.features.index[k]] for k in made.image_ids)), "captions": len(made.captions),
               "images with a picture or thumbnail": sum(made.picture_path(k) is not None for k in made.image_ids),
               "files or rows left out": len(left_out),
               **({"nothing detected, whole picture taken": nothing} if nothing is not None else {}),
