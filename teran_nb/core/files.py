@@ -253,10 +253,14 @@ def _check_fields(fields, required):
 
 def _check_any(shapes):
     "One of several shapes; the last is the one that an error names."
-    each = [_checker(s) for s in shapes]
+    each,optional = [_checker(s) for s in shapes if s is not types.NoneType],types.NoneType in shapes
     def check(value):
-        problems = [check(value) for check in each]
-        return problems[-1] if all(problems) else ""
+        if optional and value is None: return ""
+        problem = ""
+        for check in each:
+            problem = check(value)
+            if not problem: break # most values have the first shape
+        return problem
     return check
 
 @cache
@@ -264,7 +268,7 @@ def _checker(shape):
     "A function from a value to what is wrong with it, empty where it has the shape."
     kind,inner = get_origin(shape),get_args(shape)
     if shape is Any: return lambda value: ""
-    if kind is types.UnionType: return _check_any(sorted(inner, key=lambda s: s is not types.NoneType))
+    if kind is types.UnionType: return _check_any(inner)
     if kind is tuple and inner[-1] is not Ellipsis: return _check_row([_checker(s) for s in inner])
     if kind in (list,tuple): return _check_list(_checker(inner[0]))
     if kind is dict: return _check_dict(_checker(inner[1]))
