@@ -27,7 +27,7 @@ def one_of(
     "Refuse an unknown value with the list of the known ones."
     try: is_known = value in known
     except TypeError: is_known = False # a list, where names are asked for
-    if not is_known: raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(str, known))}")
+    if not is_known: raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(map(str, known))}")
     return value
 
 # %% ../../nbs/core/02_config.ipynb #3268c712

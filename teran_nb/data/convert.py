@@ -119,7 +119,8 @@ class Source:
 def _cause(error):
     "Why a row or file cannot be read, as one clause."
     is_ours = isinstance(error, ValueError) and not isinstance(error, (json.JSONDecodeError,UnicodeError))
-    return str(error) if is_ours else f"is broken or cut off ({type(error).__name__}: {error})"
+    text = " ".join(str(error).split())[:400] # some hold bytes or arrays of the file
+    return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
 
 @patch
 def rows(self:Source) -> Iterator[ForeignRow]: # One per image, not yet decoded

@@ -383,7 +383,10 @@ class _Group:
 
 def _decode_group(groups, name):
     "One image: a group, or datasets that begin with its id (`7_features`, `7_boxes`, `7_cls_prob`)."
-    if not name.endswith("_features"): return _decode_arrays(groups[name])
+    if not name.endswith("_features"):
+        arrays = groups[name]
+        if not isinstance(arrays, _Group): raise ValueError(f"{name} is an array, not a group of arrays")
+        return _decode_arrays(arrays)
     image_id = name.removesuffix("_features")
     fields = [k for k in ("features","boxes","cls_prob") if f"{image_id}_{k}" in groups]
     return _decode_arrays({k: groups[f"{image_id}_{k}"] for k in fields})

@@ -249,7 +249,7 @@ class JointConfig:
     dropout:float=.1 # Dropout of embeddings, attention and feed-forward layers, in [0,1]
     def __post_init__(self):
         if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
-        if self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
+        if self.heads < 1 or self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
 
 # %% ../../nbs/model/08_relations.ipynb #a87f64f8
 class _Projection(nn.Module):
