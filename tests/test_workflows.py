@@ -20,6 +20,8 @@ from teran_nb.experiment.metrics import retrieval
 from teran_nb.published.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.published.originals import load_original, save_original
 from teran_nb.experiment.presets import WORLDS
+from teran_nb.experiment.plans import read_plan
+from teran_nb.experiment.ablations import ablate, ablation_world
 from teran_nb.published.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.data.scenes import scenes
@@ -131,6 +133,18 @@ def test_ablations_fill_every_row(tmp_path):
     assert (tmp_path / "ablations.tex").is_file() and (tmp_path / "ablations.png").is_file()
     outputs = "".join(str(c.get("outputs")) for c in nbformat.read(tmp_path / "out.ipynb", 4).cells)
     assert "TERAN finds more images than TERN" in outputs
+
+
+@pytest.mark.slow
+def test_a_row_begins_with_another(tmp_path):
+    "The pretraining that a row begins with is trained first, once, by the same call; the run of the row keeps where it began."
+    world, row = ablation_world(preset="tiny"), "iais-singular-pretrained"
+    first = ablate(world, [0], [row], 1, tmp_path)
+    weights = tmp_path / "tiny-single-stream-pretraining-seed0/model/model.safetensors"
+    assert read_plan(tmp_path / f"tiny-{row}-seed0").about["begin"] == str(weights.parent.parent)
+    when = weights.stat().st_mtime_ns
+    assert ablate(world, [0], [row], 1, tmp_path).lines == first.lines and weights.stat().st_mtime_ns == when
+    assert first.about(row, "changed") == [""] and {"isda", "isda_shares", "entropy_words"} <= first.lines[row][0].metrics.keys()
 
 
 def test_the_tour_shows_every_step(toured):
