@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Parsed', 'SUBSETS', 'JARS', 'concept_words', 'similar_concepts', 'Match', 'match_tuples', 'Tuples', 'read_tuples',
-           'Synonyms', 'read_synonyms', 'spice_blocks', 'spice_scores', 'spice_program', 'read_subsets',
+           'image_texts', 'Synonyms', 'read_synonyms', 'spice_blocks', 'spice_scores', 'spice_program', 'read_subsets',
            'with_meanings', 'parse_tuples']
 
 # %% ../../nbs/data/16_spice.ipynb #967c5c82
@@ -33,7 +33,7 @@ def concept_words(
     "The words of a concept."
     return [word.replace("\\/", "/") for word in re.split(r"(?<!\\)/", concept)]
 
-# %% ../../nbs/data/16_spice.ipynb #1f9cd5f4
+# %% ../../nbs/data/16_spice.ipynb #1d7f09d6
 def similar_concepts(
     first:str, # A concept
     second:str, # Another
@@ -42,10 +42,10 @@ def similar_concepts(
     "Do two concepts share a word or a synset?"
     first,second = concept_words(first),concept_words(second)
     if set(first) & set(second): return True
-    def meanings(words): return {synset for word in words for synset in synsets.get(word, ())}
+    def meanings(words): return frozenset().union(*(synsets.get(word, ()) for word in words))
     return bool(meanings(first) & meanings(second))
 
-# %% ../../nbs/data/16_spice.ipynb #ebbbebf5
+# %% ../../nbs/data/16_spice.ipynb #7deed86d
 class Match(NamedTuple):
     "What a caption and an image have in common."
     tp:int # Tuples of the caption that are similar to some tuple of the image
@@ -60,12 +60,13 @@ def match_tuples(
 ) -> Match:
     "SPICE of one pair, by its definition (Anderson et al., section 3.2)."
     def similar(a, b): return len(a) == len(b) and all(similar_concepts(x, y, synsets) for x,y in zip(a, b))
-    tp = sum(any(similar(a, b) for b in image) for a in caption)
+    tp = 0
+    for a in caption: tp += any(similar(a, b) for b in image)
     if not tp: return Match(0, len(caption), len(image), 0.)
     precision,recall = tp/len(caption),tp/len(image)
     return Match(tp, len(caption)-tp, len(image)-tp, 2*(precision*recall)/(precision+recall))
 
-# %% ../../nbs/data/16_spice.ipynb #c299dd4b
+# %% ../../nbs/data/16_spice.ipynb #05c7c5c9
 Parsed = TypedDict("Parsed", {"captions": list[str], "tuples": list[list[str]]})
 _Word = TypedDict("_Word", {"word": str, "synsets": list[int]})
 _Subset = TypedDict("_Subset", {"subset": str, "words": list[str]})
@@ -88,7 +89,7 @@ class Tuples(Shown):
     def _repr_markdown_(self):
         captions = sum(len(key) == 1 for key in self.parsed)
         counts = f"tuples of {captions:,} captions and {len(self)-captions:,} images, {len(self.synsets):,} words with synsets"
-        rows = [[key[0], "; ".join(", ".join(t) for t in tuples)] for key,tuples in list(self.parsed.items())[:3]]
+        rows = [[key[0], "; ".join(map(", ".join, tuples))] for key,tuples in list(self.parsed.items())[:3]]
         return f"{counts}\n\n{markdown_table(['caption','tuples'], rows)}"
 
 # %% ../../nbs/data/16_spice.ipynb #28223697
@@ -135,6 +136,15 @@ def read_tuples(
             if wrong: raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_CURE}")
             parsed[tuple(value["captions"])] = tuples
     return Tuples(parsed, synsets, subsets)
+
+# %% ../../nbs/data/16_spice.ipynb #c9fd7631
+def image_texts(
+    captions:Captions, # Captions of some images
+) -> list[tuple[str,...]]: # The captions of each image, in their order
+    "The texts of every image."
+    texts = []
+    for i in range(len(captions.image_ids)): texts.append(tuple(captions.texts[c] for c in captions.of(i)))
+    return texts
 
 # %% ../../nbs/data/16_spice.ipynb #cf0a7a56
 _ENDINGS = [("s",""),("ses","s"),("xes","x"),("zes","z"),("ches","ch"),("shes","sh"),("men","man"),("ies","y"), # nouns
@@ -212,7 +222,7 @@ def _holders(tuples, image_tuples, images, similar):
         blocks.append((hits.tocsr().astype(bool) @ images).astype(np.int32))
     return vstack(blocks, format="csr")
 
-# %% ../../nbs/data/16_spice.ipynb #00ef9d69
+# %% ../../nbs/data/16_spice.ipynb #2b7a570c
 def spice_blocks(
     captions:Sequence[Sequence[Sequence[str]]], # Tuples of each caption
     images:Sequence[Sequence[Sequence[str]]], # Tuples of each image
@@ -224,12 +234,13 @@ def spice_blocks(
     image_tuples,image_has = _distinct(images)
     concepts = {}
     for t in (*caption_tuples,*image_tuples):
-        for concept in t: concepts.setdefault(concept, len(concepts))
+        for concept in t: concepts.setdefault(concept, len(concepts)) # numbers in the order of their first use
     features = _features(concepts, synsets)
     similar = (features @ features.T).tocsr()
     def of_length(tuples, length):
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
-        return chosen,np.array([[concepts[c] for c in tuples[i]] for i in chosen], dtype=np.int64).reshape(-1, length)
+        numbers = [[*map(concepts.get, tuples[i])] for i in chosen]
+        return chosen,np.array(numbers, dtype=np.int64).reshape(-1, length)
     order,holders = [],[]
     for length in (1,2,3):
         chosen,numbers = of_length(caption_tuples, length)
@@ -254,7 +265,7 @@ def spice_scores(
     "SPICE of every caption with every image, equal to that of `match_tuples` to the last bit."
     return np.concatenate([np.zeros((0,len(images))),*spice_blocks(captions, images, synsets)])
 
-# %% ../../nbs/data/16_spice.ipynb #b138499d
+# %% ../../nbs/data/16_spice.ipynb #8f2523d5
 SUBSETS = {"object": 1, "attribute": 2, "relation": 3, "colour": 2, "number": 2, "size": 2} # and the length of their tuples
 
 @patch
@@ -271,9 +282,10 @@ def subset(
                              f'{{"subset": "{name}", "words": [...]}} to their file')
         words = self.subsets[name]
     def belongs(t): return len(t) == length and (words is None or t[1] in words)
-    return Tuples({key: [t for t in tuples if belongs(t)] for key,tuples in self.parsed.items()}, self.synsets, self.subsets)
+    chosen = {key: list(filter(belongs, tuples)) for key,tuples in self.parsed.items()}
+    return Tuples(chosen, self.synsets, self.subsets)
 
-# %% ../../nbs/data/16_spice.ipynb #78430311
+# %% ../../nbs/data/16_spice.ipynb #e6d7f05d
 _CORENLP,_NASHORN,_ASM = "edu/stanford/nlp/stanford-corenlp/3.6.0","org/openjdk/nashorn/nashorn-core/15.4","org/ow2/asm"
 JARS = { # Folder on Maven Central and SHA-256
     "stanford-corenlp-3.6.0.jar": (_CORENLP,"d341d5863276f55782c5ef73212222d6b3b48e02ae1951ab6de7618d28b12742"),
@@ -291,8 +303,8 @@ def _jar_digest(path, size, changed): return digest(path)
 
 def _find_jars():
     "Paths of the jars that are there, by their names."
-    anywhere = [folder for folder in (os.environ.get("TERAN_NB_SPICE"), home()/"spice") if folder]
-    candidates = [path for folder in anywhere for path in sorted(Path(folder).glob("*.jar"))]
+    given = os.environ.get("TERAN_NB_SPICE")
+    candidates = [*(sorted(Path(given).glob("*.jar")) if given else ()), *sorted((home()/"spice").glob("*.jar"))]
     candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in JARS.items()]
     name_of = {checksum: name for name,(_,checksum) in JARS.items()}
     name_of[_PART_OF_MODELS] = "stanford-corenlp-3.6.0-models.jar"
@@ -352,7 +364,7 @@ def with_meanings(
         for word in concept_words(concept): synsets[word] = synonyms[word]
     return Tuples(parsed, {word: found for word,found in synsets.items() if found}, read_subsets(jars/"spice-1.0.jar"))
 
-# %% ../../nbs/data/16_spice.ipynb #ed165d0c
+# %% ../../nbs/data/16_spice.ipynb #1becf367
 _Printed = TypedDict("_Printed", {"tuple": list[str]})
 _Item = TypedDict("_Item", {"test_tuples": list[_Printed], "ref_tuples": list[_Printed]})
 
@@ -369,7 +381,7 @@ def _start(command, groups, folder):
     "Start the program on captions and images."
     captions,images = [g for g in groups if len(g) == 1],[g for g in groups if len(g) != 1]
     items = []
-    for caption,image in zip_longest(captions, images, fillvalue=()):
+    for caption,image in zip_longest(captions, images, fillvalue=()): # nothing for the shorter list
         items.append({"image_id": len(items), "test": "".join(caption), "refs": list(image)})
     (folder/"in.json").write_text(json.dumps(items)) # ASCII, whatever Java reads
     with open(folder/"log.txt", "wb") as log:
@@ -385,13 +397,14 @@ def _printed(groups, folder, status):
     items = checked(json.loads((folder/"out.json").read_text(encoding="utf8")), list[_Item], "the output of SPICE")
     def tuples(printed, captions):
         text = " ".join(captions).lower()
-        marked = [tuple(_mark_slashes(concept, text) for concept in p["tuple"]) for p in printed]
+        marked = []
+        for p in printed: marked.append(tuple(_mark_slashes(concept, text) for concept in p["tuple"]))
         return sorted(marked, key=lambda t: (len(t),t))
     captions,images = [g for g in groups if len(g) == 1],[g for g in groups if len(g) != 1]
     parsed = {key: tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
     return parsed | {key: tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
 
-# %% ../../nbs/data/16_spice.ipynb #44a71dfe
+# %% ../../nbs/data/16_spice.ipynb #8e54b20f
 def _read_kept(folder):
     "Tuples of finished batches. The name of a batch is its checksum."
     parsed = {}
@@ -418,7 +431,8 @@ def _parse_batches(batches, folder, processes, memory):
                     work = Path(scratch)/str(number)
                     work.mkdir()
                     running[work] = groups,_start(command, groups, work)
-                for work in [work for work,(_,process) in running.items() if process.poll() is not None]:
+                ended = [work for work,(_,process) in running.items() if process.poll() is not None]
+                for work in ended:
                     groups,process = running.pop(work)
                     text = _parsed_lines(_printed(groups, work, process.returncode)).encode("utf8")
                     with atomic(folder/f"{digest(text)[:32]}.jsonl") as tmp: tmp.write_bytes(text)
@@ -429,14 +443,8 @@ def _parse_batches(batches, folder, processes, memory):
                 process.kill()
                 process.wait()
 
-def _groups(captions):
-    "Each caption, and the captions of each image."
-    if not isinstance(captions, Captions): return [(g,) if isinstance(g, str) else tuple(g) for g in captions]
-    images = [tuple(captions.texts[c] for c in captions.of(i)) for i in range(len(captions.image_ids))]
-    return [*((text,) for text in captions.texts), *images]
-
 def parse_tuples(
-    captions:Captions|Sequence[Sequence[str]], # Captions of a split; or groups of texts: one caption, or all of an image
+    captions:Captions|Sequence[str|Sequence[str]], # Captions of a split; or texts, each a caption or all captions of an image
     kept:str|Path=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
@@ -445,7 +453,8 @@ def parse_tuples(
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = Path(kept or home()/"spice-tuples")
     folder.mkdir(parents=True, exist_ok=True)
-    groups = list(dict.fromkeys(_groups(captions)))
+    if isinstance(captions, Captions): captions = [*captions.texts,*image_texts(captions)]
+    groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
     parsed = _read_kept(folder)
     new = [g for g in groups if g not in parsed]
     batches,sentences = [],batch+1

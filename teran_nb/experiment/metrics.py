@@ -23,6 +23,7 @@ from torch import Tensor
 from ..core.files import atomic, checked, read_json
 from ..core.config import one_of
 from ..core.display import Shown, escape, markdown_table
+from ..data.spice import SUBSETS
 from .relevance import GAINS, QUERIES, Relevance, mean_ndcg, ndcg_at_k
 
 # %% ../../nbs/experiment/01_metrics.ipynb #553b654d
@@ -126,6 +127,7 @@ def recall_at_k(
 RECALLS = ("t2i_r1","t2i_r5","t2i_r10","i2t_r1","i2t_r5","i2t_r10")
 NDCGS = ("t2i_ndcg_rouge","t2i_ndcg_spice","i2t_ndcg_rouge","i2t_ndcg_spice")
 LABELS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "rouge": "ROUGE-L", "spice": "SPICE"}
+LABELS |= {f"spice_{subset}": f"SPICE {subset}" for subset in SUBSETS}
 _LOSSES = {"isda": "ISDa", "iais_singular": "IAIS singular", "iais_distributed": "IAIS distributed"} # in nats
 
 def footnote(

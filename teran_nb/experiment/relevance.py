@@ -6,7 +6,7 @@
 __all__ = ['BETA', 'RELEVANCES', 'GAINS', 'QUERIES', 'Relevance', 'rouge_l_scores', 'rouge_l', 'spice', 'relevance',
            'read_relevance', 'ndcg_at_k', 'mean_ndcg', 'agreement']
 
-# %% ../../nbs/experiment/00_relevance.ipynb #f4c1692a
+# %% ../../nbs/experiment/00_relevance.ipynb #fe38032a
 import hashlib, warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from ..core.files import atomic, digest, home, require_file, require_space
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from ..data.captions import Captions
-from ..data.spice import Tuples, parse_tuples, read_tuples, spice_blocks
+from ..data.spice import Tuples, image_texts, parse_tuples, read_tuples, spice_blocks
 
 # %% ../../nbs/experiment/00_relevance.ipynb #be5aa145
 def _captions_digest(captions): return digest([captions.texts, captions.image_of.tolist(), len(captions.image_ids)])
@@ -194,7 +194,7 @@ def _computed_once(path, shape, blocks):
             with open(tmp, "ab") as f: f.write(checksum)
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
-# %% ../../nbs/experiment/00_relevance.ipynb #5bd8334b
+# %% ../../nbs/experiment/00_relevance.ipynb #b763a206
 def rouge_l(
     captions:Captions, # The captions of a split
     cache:str|Path=None, # Folder of the cached file; `relevance` in `home()` by default
@@ -204,13 +204,11 @@ def rouge_l(
     fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
     path = Path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
-    def blocks():
-        references = [[captions.texts[c] for c in captions.of(i)] for i in range(shape[1])]
-        return _rouge_l_blocks(captions.texts, references, np.float32, workers)
+    def blocks(): return _rouge_l_blocks(captions.texts, image_texts(captions), np.float32, workers)
     values = _computed_once(path, shape, blocks)
     return Relevance("rouge", values, f"the split's captions, beta {BETA}", fingerprint)
 
-# %% ../../nbs/experiment/00_relevance.ipynb #a78fcc85
+# %% ../../nbs/experiment/00_relevance.ipynb #4f71d6bf
 def spice(
     captions:Captions, # The captions of a split
     tuples:Tuples|str|Path=None, # Their tuples, or a file of them; by default the original program parses them
@@ -224,7 +222,7 @@ def spice(
     elif not isinstance(tuples, Tuples): tuples = read_tuples(tuples)
     if subset: tuples = tuples.subset(subset)
     of_captions = [tuples[text] for text in captions.texts]
-    of_images = [tuples[[captions.texts[c] for c in captions.of(i)]] for i in range(len(captions.image_ids))]
+    of_images = [tuples[texts] for texts in image_texts(captions)]
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = Path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"
     def blocks(): return (np.minimum(b, 1) for b in spice_blocks(of_captions, of_images, tuples.synsets, np.float32))
