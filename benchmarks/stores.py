@@ -66,7 +66,7 @@ def write_all(folder, names):
 def opened(code, folder, name, root, rounds):
     "Median wall and CPU seconds of opening in a fresh process; NaN where the code in `root` cannot."
     command,environment = [sys.executable, "-c", CODE.format(code), str(folder), name],os.environ | {"PYTHONPATH": str(root)}
-    runs = [subprocess.run(command, capture_output=True, text=True, env=environment) for _ in range(rounds)]
+    runs = [subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root) for _ in range(rounds)]
     return np.median([list(map(float, run.stdout.split())) if run.returncode == 0 else (np.nan,np.nan) for run in runs], axis=0)
 
 def main():
@@ -85,7 +85,7 @@ def main():
         columns,rows = [f"{clock} s{where}" for where in roots for clock in ("wall","CPU")],[]
         for what,code in OPENINGS.items():
             seconds_of = [opened(code, folder, names[-1], root, a.rounds) for root in roots.values()]
-            rows.append((what, *[f"{value:.2f}" for pair in seconds_of for value in pair]))
+            rows.append((what, *["-" if np.isnan(value) else f"{value:.2f}" for pair in seconds_of for value in pair]))
         print(f"{machine()}; {a.images:,} images or captions, median of {a.rounds} rounds\n")
         print(markdown_table(["opened",*columns], rows))
 
