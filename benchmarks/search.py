@@ -148,7 +148,7 @@ def measure(images, sentences, args, folder):
 
 @dataclass(frozen=True)
 class Weights:
-    "How the first stage weighs centroids. The defaults are the library's before the ideas were tried."
+    "How the first stage weighs centroids. The defaults are the library's before the ideas were tried; now it pools regions to 12."
     more:float = 1 # Centroids, in multiples of `centroid_count`
     nearest:int = 1 # Centroids of each region
     stored:str = "ones" # What an image says of a centroid: `ones`, `cosine` of its best region with it, `close` (1 at no distance, 0 at twice the mean), `count` of regions
@@ -158,6 +158,7 @@ class Weights:
     skip:bool = False # Leave out stop-words
     pooled:int = 0 # Regions are pooled to so many before they get centroids
 
+LIBRARY = Weights(pooled=IndexConfig().coded)
 IDEAS = {"as it was": {}, "128 centroids a word": {"keep": 128}, "32 centroids a word": {"keep": 32}, "16 centroids a word": {"keep": 16},
          "weights squared": {"power": 2}, "weights to the power 1.5": {"power": 1.5}, "twice the centroids": {"more": 2}, "four times the centroids": {"more": 4},
          "image weights: cosine of region and centroid": {"stored": "cosine"}, "image weights: closeness": {"stored": "close"}, "image weights: number of regions": {"stored": "count"},
@@ -268,9 +269,9 @@ def growth(images, sentences, args):
     for n in sizes:
         few = stored[:n]
         stage = FirstStage(few, args.seed)
-        ranks,_,_ = stage.ranks(sentences, exact_rows(few, sentences), Weights())
+        ranks,_,_ = stage.ranks(sentences, exact_rows(few, sentences), LIBRARY)
         needed.append(np.percentile(ranks, SHARES))
-        rows.append([f"{n:,}", f"{len(stage.centroids(1, 0)[1]):,}", *[f"{v:,.0f}" for v in needed[-1]]])
+        rows.append([f"{n:,}", f"{len(stage.centroids(1, LIBRARY.pooled)[1]):,}", *[f"{v:,.0f}" for v in needed[-1]]])
     powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(needed).T] if len(sizes) > 1 else [0]*3
     rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
     print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)

@@ -106,7 +106,7 @@ def homes(tmp_path, config):
         yield Index.connect(url, config=config, api_key=os.environ.get("QDRANT_API_KEY", ""), name=f"test-{uuid.uuid4().hex[:8]}")
 
 
-@pytest.mark.parametrize("config", [IndexConfig(centroids=60), IndexConfig(dtype="float32", centroids=60, pooled=4)], ids=["two stages", "three stages"])
+@pytest.mark.parametrize("config", [IndexConfig(centroids=60, coded=4), IndexConfig(dtype="float32", centroids=60, pooled=4)], ids=["two stages", "three stages"])
 def test_every_home_answers_the_same(tmp_path, config):
     everything, answers = images(250), []
     for index in homes(tmp_path, config):

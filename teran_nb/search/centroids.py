@@ -15,7 +15,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-# %% ../../nbs/search/00_centroids.ipynb #7f8f3d36
+# %% ../../nbs/search/00_centroids.ipynb #a96b8207
 SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install 'teran-nb[search]'"
 
 class Sparse(NamedTuple):
@@ -38,10 +38,10 @@ def centroid_count(
 
 def candidates_for(
     images:int, # Of the index
-    at:tuple[int,int]=(20_000,1500), # Images and candidates at which the recall was right
-    power:float=.89, # With which the candidates grow
+    at:tuple[int,int]=(20_000,1100), # Images and candidates at which the recall was right
+    power:float=.95, # With which the candidates grow
 ) -> int: # At least 1,000, where there are so many
-    "Candidates that find 99 % of the exact ten; the defaults are those of scenes, by `benchmarks/search.py`."
+    "Candidates that find 99 % of the exact ten; the defaults are those of 5,000 and 20,000 scenes, by `benchmarks/search.py --parts ideas`."
     return min(images, max(1000, round(at[1]*(images/at[0])**power)))
 
 def learn_centroids(
@@ -79,6 +79,20 @@ def nearest(
         distances.append(np.sqrt(squared.clip(0)))
     return np.concatenate(rows),np.concatenate(distances)
 
+# %% ../../nbs/search/00_centroids.ipynb #a7dba444
+def pool_regions(
+    regions:np.ndarray, # Unit vectors of one image, `(regions, dim)` float32
+    count:int=12, # Vectors that remain; all where there are fewer
+) -> np.ndarray: # Unit vectors, `(at most count, dim)` float32
+    "Means of clusters of regions that resemble each other."
+    if len(regions) <= count: return regions
+    try: from scipy.cluster.hierarchy import fcluster, ward
+    except ImportError: raise ImportError(SEARCH_EXTRA) from None
+    cluster = fcluster(ward(regions), count, "maxclust") - 1
+    sums = np.zeros((cluster.max() + 1,regions.shape[1]), np.float32)
+    np.add.at(sums, cluster, regions)
+    return sums/np.linalg.norm(sums, axis=1, keepdims=True).clip(1e-12)
+
 # %% ../../nbs/search/00_centroids.ipynb #a2cb20b8
 @patch
 def of_image(self:Centroids,
@@ -100,17 +114,3 @@ def of_sentence(self:Centroids,
     weights = (products - threshold).clamp(min=0).sum(1)
     indices = weights.nonzero().ravel()
     return Sparse(indices.numpy(), weights[indices].numpy())
-
-# %% ../../nbs/search/00_centroids.ipynb #a7dba444
-def pool_regions(
-    regions:np.ndarray, # Unit vectors of one image, `(regions, dim)` float32
-    count:int=12, # Vectors that remain; all where there are fewer
-) -> np.ndarray: # Unit vectors, `(at most count, dim)` float32
-    "Means of clusters of regions that resemble each other."
-    if len(regions) <= count: return regions
-    try: from scipy.cluster.hierarchy import fcluster, ward
-    except ImportError: raise ImportError(SEARCH_EXTRA) from None
-    cluster = fcluster(ward(regions), count, "maxclust") - 1
-    sums = np.zeros((cluster.max() + 1,regions.shape[1]), np.float32)
-    np.add.at(sums, cluster, regions)
-    return sums/np.linalg.norm(sums, axis=1, keepdims=True).clip(1e-12)
