@@ -70,6 +70,7 @@ def read_layout(
         layout = to_config(Layout, saved["layout"])
         one_of(layout.dtype, ("float16","float32"), "precision")
         one_of(layout.slot, ("",*SLOTS), "slot")
+        if not layout.pooling: raise ValueError("Layout.pooling is empty")
         if layout.dim < 1: raise ValueError("Layout.dim is 0; regions have at least one number")
     except (TypeError,ValueError) as e: raise ValueError(f"{where}: {e}; {_CURE}") from None
     return layout

@@ -6,7 +6,7 @@
 __all__ = ['STRANGE', 'IndexConfig', 'ranks_by_alignment', 'Index', 'Hit', 'Hits', 'index_images', 'vector_gigabytes',
            'similarity_of']
 
-# %% ../../nbs/search/04_index.ipynb #23877759
+# %% ../../nbs/search/04_index.ipynb #f7f1db38
 import math, time, warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +22,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
+from ..core.parallel import Share, wait_for
 from ..core.files import digest
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
@@ -36,7 +37,7 @@ from .homes import (
 from .edge import open_edge
 from .server import Server
 
-# %% ../../nbs/search/04_index.ipynb #75def737
+# %% ../../nbs/search/04_index.ipynb #8cbb3d99
 @dataclass(frozen=True)
 class IndexConfig:
     "How an index is made; an index that exists keeps its own."
@@ -80,7 +81,9 @@ class Index:
     @property
     def pooling(self) -> str:
         "Used when a search names none."
-        if self.layout: return self.layout.pooling
+        if self.layout:
+            try: return one_of(self.layout.pooling, POOLINGS, "pooling")
+            except ValueError as e: raise ValueError(f"{e}; it is that of {self.home.place}") from None
         return self.config.pooling or (self.encoder.pooling if self.encoder else "mrsw")
     @property
     def candidates(self) -> int:
@@ -120,7 +123,7 @@ def connect(cls:Index,
     "An index on a Qdrant server or cluster, which many processes may fill and search."
     return cls(encoder, config, Server(url, api_key, name, shards, replicas, timeout, client))
 
-# %% ../../nbs/search/04_index.ipynb #27df38a5
+# %% ../../nbs/search/04_index.ipynb #39668a9f
 _SAMPLE = 2**16 # Vectors to learn centroids from, unless there are more than an eighth as many centroids
 
 def _rounded(values, dtype):
@@ -201,7 +204,7 @@ def _stored(self:Index, encoded, abouts):
     layout,centroids,images,order = self.layout,self.home.centroids,[],time.time_ns()
     whole = F.normalize(encoded.whole.float().cpu(), dim=-1).numpy() if layout.whole else None
     for i,(name,about,regions) in enumerate(zip(encoded.names, abouts, _sets(encoded.parts, layout.dtype))):
-        image = StoredImage(name, regions, {**about, "order": order+i}, None if whole is None else whole[i])
+        image = StoredImage(name, regions, {"order": order+i, **about}, None if whole is None else whole[i])
         if layout.pooled and centroids is not None: image.pooled = pool_regions(regions, layout.pooled)
         images.append(image)
     return images,*((0,0.) if centroids is None else _centroids_of(images, centroids, layout.coded))
@@ -213,18 +216,19 @@ def _with_boxes(encoder, encoded, images, abouts):
         if boxes is not None: about["boxes"] = np.asarray(boxes, np.float64).round(2).tolist()
         if size is not None: about["size"] = [float(v) for v in size]
 
-# %% ../../nbs/search/04_index.ipynb #36ab3243
+# %% ../../nbs/search/04_index.ipynb #91dd73fa
 @patch
-def _blocks(self:Index, images, columns, update, batch):
+def _blocks(self:Index, images, columns, update, batch, vectors, share):
     "Batches of new images: their names, what is known about each, and a function that encodes them."
     encoded = images if isinstance(images, Encoded) else None
+    own = share.of(len(encoded.names) if encoded is not None else len(images))
     if encoded is not None:
         abouts = [{} for _ in encoded.names]
         if encoded.boxes is not None:
             for i,about in enumerate(abouts): about |= {"boxes": encoded.boxes[i].tolist(), "size": encoded.sizes[i].tolist()}
         source = iter(zip(((GivenImage(name)) for name in encoded.names), abouts))
     else: source = _source(images)
-    first,seen = 0,set()
+    source,first,seen = islice(source, own.start, own.stop),own.start,set()
     while some := list(islice(source, batch)):
         rows = range(first, first+len(some))
         first += len(some)
@@ -238,9 +242,12 @@ def _blocks(self:Index, images, columns, update, batch):
         if not kept: continue
         given = [some[j][0] for j in kept]
         abouts = [{**some[j][1], **{column: values[rows[j]] for column,values in columns.items()}} for j in kept]
+        if share.world > 1: # the order in which one process would add them
+            for about,j in zip(abouts, kept): about["order"] = rows[j]
         if encoded is not None: block = encoded.take([rows[j] for j in kept])
         else:
-            block = self.encoder.encode_images(given)._replace(names=[image.image_id for image in given])
+            block = self.encoder.encode_images(given) if vectors is None else vectors.take([rows[j] for j in kept])
+            block = block._replace(names=[image.image_id for image in given])
             _with_boxes(self.encoder, block, given, abouts)
         yield block,abouts
 
@@ -273,7 +280,9 @@ def add(self:Index,
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch:int=256, # Images at a time
     show:bool=False, # Whether to show progress
-) -> int: # Images that were written
+    vectors:Encoded|None=None, # The images encoded, in their order, where that is done
+    share:Share=Share(), # Which of several processes this is; each adds its part of the images, on a server
+) -> int: # Images that were written, by this process
     "Add images. When it was interrupted, the same call goes on."
     if not isinstance(images, Encoded):
         if self.encoder is None: raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
@@ -285,17 +294,23 @@ def add(self:Index,
     if self.layout and extractor and self.layout.extractor not in ("",extractor):
         raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, these are of {extractor!r}; "
                          "make another index")
+    if vectors is not None and list(vectors.names) != (images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]):
+        raise ValueError(f"the vectors are of {len(vectors.names):,} other images, or in another order; give those of these images")
     if not count: return 0
+    if share.world > 1 and not isinstance(self.home, Server):
+        raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the first process `vectors` that all encoded")
+    if share.rank: wait_for(self._is_begun)
     if self.layout is None or self.home.centroids is None and not self.home.exact:
-        sample = images if isinstance(images, Encoded) else self._sample(images, count)
+        sample = images if isinstance(images, Encoded) else vectors
+        if sample is None: sample = self._sample(images, count)
         _check_encoded(sample, self.layout.dim if self.layout else 0)
         if self.layout is None: self._create(sample, extractor)
         if self.home.exact: self.home.save(self.layout, None)
         else: self._learn(sample, count)
     written,layout = 0,self.layout
     try:
-        with progress(desc="add images", total=count, disable=not show, unit=" images") as bar:
-            for encoded,abouts in self._blocks(images, columns, update, batch):
+        with progress(desc="add images", total=len(share.of(count)), disable=not show, unit=" images") as bar:
+            for encoded,abouts in self._blocks(images, columns, update, batch, vectors, share):
                 _check_encoded(encoded, layout.dim)
                 self._look_up(abouts)
                 stored,vectors,distance = self._stored(encoded, abouts)
@@ -309,6 +324,12 @@ def add(self:Index,
         if written: self.home.save(self.layout, self.home.centroids)
     self._warn_of_strangers()
     return written
+
+@patch
+def _is_begun(self:Index):
+    "Whether another process has made the index and learned its centroids."
+    self.home.refresh()
+    return self.layout is not None and self.home.centroids is not None
 
 @patch
 def _look_up(self:Index, abouts):
