@@ -8,7 +8,7 @@ __all__ = ['Edge', 'open_edge']
 # %% ../../nbs/search/02_edge.ipynb #83377b22
 import shutil, weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +61,29 @@ class Edge(Home):
         saved = read_json(about)
         self.layout = read_layout(saved, about)
         if self.layout.slot: self.centroids = Centroids(self._load_centroids(), saved["residual"])
-        try:
-            self.shard = _edge().EdgeShard.load(str(shard))
-            first,_ = self.shard.scroll(_edge().ScrollRequest(None, 1, with_vector=fields_of(self.layout, True)))
-        except Exception as e:
-            raise ValueError(f"the engine cannot open {shard} ({e}); the index is damaged, make it again or copy it again") from None
+        q = _edge()
+        with self._reading():
+            self.shard = q.EdgeShard.load(str(shard))
+            first,_ = self.shard.scroll(q.ScrollRequest(None, 1, with_vector=fields_of(self.layout, True)))
         numbers = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}
         if not numbers <= {self.layout.dim}:
             raise ValueError(f"{about}: layout.dim is {self.layout.dim}, and the vectors in {shard} have {numbers.pop()} numbers; copy the index again")
 
+    @contextmanager
+    def _reading(self):
+        "Name the folder in errors of the engine, whose panics are no `Exception`."
+        try: yield
+        except (KeyboardInterrupt,SystemExit): raise
+        except BaseException as e:
+            reason = " ".join(str(e).split())[:300]
+            raise ValueError(f"the engine cannot read {self.folder/'shard'} ({reason}); the index is damaged, make it again or copy it again") from None
+
     def _holds_images(self, shard):
         "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
-        try: self.shard = _edge().EdgeShard.load(str(shard))
-        except Exception: return False
+        q = _edge()
+        try:
+            with self._reading(): self.shard = q.EdgeShard.load(str(shard))
+        except ValueError: return False
         count = self.count()
         self.shard.close()
         self.shard,self._count = None,None
@@ -165,25 +175,29 @@ class Edge(Home):
                               with_payload=True if request.vectors else ["image","order"], with_vector=fields_of(self.layout, request.vectors))
 
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
-        return [[image_of(p, self.layout, p.score) for p in self.shard.query(self._query(r))] for r in requests]
+        with self._reading(): return [[image_of(p, self.layout, p.score) for p in self.shard.query(self._query(r))] for r in requests]
 
     def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]:
-        points = self.shard.retrieve([point_id(k) for k in image_ids], True, fields_of(self.layout, vectors))
-        return [image_of(p, self.layout) for p in points]
+        with self._reading():
+            points = self.shard.retrieve([point_id(k) for k in image_ids], True, fields_of(self.layout, vectors))
+            return [image_of(p, self.layout) for p in points]
 
     def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]:
         q,offset = _edge(),None
         while True:
             payload = True if vectors else ["image","order"]
             page = q.ScrollRequest(offset, 256 if vectors else 10_000, with_payload=payload, with_vector=fields_of(self.layout, vectors))
-            points,offset = self.shard.scroll(page)
-            if points: yield [image_of(p, self.layout) for p in points]
+            with self._reading():
+                points,offset = self.shard.scroll(page)
+                images = [image_of(p, self.layout) for p in points]
+            if images: yield images
             if offset is None: return
 
     def count(self, where:Sequence[Condition]=()) -> int:
         if self.shard is None: return 0
         if where: return self.shard.count(_edge().CountRequest(filter=self._filter(where)))
-        if self._count is None: self._count = self.shard.count(_edge().CountRequest())
+        with self._reading():
+            if self._count is None: self._count = self.shard.count(_edge().CountRequest())
         return self._count
 
     def look_up(self, column:str, example:Any) -> None:

@@ -153,7 +153,10 @@ def _child(run, jobs, writer, memory, until):
     for job in jobs:
         if until and time.time() > until:
             break
-        outcome = run(job)
+        try:
+            outcome = run(job)
+        except BaseException:
+            os._exit(1)  # and not up through the frames of the parent, which would remove its folders
         os.write(writer, json.dumps(outcome).encode() + b"\n")
     os._exit(0)
 

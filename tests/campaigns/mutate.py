@@ -210,7 +210,7 @@ def attempt(reader, good, expected, work, seed):
                 outcome = "right" if value == expected else "silent"
             else:
                 outcome = "right" if reader.sealed or reader.holds(value) else "silent"
-    except Exception as e:
+    except BaseException as e:  # a panic of an engine is no Exception
         outcome = "clear error" if is_clear(e, [p.name for p in (work / "files").rglob("*")] + [str(work)]) else "raw"
         what += f": {describe(e)}"
     if canary.exists():
