@@ -144,6 +144,7 @@ def box_states(
     weights:Tensor, # Weights of the tokens for each box, each row sums to 1, `(boxes, tokens)`
 ) -> Tensor: # Hidden states behind the block, before any final norm, `(boxes, width)`
     "Run the last block on boxes: the weights take the place of its attention's."
+    if not len(weights): return normed[:0] # a picture without boxes
     y = last.out(weights.to(normed) @ last.qkv[2](normed))[None]
     def attend(module, args, kwargs, output): return (y, *output[1:]) if isinstance(output, tuple) else y
     handle = last.attention.register_forward_hook(attend, with_kwargs=True)
