@@ -49,7 +49,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if parser.parse_args().quick:
             draw_world(f"{folder}/scenes", counts=(4,4,4), workers=1)
-            world,clip,only = Collection.open(f"{folder}/scenes").split("test"),save_random("clip", f"{folder}/clip"),list(ROWS)[-3:-1]
+            world,clip,only = Collection.open(f"{folder}/scenes").split("test"),save_random("clip", f"{folder}/clip"),list(ROWS)[-2:-1]
         else: world,clip = scenes("test"),ROOT/"runs/scenes-clip"
         if "TERAN" in only: rows.append(row("TERAN MrSw, regions", load_model(ROOT/"runs/scenes-teran-mrsw"), world))
         for name,options in ROWS.items():
