@@ -31,7 +31,8 @@ def jars(monkeypatch):
     try:
         return spice_program()
     except FileNotFoundError as e:
-        pytest.skip(str(e))
+        missing = str(e).partition(", not found here")[0]
+        pytest.skip(f"{missing}; spice_program() in teran_nb.data.spice prints the commands that get it")
 
 
 def test_the_programs_numbers():
