@@ -51,7 +51,7 @@ def collection(folder, images):
     return Collection(Features(folder/"features"), Captions([sentence(rng) for _ in range(5*images)], np.repeat(np.arange(images), 5), ids), folder/"pictures")
 
 
-def finder(folder, images, dim, indexed):
+def finder(folder, images, dim, indexed, candidates):
     "A finder whose collection is encoded already, and in an index if so."
     world = collection(folder, images)
     seed_everything(0)
@@ -62,6 +62,7 @@ def finder(folder, images, dim, indexed):
         index = Index.open(folder/"index", model, IndexConfig(dtype="float16"))
         index.add(vectors)
         index.optimize()
+        index.candidates = candidates
         vectors = index
     f = Finder(model, world, encoded={"model": vectors}, memory=16)
     if images > MOST: return f
@@ -99,13 +100,14 @@ def main():
     p.add_argument("--dim", type=int, default=1024)
     p.add_argument("--sentences", type=int, default=20)
     p.add_argument("--index", action="store_true", help="images in Qdrant Edge")
+    p.add_argument("--candidates", type=int, default=0, help="of the index, as of a larger one")
     p.add_argument("--quick", action="store_true")
     args = p.parse_args()
     if args.quick: args.images,args.dim,args.sentences = [100],64,3
     print(f"{machine()}; {args.dim} dimensions, 36 regions an image, five captions an image\n")
     found = {}
     for n in args.images:
-        with tempfile.TemporaryDirectory() as folder: found[n] = measure(finder(Path(folder)/"world", n, args.dim, args.index), args.sentences)
+        with tempfile.TemporaryDirectory() as folder: found[n] = measure(finder(Path(folder)/"world", n, args.dim, args.index, args.candidates), args.sentences)
     rows = [[k, *(f"{v:.0f}" for s in found.values() for v in s[k])] for k in next(iter(found.values()))]
     heads = ["milliseconds"]
     for n in found: heads += [f"{n:,} images, median","worst","CPU, median"]
