@@ -22,6 +22,7 @@ OPENINGS = { # what is opened, and the lines that do it in a fresh process
     "features of the former layout, first image": "from teran_nb.data.features import Features; begin(); Features(folder/'former')[0]",
     "features of the former layout, last by its name": "from teran_nb.data.features import Features; begin(); Features(folder/'former')[name]",
     "collection without captions": "from teran_nb.data.collection import Collection; begin(); Collection.open(folder/'plain')",
+    "collection of the former layout, without captions": "from teran_nb.data.collection import Collection; begin(); Collection.open(folder/'old')",
     "captions with links": "from teran_nb.data.captions import read_captions; begin(); read_captions(folder/'captions.json')",
 }
 CODE = """import sys, time
@@ -58,9 +59,10 @@ def write_all(folder, names):
     folder.mkdir(exist_ok=True)
     write_features(folder/"features", names)
     write_former(folder/"features", folder/"former", names)
-    (folder/"plain").mkdir()
-    (folder/"plain/features").symlink_to("../features")
-    Captions([], [], names).save(folder/"plain/captions.json")
+    for collection,store in (("plain","features"),("old","former")):
+        (folder/collection).mkdir()
+        (folder/collection/"features").symlink_to(f"../{store}")
+        Captions([], [], names).save(folder/collection/"captions.json")
     write_captions(folder/"captions.json", len(names))
 
 def opened(code, folder, name, root, rounds):
@@ -74,6 +76,7 @@ def main():
     p.add_argument("--images", type=int, default=1_000_000, help="images of the store, and captions of the table")
     p.add_argument("--rounds", type=int, default=3, help="openings of each, of which the median is printed")
     p.add_argument("--keep", default="", help="folder for the files, which are then used again")
+    p.add_argument("--only", default="", help="open only what has this word in its name")
     p.add_argument("--against", default="", help="checkout of another commit")
     p.add_argument("--quick", action="store_true", help="few images, only to see that it runs")
     a = p.parse_args()
@@ -84,6 +87,7 @@ def main():
         roots = {"": Path(__file__).resolve().parents[1]} | ({f", {Path(a.against).name}": Path(a.against).resolve()} if a.against else {})
         columns,rows = [f"{clock} s{where}" for where in roots for clock in ("wall","CPU")],[]
         for what,code in OPENINGS.items():
+            if a.only not in what: continue
             seconds_of = [opened(code, folder, names[-1], root, a.rounds) for root in roots.values()]
             rows.append((what, *["-" if np.isnan(value) else f"{value:.2f}" for pair in seconds_of for value in pair]))
         print(f"{machine()}; {a.images:,} images or captions, median of {a.rounds} rounds\n")

@@ -95,12 +95,12 @@ class Collection:
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
         same = captions.image_ids == features.image_ids # most often, and then no index of a million names is made
-        known = np.array([same or k in features.index for k in captions.image_ids])
+        known = np.ones(len(captions.image_ids), bool) if same else np.array([k in features.index for k in captions.image_ids])
         if not known.any():
             ours,theirs = features.image_ids[0],captions.image_ids[0]
             raise ValueError(f"features and captions share no image: {features.path} has ids like {ours[:100]!r}, "
                              f"the captions {theirs[:100]!r}")
-        unknown = [k[:100] for k,has_features in zip(captions.image_ids, known) if not has_features]
+        unknown = [captions.image_ids[i][:100] for i in np.flatnonzero(~known)]
         if unknown:
             problem = f"have captions and no features, such as {', '.join(unknown[:3])}"
             if missing != "drop": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
