@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, rss
 from teran_nb.core.display import markdown_table
-from teran_nb.core.files import write_json
+from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.data.collection import Collection
 from teran_nb.data.stopwords import STOP_WORDS
@@ -140,9 +140,14 @@ def measure(images, sentences, args, folder):
     print(markdown_table(HEADER, rows) + f"\n\n{size}; peak of the process {rss('VmHWM'):,.0f} MB.\n", flush=True)
     if not args.json: return
     write_json(args.json, {"images": len(images), "machine": machine(), "rows": points})
-    axes = grid(2, 2, (4.4,3.4), title=f"{len(images):,} images, {len(sentences)} sentences")
-    for ax,cost in zip(axes, ("CPU ms","bytes an image")): show_front(points, cost, ax)
-    save(axes[0], Path(args.json).with_suffix(".png"))
+    draw(args.json)
+
+def draw(path):
+    "The figure of what `measure` wrote."
+    measured = read_json(path)
+    axes = grid(2, 2, (4.4,3.4), title=f"{measured['images']:,} images")
+    for ax,cost in zip(axes, ("CPU ms","bytes an image")): show_front(measured["rows"], cost, ax)
+    save(axes[0], Path(path).with_suffix(".png"))
 
 # the first stage alone
 
@@ -385,6 +390,7 @@ def arguments():
     p.add_argument("--rescore", type=int, default=100, help="images that quantised regions leave for half precision")
     p.add_argument("--ideas", nargs="*", default=list(IDEAS), help="names of `IDEAS`, or fields of `Weights` such as keep=32,power=2")
     p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it")
+    p.add_argument("--draw", default="", help="only draw the figure of this file again")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
@@ -393,6 +399,7 @@ def arguments():
 
 def main():
     args = arguments()
+    if args.draw: return draw(args.draw)
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
     images,sentences,words = scenes(args) if args.collection else synthetic(args)
     names = ", ".join(Path(folder).name for folder in args.collection)

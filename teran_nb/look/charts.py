@@ -12,6 +12,7 @@ from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..model.relations import Related
 from ..published.papers import PUBLISHED, published
@@ -178,20 +179,23 @@ def _attention_map(ax, attention, texts, limit, title):
 
 # %% ../../nbs/look/08_charts.ipynb #eeab799c
 def show_front(
-    rows:Sequence[dict], # Ways of searching: `way`, `R@10 %` and costs
-    cost:str="CPU ms", # A cost of the rows, such as `CPU ms` or `bytes`
+    rows:Sequence[dict], # Ways of searching: `way`, `R@10 %` and costs; the rows of one way from few candidates to many
+    cost:str="CPU ms", # A cost of the rows, such as `CPU ms` or `bytes an image`
     ax:Axes=None, # Where to draw
 ) -> Axes:
     "Recall of the exact ten against a cost, a line for each way of searching."
     ax = new_axis(ax, (4.6,3.6))
     ways = dict.fromkeys(row["way"] for row in rows)
     for way,colour,marker in zip(ways, cycle(COLOURS), cycle(MARKERS)):
-        points = sorted((row[cost],row["R@10 %"]) for row in rows if row["way"] == way)
+        points = [(row[cost],row["R@10 %"]) for row in rows if row["way"] == way]
         ax.plot(*zip(*points), "-", color=colour, marker=marker, markersize=5, label=plain(way))
     ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
     front = np.maximum.accumulate([-recall for _,recall in ordered])
     ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0)
-    ax.set(xscale="log", xlabel=cost, ylabel="of the exact ten, %", title=f"What {cost} buy")
+    ax.set(xscale="log", xlabel=cost, ylabel="of the exact ten, %", title=f"Recall against {cost}")
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.legend(frameon=False, fontsize=8)
     return ax
 
