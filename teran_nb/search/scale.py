@@ -12,15 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from fastcore.basics import patch
 
 from ..core.packed import Packed
-from ..core.parallel import Share, wait_for
-from ..data.collection import Collection
-from ..model.encoder import Encoded, given_images
+from ..model.encoder import Encoded
 from .centroids import SEARCH_EXTRA, candidates_for, centroid_count
-from .index import Index, IndexConfig, _reserve
-from .server import Server
+from .index import Index, IndexConfig
 
 # %% ../../nbs/search/05_scale.ipynb #b153339f
 @dataclass(frozen=True)
@@ -95,44 +91,3 @@ def costs(
 ) -> pd.DataFrame: # A row for each
     "A table of costs."
     return pd.DataFrame([cost(n, slopes, shards=s, replicas=2 if s > 1 else 1, **how) for n in sizes for s in shards])
-
-# %% ../../nbs/search/05_scale.ipynb #08248d57
-@patch
-def add_share(self:Index,
-    collection:Collection, # All images
-    share:Share, # Which of several processes this is; all of them must call
-    batch:int=256, # Images at a time
-    show:bool=False, # Whether to show progress
-) -> int: # Images that this process wrote
-    "Encode and add this process's share of a collection, on a server."
-    if not isinstance(self.home, Server):
-        raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or let all encode and one call `add_encoded`")
-    def is_begun():
-        self.home.refresh()
-        return self.home.centroids is not None
-    if share.rank: wait_for(is_begun)
-    elif not is_begun(): _reserve(self, collection, "") # centroids of all images, not of this share
-    row = {image_id: i for i,image_id in enumerate(collection.image_ids)}
-    def write_in_order(images):
-        for image in images: image.about["order"] = row[image.image_id] # as one process would number them
-        type(self.home).write(self.home, images)
-    self.home.write = write_in_order
-    try: return self.add(collection.select(share.of(len(collection))), batch=batch, show=show)
-    finally: del self.home.write
-
-@patch
-def add_encoded(self:Index,
-    collection:Collection, # Images
-    images:Encoded, # The same images, encoded by the model of this index
-    batch:int=256, # Images at a time
-    show:bool=False, # Whether to show progress
-) -> int: # Images that were written
-    "Add a collection whose images are encoded already."
-    if list(images.names) != collection.image_ids:
-        raise ValueError(f"{len(images.names):,} encoded images are not those of the collection of {len(collection):,}; encode this collection")
-    row = {image_id: i for i,image_id in enumerate(images.names)}
-    def take(given, **how): return images.take([row[image.image_id] for image in given_images(given)])
-    if self.encoder is None: raise ValueError("this index was opened without a model; open it with the model that encoded")
-    self.encoder.encode_images = take # hides the method of the class
-    try: return self.add(collection, batch=batch, show=show)
-    finally: del self.encoder.encode_images
