@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -253,12 +254,14 @@ class LearningBackbone(nn.Module):
         write_json(Path(folder)/"preprocessor_config.json", _processor(self.backbone.source))
         write_json(Path(folder)/"regions.json", {"size": self.backbone.asked, "boxes": self.boxes})
 
+_Saved = TypedDict("_Saved", {"size": int, "boxes": bool})
+
 def load_backbone(
     folder:str|Path, # Where `LearningBackbone.save` wrote to
     layers:int=1, # As of `LearningBackbone`
 ) -> LearningBackbone: # With random weights, to be filled by those of a network
     "Rebuild a vision model that learns, offline."
-    about = read_json(Path(folder)/"regions.json", dict)
+    about = read_json(Path(folder)/"regions.json", _Saved, "save the model again")
     return LearningBackbone(Backbone(str(folder), about["size"], weights=False), layers, about["boxes"])
 
 # %% ../../nbs/photos/00_vision.ipynb #146780fa
