@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.parallel import Share, wait_for
-from ..core.files import atomic, digest, project_path
+from ..core.files import atomic, digest, project_path, remove_leftovers
 from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.captions import Captions
 from ..data.pictures import opaque, read_picture, upright
@@ -315,13 +315,17 @@ def _encode_chunks(encoder, collection, path, share, size, show):
     encoder.keep = None # a chunk is kept here only
     try:
         for k,(chunk,rows) in enumerate(chunks.items()):
-            if k % share.world != share.rank or path.is_dir() or chunk.is_dir(): continue
-            images = encoder.encode_images(collection.select(rows), show=show)
-            if type(images.parts) is not Packed: raise ValueError("the padded slots of published code are not kept; encode with one process")
-            _save_encoded(images, chunk)
+            if k % share.world != share.rank or path.is_dir(): continue
+            if not chunk.is_dir():
+                images = encoder.encode_images(collection.select(rows), show=show)
+                if type(images.parts) is not Packed: raise ValueError("the padded slots of published code are not kept; encode with one process")
+                _save_encoded(images, chunk)
+            chunk.with_suffix(".done").touch() # the folder itself is there a moment before its writer has tidied up
     finally: encoder.keep = keep
     if share.rank == 0 and not path.is_dir():
-        wait_for(lambda: all(chunk.is_dir() for chunk in chunks))
+        wait_for(lambda: all(chunk.with_suffix(".done").is_file() for chunk in chunks))
+        for mark in unfinished.glob("*.done"): mark.unlink()
+        remove_leftovers(unfinished)
         os.replace(unfinished, path)
     wait_for(path.is_dir)
 
