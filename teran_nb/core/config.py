@@ -50,7 +50,8 @@ def _to_config(cls, values):
         if not dataclasses.is_dataclass(kind): checked(value, kind, where)
         elif not isinstance(value, kind): value = _to_config(kind, value)
         largest = _LARGEST.get(name, 2**31-1)
-        if type(value) is int and not 0 <= value <= largest: raise ValueError(f"{where} is {value}; it goes from 0 to {largest}")
+        if type(value) is int and not 0 <= value <= largest:
+            raise ValueError(f"{where} is {value}; it goes from 0 to {largest}")
         fields[name] = tuple(value) if isinstance(value, list) else value
     return cls(**fields)
 

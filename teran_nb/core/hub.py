@@ -46,7 +46,8 @@ def pretrained(
         try: return load(name)
         except OSError: why = "the hub gives none of that name"
         except errors as e: raise broken(e) from None
-    raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; {instead}")
+    raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; "
+                            f"{instead}")
 
 # %% ../../nbs/core/08_hub.ipynb #c81557a3
 def hub_config(

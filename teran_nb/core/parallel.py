@@ -116,7 +116,8 @@ class Share:
     rank:int=0 # Number of the process, from 0
     world:int=1 # Number of processes
     def __post_init__(self):
-        if not 0 <= self.rank < self.world: raise ValueError(f"process {self.rank} of {self.world} does not exist; they are counted from 0")
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"process {self.rank} of {self.world} does not exist; they are counted from 0")
     def of(self,
         count:int, # Number of items
     ) -> range: # May be empty

@@ -79,7 +79,8 @@ class StoreWriter:
         self.sync()
         for part,f in self.files.items():
             if not os.fstat(f.fileno()).st_nlink:
-                raise FileNotFoundError(f"{self.folder/part}.bin is gone: something removed it while it was written; write the store again")
+                raise FileNotFoundError(f"{self.folder/part}.bin is gone: something removed it while it was written; "
+                                        f"write the store again")
         self.close()
         write_manifest(self.folder, about | {"sha256": self.digests()})
 
@@ -108,7 +109,8 @@ class Store:
         checked(manifest["sha256"], dict[str,str], f"{file}: sha256", "copy it again")
         formats = [format] if isinstance(format, int) else format
         if manifest.get("format") not in formats:
-            raise ValueError(f"{self.path} has format {manifest.get('format')}; this version reads {' and '.join(map(str, formats))}")
+            raise ValueError(f"{self.path} has format {manifest.get('format')}; this version reads "
+                             f"{' and '.join(map(str, formats))}")
         if manifest.pop("self", None) != digest(manifest):
             raise ValueError(f"{file} does not match its checksum; the {kind} is damaged, copy it again")
         checked(manifest, shape, file, f"it is not that of a {kind}, or was damaged; copy the {kind} again")

@@ -146,7 +146,8 @@ def __getitem__(self:Collection,
     i:int|str, # Number or name of an image
 ) -> CollectionImage:
     "One image."
-    if isinstance(i, str) and i not in self.index: raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
+    if isinstance(i, str) and i not in self.index:
+        raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
     i = self.index[i] if isinstance(i, str) else range(len(self))[i]
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
@@ -212,7 +213,9 @@ def _save_picture(value, path, root):
     if isinstance(value, dict): value = value.get("bytes") or Path(value["path"])
     if isinstance(value, str):
         file = within(root, value) if root else None
-        if file is None: raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no name may leave")
+        if file is None:
+            raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no "
+                             f"name may leave")
         value = file
     if isinstance(value, Path): value = value.read_bytes()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +223,9 @@ def _save_picture(value, path, root):
     elif isinstance(value, bytes):
         picture = Image.open(BytesIO(value))
         ending = _ENDINGS.get(picture.format, "")
-    else: raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded pixels")
+    else:
+        raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded "
+                         f"pixels")
     path = path.with_name(f"{path.name}{ending or '.png'}")
     if ending: path.write_bytes(value)
     else: upright(picture)[0].save(path)
@@ -296,7 +301,8 @@ def from_dataset(cls:Collection,
     if not folder:
         parts = dataset.values() if isinstance(dataset, dict) else [dataset]
         marks = [getattr(part, "_fingerprint", "") for part in parts]
-        if not all(marks): raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
+        if not all(marks):
+            raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
         asked = [extractor.name if extractor else "",image,columns,ids,split,str(root),merge,bad]
         folder = home()/"datasets"/digest([marks,asked])[:16]
         if folder.is_dir(): return cls.open(folder)
@@ -307,16 +313,19 @@ def from_dataset(cls:Collection,
         with writer.features:
             for i,(where,own_split,row) in enumerate(_rows(dataset, image, split)):
                 for column in filter(None, (image,*columns,ids,split)):
-                    if column not in row: raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
+                    if column not in row:
+                        raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
                 try:
                     with _naming(where, ", ".join(columns)):
                         texts = _row_captions(row, columns)
                         if columns and not texts: raise ValueError("there is no caption")
                     image_id = str(row[ids]) if ids else f"{i:08}"
                     with _naming(where, ids):
-                        if not image_id.strip() or within(tmp, image_id) is None: raise ValueError(f"{image_id!r} cannot be the name of a file")
+                        if not image_id.strip() or within(tmp, image_id) is None:
+                            raise ValueError(f"{image_id!r} cannot be the name of a file")
                         if image_id in writer.where and not merge:
-                            raise ValueError(f"{image_id!r} is the id of {writer.where[image_id]} too; ids are unique, unless merge=True joins such rows")
+                            raise ValueError(f"{image_id!r} is the id of {writer.where[image_id]} too; ids are "
+                                             f"unique, unless merge=True joins such rows")
                     with _naming(where, image):
                         if image_id not in writer.where: writer.add_picture(image_id, row[image], where, own_split)
                 except ValueError as e:

@@ -126,7 +126,8 @@ def add(self:FeatureWriter,
     size = None if size is None else tuple(size)
     r = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
 
-    if not r.image_id.isascii() and any("\ud800" <= c <= "\udfff" for c in r.image_id): raise ValueError(f"image {r.image_id!r}: its name is not UTF-8; rename it")
+    if not r.image_id.isascii() and any("\ud800" <= c <= "\udfff" for c in r.image_id):
+        raise ValueError(f"image {r.image_id!r}: its name is not UTF-8; rename it")
     if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
     if (boxes is None) == self.boxes:
         problem = "no boxes" if self.boxes else "boxes, in a store without"
@@ -221,7 +222,8 @@ class Features(Store):
     def _map_shares(self):
         about = self.manifest
         unsafe = [name for name in about["shares"] if not name.isidentifier()]
-        if unsafe or not about["shares"]: raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
+        if unsafe or not about["shares"]:
+            raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
         self.shares = [Features(self.path/name) for name in about["shares"]]
         if {name: digest(share.manifest) for name,share in zip(about["shares"], self.shares)} != about["sha256"]:
             raise ValueError(f"{self.path} and its shares are of different stores; copy the feature store again")
@@ -275,7 +277,9 @@ def _joined_about(shares, where):
               "classes": s.classes is not None, "confidences": s.confidences is not None} for s in shares]
     for key,value in fixed[0].items():
         others = [one[key] for one in fixed if one[key] != value]
-        if others: raise ValueError(f"{where}: {key} is {value!r} in one store and {others[0]!r} in another; they cannot be one store")
+        if others:
+            raise ValueError(f"{where}: {key} is {value!r} in one store and {others[0]!r} in another; they cannot be "
+                             f"one store")
     return {key: fixed[0][key] for key in ("extractor","dim","dtype","class_names","boxes")}
 
 def join_features(

@@ -338,7 +338,8 @@ def read_pairs(
     elif not path.is_dir() and isinstance(read_json(path), list): pairs = read_aro(path)
     else: pairs = read_sugarcrepe(path)
     if not folder.is_dir():
-        raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of {path.name}")
+        raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of "
+                                f"{path.name}")
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.image,pair.other) if name))
     files = {name: _picture_file(folder, name) for name in names}
     missing = [name for name,file in files.items() if file is None]

@@ -52,7 +52,8 @@ def find_pictures(
             continue
         pictures[image_id] = path
     if unnamed:
-        warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; rename them",
+        warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; "
+                      f"rename them",
                       stacklevel=2)
     if not pictures: raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(SUFFIXES)}")
     return pictures

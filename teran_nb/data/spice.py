@@ -84,7 +84,8 @@ class Tuples(Shown):
         key = (captions,) if isinstance(captions, str) else tuple(captions)
         if key in self.parsed: return self.parsed[key]
         kind = "caption" if len(key) == 1 else f"image of {len(key)} captions, the first is"
-        raise ValueError(f"there are no tuples of the {kind} {key[0] if key else ''!r}; parse_tuples(captions) makes them, "
+        raise ValueError(f"there are no tuples of the {kind} {key[0] if key else ''!r}; parse_tuples(captions) makes "
+                         f"them, "
                          "or give the file of another split")
     def _repr_markdown_(self):
         captions = sum(len(key) == 1 for key in self.parsed)
@@ -133,7 +134,8 @@ def read_tuples(
             checked(value, Parsed, where, _CURE)
             tuples = [tuple(t) for t in value["tuples"]]
             wrong = [t for t in tuples if not 1 <= len(t) <= 3]
-            if wrong: raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_CURE}")
+            if wrong:
+                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_CURE}")
             parsed[tuple(value["captions"])] = tuples
     return Tuples(parsed, synsets, subsets)
 
@@ -353,7 +355,9 @@ def with_meanings(
 ) -> Tuples:
     "Add the synsets of all words, and the subsets, from the jars of pycocoevalcap."
     package = find_spec("pycocoevalcap")
-    if not package: raise FileNotFoundError("SPICE needs the synsets of pycocoevalcap, not found here; `pip install pycocoevalcap==1.2` gets it")
+    if not package:
+        raise FileNotFoundError("SPICE needs the synsets of pycocoevalcap, not found here; `pip install "
+                                "pycocoevalcap==1.2` gets it")
     jars = Path(package.submodule_search_locations[0])/"spice"
     synonyms = read_synonyms(jars/"lib"/"Meteor-1.5.jar")
     concepts = set()
@@ -392,7 +396,8 @@ def _printed(groups, folder, status):
     "The tuples that the program printed, by their captions."
     if status or not (folder/"out.json").is_file():
         log = (folder/"log.txt").read_text(errors="replace").strip().split("\n")
-        raise RuntimeError(f"SPICE ended with status {status} in a batch of {len(groups)} captions and images, the first is "
+        raise RuntimeError(f"SPICE ended with status {status} in a batch of {len(groups)} captions and images, the "
+                           f"first is "
                            f"{groups[0][0]!r}: {' '.join(log[-3:])}; give it more memory, or leave out what it cannot parse")
     items = checked(json.loads((folder/"out.json").read_text(encoding="utf8")), list[_Item], "the output of SPICE")
     def tuples(printed, captions):

@@ -66,11 +66,13 @@ def precomputed(self:Data,
     captions,all_captions = self.part(split).captions,self.whole.given
     files = self.source["relevance"].get(split, {})
     if not isinstance(files, dict):
-        raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': 'file.npy'}}}}")
+        raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': "
+                         f"'file.npy'}}}}")
     for name,path in files.items():
         one_of(name, _KINDS, f"relevance of the {split} split")
         if (path != "program" or name == "rouge") and not project_path(path).is_file():
-            raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the file, or leave it out")
+            raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the "
+                                    f"file, or leave it out")
     if split != "all": all_captions = all_captions.split(split)
     kept = captions if len(all_captions) > len(captions) else None
     def given(name, path):
@@ -109,7 +111,9 @@ def load_data(
     if data == "scenes": whole = scenes(**WORLDS.get(preset, {}))
     elif captions: whole = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=Path(data).name)
     elif (path/"captions.json").is_file(): whole = Collection.open(path, missing)
-    else: raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say data='scenes'")
+    else:
+        raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
+                                f"data='scenes'")
     whole.features.verify()
     source = {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}}
     opened = Data(whole, source)

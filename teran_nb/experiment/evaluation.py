@@ -178,7 +178,8 @@ class WithoutContext(Encoder):
         regions:bool=False, # Whether each region is read by itself
     ):
         if regions and model.own_regions:
-            raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads region features")
+            raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads "
+                             f"region features")
         self.model,self.words,self.regions = model,words,regions
         alone = " and ".join(name for name,by_itself in (("words",words),("regions",regions)) if by_itself)
         self.name,self.fingerprint = f"{model.name}, {alone} alone".lstrip(", "),f"{model.fingerprint} {alone} alone"
@@ -367,7 +368,8 @@ def ensemble(
     for member in members:
         for what,names,other in (("images",images.names,member.images.names), ("captions",captions.names,member.captions.names)):
             if names != other:
-                raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same split")
+                raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same "
+                                 f"split")
         total,n = total.add_(member.sim),n+1
         if asked is not None: asked = _summed(asked, member.pairs)
         del member

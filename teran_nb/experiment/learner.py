@@ -210,7 +210,8 @@ class Objective(nn.Module):
         heads = model.config.heads
         self.related = next((head for head in ("joint","alignment") if head in heads), "") # the head whose relations are compared
         if config.relations and not self.related:
-            raise ValueError(f"relations={config.relations!r} needs the joint head or the alignment, and this model has {', '.join(heads)}")
+            raise ValueError(f"relations={config.relations!r} needs the joint head or the alignment, and this model "
+                             f"has {', '.join(heads)}")
         self.model,self.config,self.heads = model,config,heads
         self.pretraining = Pretraining(model) if config.pretrain else None
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
@@ -310,7 +311,8 @@ class _Training:
         patience = [InitProcessGroupKwargs(timeout=timedelta(hours=12))] # other processes wait while one validates
         self.accelerator = acc = Accelerator(mixed_precision=PRECISIONS[config.precision], cpu=device.type == "cpu",
                                              kwargs_handlers=patience, step_scheduler_with_optimizer=False)
-        if acc.device.type != device.type: raise RuntimeError(f"{device} was asked for and accelerate gives {acc.device}")
+        if acc.device.type != device.type:
+            raise RuntimeError(f"{device} was asked for and accelerate gives {acc.device}")
         if acc.is_main_process: relevance = relevance or [rouge_l(valid.captions)]
         objective = Objective(model, config)
         optimizer = torch.optim.Adam([p for p in objective.parameters() if p.requires_grad], lr=config.rate)
@@ -348,7 +350,8 @@ class _Training:
                 acc.backward(loss)
             self.losses.append(loss.item())
             if self.any_process(not math.isfinite(self.losses[-1])):
-                raise FloatingPointError(f"the loss is {self.losses[-1]} in epoch {self.epoch+1}, step {self.step+1}; {self.folder} keeps "
+                raise FloatingPointError(f"the loss is {self.losses[-1]} in epoch {self.epoch+1}, step {self.step+1}; "
+                                         f"{self.folder} keeps "
                                          "the state before this epoch; train with a lower rate, or with precision='fp32'")
             if update:
                 acc.clip_grad_norm_(self.objective.parameters(), c.clip)
@@ -411,7 +414,8 @@ class _Training:
         "Refuse weights that a step has broken, before they are kept."
         broken = next((name for name,p in self.plain.named_parameters() if not p.isfinite().all()), None)
         if broken is None: return
-        raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step {self.step}; {self.folder} keeps "
+        raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step "
+                                 f"{self.step}; {self.folder} keeps "
                                  "the last good state; train with a lower rate, or with precision='fp32'")
 
     def restore(self):
@@ -428,7 +432,8 @@ class _Training:
         saved = {name: asdict(to_config(kind, state["config"].get(name, {}), path)) for name,kind in kinds.items()}
         _require_same(saved, self.configs(), path)
         if state["data"] != self.data:
-            raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume with the same data")
+            raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume "
+                             f"with the same data")
         load_weights(self.plain, state["objective"], path)
         try: self.optimizer.load_state_dict(state["optimizer"])
         except Exception as e: raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None # it is not checked inside
@@ -456,7 +461,8 @@ def _check_possible(model, train, valid, config, relevance, folder, resume):
         raise ValueError("select='words' needs a validation split with known links")
     names = _relevance_names(relevance)
     if "ndcg_" in config.select and config.select.split("_ndcg_")[1] not in names:
-        raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is only {', '.join(names)}")
+        raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "
+                         f"only {', '.join(names)}")
     for r in relevance: r.check(valid.captions)
     if not deal(train.captions.image_of, config.images, config.captions):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
@@ -505,14 +511,16 @@ def fit(
             run.require_finite()
             if not ended:
                 run.save()
-                raise KeyboardInterrupt(f"stopped in epoch {run.epoch+1} after step {run.step}; everything is kept in {folder}, "
+                raise KeyboardInterrupt(f"stopped in epoch {run.epoch+1} after step {run.step}; everything is kept in "
+                                        f"{folder}, "
                                         "resume goes on from there")
             run.validate(time.perf_counter()-start)
             run.save()
             if main: log(run.history.epochs[-1])
             run.accelerator.wait_for_everyone()
             if run.epoch < config.epochs and run.any_process(stopped()):
-                raise KeyboardInterrupt(f"stopped after epoch {run.epoch}; everything is kept in {folder}, resume goes on from there")
+                raise KeyboardInterrupt(f"stopped after epoch {run.epoch}; everything is kept in {folder}, resume "
+                                        f"goes on from there")
     run.accelerator.wait_for_everyone()
     best = type(model).load(folder/"model").state_dict()
     load_weights(model, {k: v.to(model.device) for k,v in best.items()}, folder/"model")

@@ -65,7 +65,8 @@ def ranks(
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
                          "ranks need (images, captions), at least one of each")
     if not 0 <= image_of.min() <= image_of.max() < len(sim):
-        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {len(sim)-1}")
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
+                         f"{len(sim)-1}")
     wrong = int((~torch.isfinite(sim)).sum())
     if wrong: raise ValueError(f"{wrong} similarities are NaN or infinite; the model or its input is broken")
     bare = np.setdiff1d(np.arange(len(sim)), image_of)
@@ -208,7 +209,8 @@ def retrieval(
     one_of(i2t_queries, QUERIES, "queries")
     sim,image_of,protocol = torch.as_tensor(sim).cpu(),np.asarray(image_of),named_protocol(protocol)
     relevance = [relevance] if isinstance(relevance, Relevance) else relevance
-    if not sim.numel(): raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
+    if not sim.numel():
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
     parts = folds(protocol, image_of, len(sim))
     measured = []

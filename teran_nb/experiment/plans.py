@@ -69,11 +69,13 @@ def plan(
     "Turn the parameters of a workflow into a plan."
     row,scale = MODELS[one_of(model, MODELS, "model")],PRESETS[one_of(preset, PRESETS, "preset")]
     if row.begins and not begin:
-        raise ValueError(f"{model} begins with a trained {row.begins}: train that row first, and name its run by begin (`ablate` does both)")
+        raise ValueError(f"{model} begins with a trained {row.begins}: train that row first, and name its run by "
+                         f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.part(split)
     features = data.whole.features
     network = override(scale.network, row.network | {"extractor": features.extractor, "regions.features": features.dim})
-    if pooling and "alignment" not in network.heads: raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")
+    if pooling and "alignment" not in network.heads:
+        raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, _text_fields(text) | ({"pooling": pooling} if pooling else {}))
     asked = {k: v for k,v in train.items() if v or k == "seed"}
     training = override(scale.train, row.train | scale.by_heads.get("+".join(network.heads), {}) | asked)
@@ -151,7 +153,8 @@ def open_run(
         write_json(folder/"config.json", p.config()) # last, so a folder with this file is complete
     before = read_plan(folder)
     if (before.model,before.train,_inputs(before)) != (p.model,p.train,_inputs(p)):
-        raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output folder")
+        raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output "
+                         f"folder")
     return folder
 
 def _inputs(p):
@@ -178,7 +181,8 @@ def model_folders(
     path = project_path(path)
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]
-    if not (path/"member-0").is_dir(): raise FileNotFoundError(f"no model in {path}; train one, or name another run, model or checkpoint")
+    if not (path/"member-0").is_dir():
+        raise FileNotFoundError(f"no model in {path}; train one, or name another run, model or checkpoint")
     folders = [path/f"member-{i}/model" for i in range(read_plan(path).members)]
     missing = [folder.parent.name for folder in folders if not folder.is_dir()]
     if missing: raise FileNotFoundError(f"{path} is an ensemble whose {missing[0]} is not trained yet; resume it")
@@ -204,7 +208,8 @@ def check(
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
-        raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k Entities or captions with links, "
+        raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "
+                                f"Entities or captions with links, "
                                 "or leave them out")
     pick_device(device)
     require_space(project_path(output))

@@ -255,7 +255,8 @@ def _memory_map(path, shape):
     try: values = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as e: # a broken header raises even a tokenizer's errors
         raise ValueError(f"{path} is not a whole array of numbers ({e}); make or fetch it again") from None
-    if values.dtype.kind != "f": raise ValueError(f"{path} holds {values.dtype}, not floating-point numbers; make or fetch it again")
+    if values.dtype.kind != "f":
+        raise ValueError(f"{path} holds {values.dtype}, not floating-point numbers; make or fetch it again")
     if values.shape != shape:
         raise ValueError(f"{path} holds {' x '.join(f'{n:,}' for n in values.shape)} numbers, and needed are {needed}; "
                          "it is for another split, or transposed")

@@ -89,7 +89,9 @@ def read_history(
 ) -> History: # Of its epochs
     "What a run measured after each epoch."
     path = project_path(folder)/"log.jsonl"
-    if not path.is_file(): raise FileNotFoundError(f"no log.jsonl in {path.parent}; name the folder of a run (of an ensemble, of one of its members)")
+    if not path.is_file():
+        raise FileNotFoundError(f"no log.jsonl in {path.parent}; name the folder of a run (of an ensemble, of one of "
+                                f"its members)")
     select = read_plan(path.parent).train.select
     last_of_each = {} # a resumed epoch is logged twice
     for number,line in enumerate(read_text(path).splitlines(), 1):
@@ -98,7 +100,8 @@ def read_history(
         try: epoch = json.loads(line)
         except (ValueError, RecursionError): raise ValueError(f"{where} is not JSON; it may be cut off") from None
         checked(epoch, dict[str,float], where, "copy the log again")
-        if not {"epoch",select} <= epoch.keys(): raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
+        if not {"epoch",select} <= epoch.keys():
+            raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
         last_of_each[epoch["epoch"]] = epoch
     return History(list(last_of_each.values()), select)
 
@@ -179,7 +182,8 @@ def _origin(folder):
 def _tested_row(row, origins, folders):
     "The row that is tested, refused where the models were not trained for it."
     if not folders: raise ValueError("no run was named")
-    if len(set(folders)) < len(folders): raise ValueError(f"the run {folders[0]} is named twice; an ensemble is of different models")
+    if len(set(folders)) < len(folders):
+        raise ValueError(f"the run {folders[0]} is named twice; an ensemble is of different models")
     names = list(dict.fromkeys(origin["model"] for origin in origins))
     if not row:
         averaged = f"{names[0]}-ens"
@@ -188,7 +192,8 @@ def _tested_row(row, origins, folders):
     for name in names:
         if trained_as(row) != (trained_as(name) if name in MODELS else name):
             raise ValueError(f"{name} was not trained for the row {row}, which is trained like {trained_as(row)}")
-    if len(folders) < MODELS[row].members: raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
+    if len(folders) < MODELS[row].members:
+        raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
     return row
 
 def _tested_with(row, models, origins):

@@ -381,7 +381,8 @@ def ask_by_picture(self:Finder,
 ) -> Finder: # Itself
     "Search captions by a picture."
     if not self.captioned:
-        raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures answer")
+        raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures "
+                         "answer")
     self._clear()
     self.direction,self.picture = "i2t",picture
     if isinstance(picture, (int,np.integer)):

@@ -63,7 +63,8 @@ class GivenImage(NamedTuple):
     picture:Path|Image.Image|Callable|None=None # A file, a picture, or a function that opens it; None where only regions were given
     def open(self) -> Image.Image: # Upright, RGB
         "The picture."
-        if self.picture is None: raise ValueError(f"image {self.image_id!r} was given by its regions, without a picture")
+        if self.picture is None:
+            raise ValueError(f"image {self.image_id!r} was given by its regions, without a picture")
         if callable(self.picture): return self.picture()
         return read_picture(self.picture)[0] if isinstance(self.picture, Path) else self.picture
 
@@ -83,10 +84,12 @@ def _given(image, place):
     if isinstance(image, Image.Image): return GivenImage(f"picture {place+1}", None, upright(image.copy())[0])
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim not in (2,3) or image.ndim == 3 and image.shape[2] not in (3,4):
-            raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or (height, width, 4), "
+            raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or (height, "
+                            f"width, 4), "
                             f"not {image.dtype} of shape {image.shape}")
         return GivenImage(f"picture {place+1}", None, opaque(Image.fromarray(image)))
-    raise TypeError("an image is given as Regions, as an image of a collection, or as a picture (a path, a picture of Pillow, "
+    raise TypeError("an image is given as Regions, as an image of a collection, or as a picture (a path, a picture of "
+                    "Pillow, "
                     f"an array), not as {type(image).__name__}")
 
 def given_images(
@@ -119,7 +122,8 @@ def region_sets(
         return RegionSets(lambda i: store[ids[i]], ids, lengths)
     regions = []
     for image in given_images(images):
-        if image.regions is None and describe is None: raise TypeError(f"{image.image_id!r} is a picture without regions; give its Regions")
+        if image.regions is None and describe is None:
+            raise TypeError(f"{image.image_id!r} is a picture without regions; give its Regions")
         regions.append(describe(image) if image.regions is None else image.regions)
     return RegionSets(lambda i: regions[i], [r.image_id for r in regions], [len(r) for r in regions])
 
@@ -131,7 +135,8 @@ def sentences(
     captions = getattr(captions, "captions", captions)
     texts = getattr(captions, "texts", captions)
     if not isinstance(texts, Iterable) or isinstance(texts, (dict,set,bytes)):
-        raise TypeError(f"captions are a sentence, a list of sentences, `Captions` or a collection, not {type(captions).__name__}")
+        raise TypeError(f"captions are a sentence, a list of sentences, `Captions` or a collection, not "
+                        f"{type(captions).__name__}")
     texts = list(texts)
     for t in texts:
         if not isinstance(t, str): raise TypeError(f"a sentence is a str, not {type(t).__name__}: {t!r}")
@@ -197,7 +202,8 @@ def describe(self:Encoder,
     if self.picture_extractor is None:
         try: self.picture_extractor = self.find_extractor()
         except ValueError as e:
-            raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of the model to it") from None
+            raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of "
+                             f"the model to it") from None
     return extract_picture(image.picture if isinstance(image.picture, Path) else image.open(), self.picture_extractor, image.image_id)
 
 @patch
@@ -252,9 +258,11 @@ def align(self:Encoder,
 ) -> Alignment: # With the picture, where there is one
     "Align one image with one sentence."
     if not isinstance(caption, str):
-        raise TypeError(f"a picture is aligned with one sentence, a str, not {type(caption).__name__}; `similarity` takes several")
+        raise TypeError(f"a picture is aligned with one sentence, a str, not {type(caption).__name__}; `similarity` "
+                        f"takes several")
     given = list(given_images(image))
-    if len(given) != 1: raise TypeError(f"a sentence is aligned with one image, not with {len(given)}; `similarity` takes several")
+    if len(given) != 1:
+        raise TypeError(f"a sentence is aligned with one image, not with {len(given)}; `similarity` takes several")
     image = given[0]
     regions = image.regions
     if regions is None and not self.own_regions: regions = self.describe(image)
@@ -318,7 +326,8 @@ def _encode_chunks(encoder, collection, path, share, size, show):
             if k % share.world != share.rank or path.is_dir(): continue
             if not chunk.is_dir():
                 images = encoder.encode_images(collection.select(rows), show=show)
-                if type(images.parts) is not Packed: raise ValueError("the padded slots of published code are not kept; encode with one process")
+                if type(images.parts) is not Packed:
+                    raise ValueError("the padded slots of published code are not kept; encode with one process")
                 _save_encoded(images, chunk)
             chunk.with_suffix(".done").touch() # the folder itself is there a moment before its writer has tidied up
     finally: encoder.keep = keep

@@ -19,9 +19,11 @@ def positives(
 ) -> Tensor: # True where image and caption belong together, `(images, captions)`
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
-    if not images or not len(image_of): raise ValueError(f"{images} images and {len(image_of)} captions; a loss needs at least one of each")
+    if not images or not len(image_of):
+        raise ValueError(f"{images} images and {len(image_of)} captions; a loss needs at least one of each")
     if not image_of.is_cuda and not 0 <= image_of.min() <= image_of.max() < images: # on a GPU this check would force a synchronization
-        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {images-1}")
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
+                         f"{images-1}")
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
 # %% ../../nbs/model/01_losses.ipynb #3db2575e

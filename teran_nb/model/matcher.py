@@ -318,7 +318,8 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     except Exception as e: # torch and transformers raise any error
         if str(folder) in str(e): raise
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
-        raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model again") from None
+        raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
+                         f"again") from None
     model = cls(config, *_sides(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
     model.folder,model.provenance = folder,open_provenance(folder)

@@ -77,7 +77,8 @@ def best(self:Alignment,
     "The region with the highest cosine of a word."
     if isinstance(word, str):
         places = [j for j,text in enumerate(self.words) if text.casefold() == word.casefold()]
-        if not places: raise ValueError(f"{word!r} is not a word of this caption; its words are {', '.join(self.words)}")
+        if not places:
+            raise ValueError(f"{word!r} is not a word of this caption; its words are {', '.join(self.words)}")
         word = max(places, key=lambda j: self.cosines[:,j].max())
     j = range(len(self.words))[word]
     region = int(self.best_regions[j])

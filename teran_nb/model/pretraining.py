@@ -60,8 +60,10 @@ class Pretraining(nn.Module):
     ):
         super().__init__()
         heads,tokenizer,width = model.config.heads,model.text.tokenizer,model.config.joint.width
-        if "joint" not in heads: raise ValueError(f"pretraining is of the joint head, and this model has {', '.join(heads)}")
-        if tokenizer.mask_token_id is None: raise ValueError("the tokenizer of this text encoder has no mask token, so words cannot be hidden")
+        if "joint" not in heads:
+            raise ValueError(f"pretraining is of the joint head, and this model has {', '.join(heads)}")
+        if tokenizer.mask_token_id is None:
+            raise ValueError("the tokenizer of this text encoder has no mask token, so words cannot be hidden")
         self.share,self.mask_id,self.pieces = share,tokenizer.mask_token_id,len(tokenizer)
         self.to_pieces,self.to_features = nn.Linear(width, self.pieces),nn.Linear(width, model.config.regions.features)
 

@@ -233,7 +233,8 @@ class IaisConfig:
     def __post_init__(self):
         one_of(self.form, FORMS, "form of the loss")
         if self.weight < 0 or min(self.scale, self.temperature) <= 0:
-            raise ValueError(f"weight={self.weight} must be at least 0, scale={self.scale} and temperature={self.temperature} more than 0")
+            raise ValueError(f"weight={self.weight} must be at least 0, scale={self.scale} and "
+                             f"temperature={self.temperature} more than 0")
     def weight_at(self, annealing:str, done:float) -> float: # `done` in [0,1]
         "Weight of the regulariser when a share of the training is done (IAIS eq. 15-16)."
         return self.weight*SCHEDULES[annealing](done, 1, self.scale)
@@ -249,7 +250,8 @@ class JointConfig:
     dropout:float=.1 # Dropout of embeddings, attention and feed-forward layers, in [0,1]
     def __post_init__(self):
         if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
-        if self.heads < 1 or self.width % self.heads: raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
+        if self.heads < 1 or self.width % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}")
 
 # %% ../../nbs/model/08_relations.ipynb #a87f64f8
 class _Projection(nn.Module):
@@ -366,7 +368,8 @@ def relations(self:Joint,
     "Attention of one layer in matched pairs (IAIS sections 3.3 and 5.4)."
     _require_pairs(regions, words)
     layers = self.encoder.layer
-    if not 0 <= layer <= len(layers): raise ValueError(f"the joint head has {len(layers)} layers, so layer={layer} is none of them")
+    if not 0 <= layer <= len(layers):
+        raise ValueError(f"the joint head has {len(layers)} layers, so layer={layer} is none of them")
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     *below,last = layers[:layer or len(layers)]
     x = self._run_layers(x, mask, below)

@@ -161,7 +161,8 @@ class _Bert(nn.Module):
         if not fine_tune or thaw: bert.requires_grad_(False)
         if fine_tune and thaw:
             layers = _layers(bert)
-            if thaw > len(layers): raise ValueError(f"the text encoder has {len(layers)} layers, thaw={thaw} were asked for")
+            if thaw > len(layers):
+                raise ValueError(f"the text encoder has {len(layers)} layers, thaw={thaw} were asked for")
             for layer in layers[-thaw:]: layer.requires_grad_(True)
             for name,part in bert.named_children():
                 if "norm" in name.lower(): part.requires_grad_(True) # after the last layer
@@ -202,7 +203,8 @@ def _architecture(folder):
     if name is None: return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
     side = getattr(transformers, name, None)
     if not (isinstance(side, type) and issubclass(side, transformers.PreTrainedModel)):
-        raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers {transformers.__version__}")
+        raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers "
+                         f"{transformers.__version__}")
     return side.config_class.from_pretrained(folder, local_files_only=True),side
 
 def _keep_layers(model, n, name):
@@ -255,7 +257,8 @@ def text_encoder(
             _keep_layers(bert, config.layers, config.pretrained)
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
             if config.max_tokens > room:
-                raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
+                raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} "
+                                 f"were asked for")
             return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))
     else:
         if not len(texts):
@@ -283,7 +286,8 @@ def load_text(
         if config.kind == "bert": architecture,build = _architecture(Path(folder))
         tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail at its first caption only
     except Exception as e: # tokenizers raises plain exceptions
-        raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model again") from None
+        raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model "
+                         f"again") from None
     if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
     layers = getattr(architecture, "num_hidden_layers", None)
     if config.layers and layers != config.layers:

@@ -191,7 +191,8 @@ def _read_captions(recipe, image_ids, missing):
         warnings.simplefilter("always")
         try: captions = match_captions(captions, image_ids, missing)
         except ValueError as e:
-            raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that both share, "
+            raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that both "
+                             f"share, "
                              r"such as '_(\d+)$'") from None
     return captions,[(path.name, str(message.message)) for message in messages]
 
@@ -385,7 +386,8 @@ def prepare(
     if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
     share = share or this_share()
-    if share.world > 1 and not resume: raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
+    if share.world > 1 and not resume:
+        raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
     if share.world > 1 and torch.cuda.is_available(): torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     work = output.with_name(f".{output.name}.preparing")
     extraction = {"batch": batch, "workers": workers, "max_pixels": max_pixels}

@@ -223,7 +223,8 @@ class LearningBackbone(nn.Module):
         self.backbone, self.network, self.boxes = backbone, backbone.model.float(), boxes
         stack = max((m for m in self.network.modules() if isinstance(m, nn.ModuleList)), key=len, default=[])
         if not layers or layers > len(stack):
-            raise ValueError(f"{backbone.name} has {len(stack)} layers, and {layers} of them cannot learn; say 1 to {len(stack)}, or -1 for all")
+            raise ValueError(f"{backbone.name} has {len(stack)} layers, and {layers} of them cannot learn; say 1 to "
+                             f"{len(stack)}, or -1 for all")
         self.network.requires_grad_(layers < 0)
         for layer in stack[-layers:] if layers > 0 else []: layer.requires_grad_(True)
         if next(self.network.parameters()).is_meta: return

@@ -103,7 +103,8 @@ class DualEncoder(Encoder):
         one_of(config.regions, REGIONS, "kind of regions")
         one_of(config.boxes_by, BOXES_BY, "way to describe boxes")
         if config.boxes_by == "attention" and family.words == "tokens":
-            raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to restrict; take boxes_by='roi-align'")
+            raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
+                             f"restrict; take boxes_by='roi-align'")
         one_of(config.score, ("own","alignment"), "score")
         one_of(config.pooling, POOLINGS, "pooling")
         words = family.words if config.words == "auto" else config.words

@@ -256,7 +256,8 @@ class Family:
 def _config(name, **how):
     "The configuration of a model of a known family."
     if find_adapter_config_file(name, **how):
-        raise ValueError("it is an adapter, whose base model lies in another repository; merge the two and save the model")
+        raise ValueError("it is an adapter, whose base model lies in another repository; merge the two and save the "
+                         "model")
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **how)
     kind,known = config.model_type,", ".join(FAMILIES)
     if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vocab_size"):

@@ -56,7 +56,8 @@ def caption_words(
         joined.append((min(start, inside[0][0]), max(end, inside[-1][1])))
     joined.sort()
     for (_,end),(start,_) in zip(joined, joined[1:]):
-        if start < end: raise ValueError(f"two phrases of {text!r} overlap at character {start}; give phrases side by side")
+        if start < end:
+            raise ValueError(f"two phrases of {text!r} overlap at character {start}; give phrases side by side")
     texts = sorted((p for p in phrases if isinstance(p, str)), key=len, reverse=True) # the longer phrase wins
     for phrase in texts:
         for start,end in _places(text, spans, phrase):
@@ -76,7 +77,8 @@ def prompt_vectors(
     "The vector of each word: the mean of its prompts' unit vectors, of unit length again (Radford et al. 2021, section 3.1.4)."
     if not templates: raise ValueError("no template for prompts; give at least '{}', the word alone")
     for template in templates:
-        if template.count("{}") != 1: raise ValueError(f"the template {template!r} must have one {{}}, where the word stands")
+        if template.count("{}") != 1:
+            raise ValueError(f"the template {template!r} must have one {{}}, where the word stands")
     if not words: return encode([""])[:0]
     prompts = [template.replace("{}", word) for word in words for template in templates]
     vectors = F.normalize(encode(prompts), dim=-1).unflatten(0, (len(words),len(templates)))

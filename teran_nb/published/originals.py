@@ -315,7 +315,8 @@ def load_original(
     beside = within(path.parent, name)
     source = text or (beside if beside and beside.is_dir() else name)
     if source == name and name not in _KNOWN_TEXTS:
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file does not choose "
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file "
+                                f"does not choose "
                                 "what is asked of the hub, so say its folder or its name by `text=`")
     try: max_tokens = pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
     except (OSError,ValueError,AttributeError) as e:

@@ -52,7 +52,8 @@ def learn_centroids(
     "K-means of a sample (scikit-learn's `MiniBatchKMeans`)."
     try: from sklearn.cluster import MiniBatchKMeans
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
-    if not len(sample): raise ValueError("no region to learn centroids from; the first images of an index must have some")
+    if not len(sample):
+        raise ValueError("no region to learn centroids from; the first images of an index must have some")
     sample = sample.float()
     learned,held_out = sample,sample
     if len(sample) >= 1000: # large enough to measure on regions that k-means has not seen

@@ -34,7 +34,8 @@ class Edge(Home):
     def __init__(self, folder):
         self.folder,self.place,self.shard = Path(folder),str(folder),None
         self._locks,self._locked,self._count = ExitStack(),False,None
-        if self.folder.exists() and not self.folder.is_dir(): raise NotADirectoryError(f"{folder} is a file; an index is a folder")
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"{folder} is a file; an index is a folder")
         if not self.folder.is_dir() or not any(self.folder.iterdir()): return
         try: self._open()
         except BaseException:
@@ -53,10 +54,12 @@ class Edge(Home):
         about = self.folder/"index.json"
         shard = self.folder/"shard"
         if not about.exists() and not shard.is_dir():
-            raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; name another folder, or an empty one")
+            raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; name another folder, or an "
+                                    f"empty one")
         self._lock()
         if not about.exists(): # a process was killed before its first image, or the file was lost
-            if self._holds_images(shard): raise FileNotFoundError(f"{about} is not there, and {shard} holds images; copy the index again")
+            if self._holds_images(shard):
+                raise FileNotFoundError(f"{about} is not there, and {shard} holds images; copy the index again")
             return
         saved = read_json(about)
         self.layout = read_layout(saved, about)
@@ -67,7 +70,8 @@ class Edge(Home):
             first,_ = self.shard.scroll(q.ScrollRequest(None, 1, with_vector=fields_of(self.layout, True)))
         numbers = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}
         if not numbers <= {self.layout.dim}:
-            raise ValueError(f"{about}: layout.dim is {self.layout.dim}, and the vectors in {shard} have {numbers.pop()} numbers; copy the index again")
+            raise ValueError(f"{about}: layout.dim is {self.layout.dim}, and the vectors in {shard} have "
+                             f"{numbers.pop()} numbers; copy the index again")
 
     @contextmanager
     def _reading(self):
@@ -76,7 +80,8 @@ class Edge(Home):
         except (KeyboardInterrupt,SystemExit): raise
         except BaseException as e:
             reason = " ".join(str(e).split())[:300]
-            raise ValueError(f"the engine cannot read {self.folder/'shard'} ({reason}); the index is damaged, make it again or copy it again") from None
+            raise ValueError(f"the engine cannot read {self.folder/'shard'} ({reason}); the index is damaged, make it "
+                             f"again or copy it again") from None
 
     def _holds_images(self, shard):
         "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
@@ -93,7 +98,8 @@ class Edge(Home):
         path = self.folder/f"{self.layout.slot}.safetensors"
         vectors = load_tensors(path, "rebuild the index from its pictures").get("vectors", torch.zeros(0))
         if vectors.shape[1:] != (self.layout.dim,) or vectors.dtype != torch.float32 or not len(vectors) or not vectors.isfinite().all():
-            raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids of {self.layout.dim} dimensions; "
+            raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids "
+                             f"of {self.layout.dim} dimensions; "
                              "rebuild the index from its pictures")
         return vectors
 

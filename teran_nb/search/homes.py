@@ -64,7 +64,8 @@ def read_layout(
 ) -> Layout:
     "Check what an index says about itself. It is a file of somebody else, so every field is looked at."
     if checked(saved, dict, where, _CURE).get("format") != 1:
-        raise ValueError(f"{where} has the format {saved.get('format')!r:.40}; this version reads 1; make the index again")
+        raise ValueError(f"{where} has the format {saved.get('format')!r:.40}; this version reads 1; make the index "
+                         f"again")
     checked(saved, _Saved, where, _CURE)
     try:
         layout = to_config(Layout, saved["layout"])
@@ -102,7 +103,8 @@ def conditions(
             continue
         values = list(wanted) if isinstance(wanted, (list,set,frozenset)) else [wanted]
         if values and all(isinstance(v, (int,float)) for v in values) and any(isinstance(v, float) for v in values):
-            if len(values) > 1: raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
+            if len(values) > 1:
+                raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
             result.append(Condition(column, None, values[0], values[0]))
             continue
         if not values or not all(isinstance(v, (str,int)) for v in values):

@@ -72,7 +72,8 @@ class Index:
     def _check_model(self):
         model = self.home.layout.model
         if self.encoder is not None and model not in ("",self.encoder.fingerprint):
-            raise ValueError(f"{self.home.place} holds what another model encoded; open it with that one, or make an index with this one")
+            raise ValueError(f"{self.home.place} holds what another model encoded; open it with that one, or make an "
+                             f"index with this one")
 
     @property
     def layout(self) -> Layout|None: return self.home.layout # None before the first image
@@ -144,9 +145,11 @@ def _source(images):
 
 def _check_encoded(encoded, dim):
     if type(encoded.parts) is not Packed:
-        raise ValueError("an index keeps packed vectors, and these depend on their padding; index the images of `model.corrected()`")
+        raise ValueError("an index keeps packed vectors, and these depend on their padding; index the images of "
+                         "`model.corrected()`")
     if dim and encoded.parts.dim != dim:
-        raise ValueError(f"the index holds vectors of {dim} dimensions, these images have {encoded.parts.dim}; encode all images with the same model")
+        raise ValueError(f"the index holds vectors of {dim} dimensions, these images have {encoded.parts.dim}; encode "
+                         f"all images with the same model")
     if not encoded.parts.values.isfinite().all():
         raise ValueError(f"NaN or infinite vectors among the images from {encoded.names[0]!r} on")
 
@@ -254,7 +257,8 @@ def _blocks(self:Index, images, columns, update, batch, vectors, share):
 def _check_columns(columns, count):
     for column,values in columns.items():
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
-        if len(values) != count: raise ValueError(f"column {column!r} has {len(values)} values for {count} images; give one for each")
+        if len(values) != count:
+            raise ValueError(f"column {column!r} has {len(values)} values for {count} images; give one for each")
         wrong = [v for v in values if not isinstance(v, (str,int,float,list,type(None)))] # not what JSON holds
         if wrong: raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers, or lists of these")
 
@@ -270,7 +274,8 @@ def strangeness(self:Index) -> float: # 1 where new images are like those the ce
 @patch
 def _warn_of_strangers(self:Index):
     if self.layout.added < 1000 or self.strangeness < STRANGE: return
-    warnings.warn(f"regions in {self.home.place} are {self.strangeness:.2f} times as far from their centroids as those the centroids were learned from, "
+    warnings.warn(f"regions in {self.home.place} are {self.strangeness:.2f} times as far from their centroids as "
+                  f"those the centroids were learned from, "
                   "so more candidates are needed for the same recall; `rebuild()` learns new centroids from the stored vectors", stacklevel=3)
 
 @patch
@@ -285,20 +290,24 @@ def add(self:Index,
 ) -> int: # Images that were written, by this process
     "Add images. When it was interrupted, the same call goes on."
     if not isinstance(images, Encoded):
-        if self.encoder is None: raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
+        if self.encoder is None:
+            raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
         if not isinstance(images, Collection): images = list(given_images(images))
     count = len(images.names) if isinstance(images, Encoded) else len(images)
     extractor = images.features.extractor if isinstance(images, Collection) and not self.encoder.own_regions else ""
     columns = dict(columns or {})
     _check_columns(columns, count)
     if self.layout and extractor and self.layout.extractor not in ("",extractor):
-        raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, these are of {extractor!r}; "
+        raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, "
+                         f"these are of {extractor!r}; "
                          "make another index")
     if vectors is not None and list(vectors.names) != (images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]):
-        raise ValueError(f"the vectors are of {len(vectors.names):,} other images, or in another order; give those of these images")
+        raise ValueError(f"the vectors are of {len(vectors.names):,} other images, or in another order; give those of "
+                         f"these images")
     if not count: return 0
     if share.world > 1 and not isinstance(self.home, Server):
-        raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the first process `vectors` that all encoded")
+        raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the "
+                         f"first process `vectors` that all encoded")
     if share.rank: wait_for(self._is_begun)
     if self.layout is None or self.home.centroids is None and not self.home.exact:
         sample = images if isinstance(images, Encoded) else vectors
@@ -384,12 +393,14 @@ def _captions(self:Index, sentences):
     if isinstance(sentences, Packed): captions = Encoded(torch.zeros(len(sentences), 0), sentences, [f"sentence {i+1}" for i in range(len(sentences))])
     elif isinstance(sentences, Encoded): captions = sentences
     elif self.encoder is None:
-        raise TypeError(f"this index was opened without a model, so it is asked by encoded sentences, not by {type(sentences).__name__}; "
+        raise TypeError(f"this index was opened without a model, so it is asked by encoded sentences, not by "
+                        f"{type(sentences).__name__}; "
                         "give `model.encode_captions([...])`")
     else: captions = self.encoder.encode_captions(sentences)
     captions = captions._replace(parts=captions.parts.to("cpu", torch.float32))
     if self.layout and captions.parts.dim != self.layout.dim:
-        raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, the words have {captions.parts.dim}; "
+        raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, the words have "
+                         f"{captions.parts.dim}; "
                          "encode both with the same model")
     if len(captions.words): return captions
     words = []
@@ -403,9 +414,12 @@ def _way(self:Index, pooling):
     "Which field a search compares: `regions` or `whole`."
     encoder = self.encoder
     if encoder is None or encoder.crosses or ranks_by_alignment(encoder, pooling): return "regions"
-    if encoder.no_index: raise ValueError(f"an index compares words with regions, and {encoder.no_index}; choose a pooling, or keep the vectors in memory")
+    if encoder.no_index:
+        raise ValueError(f"an index compares words with regions, and {encoder.no_index}; choose a pooling, or keep "
+                         f"the vectors in memory")
     if not self.layout.whole:
-        raise ValueError(f"{self.home.place} has no vectors of whole images, by which this model ranks; choose a pooling, "
+        raise ValueError(f"{self.home.place} has no vectors of whole images, by which this model ranks; choose a "
+                         f"pooling, "
                          "or make the index with IndexConfig(whole=True)")
     return "whole"
 
@@ -546,7 +560,9 @@ def verify(self:Index) -> Index: # Itself
                 _centroids_of([again], centroids, layout.coded)
                 whole = whole and x.centroids is not None and set(again.centroids.indices) == set(x.centroids.indices)
             if not whole: damaged.append(x.image_id or "one without a name")
-    if count != len(self): raise ValueError(f"{self.home.place} has {len(self):,} images, and {count:,} of them can be read; copy it again")
+    if count != len(self):
+        raise ValueError(f"{self.home.place} has {len(self):,} images, and {count:,} of them can be read; copy it "
+                         f"again")
     if damaged:
         names = ", ".join(damaged[:5])
         raise ValueError(f"{self.home.place}: {len(damaged):,} of {count:,} images are damaged, such as {names}; "
@@ -595,7 +611,8 @@ class _Lazy(Sequence):
         found = chain.from_iterable(map(self.index.home.read, _batches(names, 256)))
         images = {x.image_id: x for x in found}
         missing = [k for k in names if k not in images]
-        if missing: raise KeyError(f"{missing[0]!r} was deleted from {self.index.home.place} meanwhile; open the index again")
+        if missing:
+            raise KeyError(f"{missing[0]!r} was deleted from {self.index.home.place} meanwhile; open the index again")
         return [self.part(images[k]) for k in names]
     def __getitem__(self, i):
         "One set for a number, else some of them as `Packed`."
@@ -655,7 +672,8 @@ def similarity(self:Index,
     field,candidates = self._way(pooling),candidates or self.candidates
     crossing = self._crossing(pooling)
     if crossing and not rerank:
-        raise ValueError(f"{self.encoder.no_index or 'it crosses both sides'}; choose a pooling, or how many images to re-rank (`rerank`)")
+        raise ValueError(f"{self.encoder.no_index or 'it crosses both sides'}; choose a pooling, or how many images "
+                         f"to re-rank (`rerank`)")
     sims = torch.full((count,len(captions.names)), -torch.inf)
     for j,(images,scores) in enumerate(self._compared(captions, field, min(candidates, count), candidates, pooling)):
         if field == "regions" and not len(captions.parts[j]):
@@ -695,7 +713,8 @@ def index_images(
     index,image_ids = Index.open(folder, encoder, config),list(collection.image_ids)
     source = digest([*encoder.reads(collection)])
     if index.layout is not None and index.layout.source not in ("",source):
-        raise ValueError(f"{folder} holds other images, or these images as other features described them; choose another folder, or remove it")
+        raise ValueError(f"{folder} holds other images, or these images as other features described them; choose "
+                         f"another folder, or remove it")
     if len(index) < len(image_ids):
         if index.layout is None: _reserve(index, collection, source)
         index.add(collection, batch=batch, show=show)

@@ -41,7 +41,8 @@ def measure_slopes(
     "Fill two indexes by Qdrant Edge and search them."
     try: from scipy.optimize import nnls
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
-    if len(images.names) < max(sizes): raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
+    if len(images.names) < max(sizes):
+        raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
     rows,milliseconds,size,build = [],[],[],[]
     regions = len(images.parts.values)/len(images.names)
     vectors = regions*images.parts.dim*np.dtype(config.dtype).itemsize

@@ -56,7 +56,8 @@ class Server(Home):
             except ResponseHandlingException as e: problem = f"it does not answer ({e})"
             except UnexpectedResponse as e:
                 text = (e.content or b"").decode("utf8", "replace")
-                if e.status_code in (401,403): raise PermissionError(f"{self.place} refuses this key; give api_key") from None
+                if e.status_code in (401,403):
+                    raise PermissionError(f"{self.place} refuses this key; give api_key") from None
                 if e.status_code >= 500 and ("space" in text.lower() or "disk" in text.lower()):
                     raise OSError(f"the disk of {self.place} is full ({text[:200]}); nothing acknowledged is lost: "
                                   "free some space, or add nodes and shards, and add again") from None
@@ -65,7 +66,8 @@ class Server(Home):
                 problem = f"it answers {e.status_code} ({text[:200]})"
             if wait is None: break
             time.sleep(wait)
-        raise ConnectionError(f"{self.place}: {problem}, tried {len(self.waits) + 1} times; nothing acknowledged is lost: "
+        raise ConnectionError(f"{self.place}: {problem}, tried {len(self.waits) + 1} times; nothing acknowledged is "
+                              f"lost: "
                               "see that the server runs and the address is right, then repeat the call")
 
     def refresh(self) -> None:
@@ -77,7 +79,8 @@ class Server(Home):
         names = [*fields, *sparse] if isinstance(fields, dict) else ["one vector without a name"]
         regions = fields.get("regions") if isinstance(fields, dict) else None
         if regions is None or regions.multivector_config is None or not set(SLOTS) <= set(sparse):
-            raise ValueError(f"{self.place} is there already and no index of this library: its fields are {', '.join(names)}; "
+            raise ValueError(f"{self.place} is there already and no index of this library: its fields are "
+                             f"{', '.join(names)}; "
                              "choose another name")
         if not self.call("collection_exists", self.about_name): return
         points = self.call("retrieve", self.about_name, [_ABOUT], with_payload=True)
@@ -85,17 +88,21 @@ class Server(Home):
         saved = points[0].payload
         self.layout = read_layout(saved, self.place)
         if self.layout.dim != regions.size:
-            raise ValueError(f"{self.place} has vectors of {regions.size} numbers, and says that they have {self.layout.dim}; choose another name")
+            raise ValueError(f"{self.place} has vectors of {regions.size} numbers, and says that they have "
+                             f"{self.layout.dim}; choose another name")
         if self.layout.slot: self.centroids = Centroids(self._load_centroids(saved.get("centroids", 0)), saved["residual"])
 
     def _load_centroids(self, count):
         if not 0 < count <= _FIRST[SLOTS[0]]:
-            raise ValueError(f"{self.place} says that it has {count:,} centroids; copy the index again, or make it again")
+            raise ValueError(f"{self.place} says that it has {count:,} centroids; copy the index again, or make it "
+                             f"again")
         rows = range(_FIRST[self.layout.slot], _FIRST[self.layout.slot] + count)
         vectors = {}
         for i in range(0, count, 1000):
             for point in self.call("retrieve", self.about_name, list(rows[i:i+1000]), with_vectors=True): vectors[point.id] = point.vector
-        if len(vectors) != count: raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; rebuild the index")
+        if len(vectors) != count:
+            raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; rebuild the "
+                             f"index")
         return torch.tensor([vectors[i] for i in rows])
 
     def create(self, layout:Layout) -> None:
