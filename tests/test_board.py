@@ -42,7 +42,7 @@ def test_the_workflow_draws_what_it_trained(tmp_path):
     table = pd.read_csv(tmp_path / "board.csv")
     assert list(zip(table.score, table.loss)) == [("mrsw", "infonce"), ("gpo", "infonce"), ("mrsw", "sparc"), ("gpo", "sparc")]
     assert table.seconds.gt(0).all() and table.t2i_r10.between(0, 1).all()
-    assert "no, learned weights" in (tmp_path / "board.md").read_text(encoding="utf8")
+    assert "no, its vector is not kept" in (tmp_path / "board.md").read_text(encoding="utf8")
     for name in ("board", "board-words"):
         with Image.open(tmp_path / f"{name}.png") as figure:
             assert min(figure.size) > 100

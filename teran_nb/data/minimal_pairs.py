@@ -86,7 +86,7 @@ def _on_other_side(relation, a, b):
 class Change(NamedTuple):
     "A way to make a true statement false."
     apply:Callable[[Statement,Scene,Random],Statement] # None where the statement has nothing to change
-    forms:tuple[str,...] # Relations of the statements that it changes: "", `and`, `but no`, `spatial`
+    forms:tuple[str,...] # Statements that it changes: "", `and`, `but no`, `number`, `spatial`
 
 CHANGES = {}
 
@@ -115,7 +115,7 @@ def _other_size(s, scene, rng):
 
 @_change("number", "number")
 def _other_number(s, scene, rng):
-    "One more or one less, with chances by which each number is false about as often as it is true."
+    "One more or one less; the probabilities make each number word about as often false as true."
     n = s.first.number
     return s._replace(first=s.first._replace(number=n+1 if n == 1 or n == 2 and rng.random() < .1 else n-1))
 

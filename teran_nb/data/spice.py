@@ -231,7 +231,7 @@ def spice_blocks(
     synsets:dict, # Word to its synsets
     dtype:type=np.float64, # Of the scores
 ) -> Iterator[np.ndarray]: # Some rows of `spice_scores` after the other
-    "SPICE of all captions with all images in bounded memory."
+    "SPICE of all captions with all images, in blocks of rows and bounded memory."
     caption_tuples,caption_has = _distinct(captions)
     image_tuples,image_has = _distinct(images)
     concepts = {}

@@ -62,6 +62,7 @@ def served_by_index(
 ) -> str: # `yes`, or what stands in the way
     "Whether an index can rank by a score."
     if score == "global": return "yes, one vector"
+    if score == "gpo": return "no, its vector is not kept"
     if score not in POOLINGS: return "no, learned weights"
     p = POOLINGS[score]
     if p.together: return "no, depends on all images"

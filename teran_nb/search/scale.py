@@ -81,8 +81,9 @@ def cost(
     length = images*slopes.regions/centroid_count(round(images*slopes.regions))
     part = slopes.fixed + slopes.per_length*length/shards + slopes.per_candidate*candidates/shards
     hot = images*(slopes.bytes_image - slopes.vectors_image)*replicas/shards
+    fillers = processes if shards > 1 else 1 # one process fills an index in a folder
     return {"images": images, "shards": shards, "candidates": candidates, "GB on disk, all copies": images*slopes.bytes_image*replicas/1e9,
-            "GB of memory a shard": hot/1e9, "hours to fill": images*(slopes.build_image + encode)/processes/3600, "CPU ms of a shard a search": part}
+            "GB of memory a node": hot/1e9, "hours to fill": images*(slopes.build_image/fillers + encode/processes)/3600, "CPU ms of a shard a search": part}
 
 def costs(
     slopes:Slopes, # As measured
