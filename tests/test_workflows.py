@@ -6,6 +6,7 @@ import subprocess
 import html5lib
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT, command, papermill, play
 from nbconvert.preprocessors import ExecutePreprocessor
@@ -121,7 +122,7 @@ def test_compare_fills_its_table(tmp_path):
 @pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "output": str(tmp_path), "figures": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "quick": True, "grid": {"train.rate": [0.0001, 0.003]}, "output": str(tmp_path), "figures": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
@@ -130,6 +131,8 @@ def test_ablations_fill_every_row(tmp_path):
     second = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert {k: v[0] for k, v in second.items()} == {k: v[0] for k, v in first.items()} and all(len(v) == 2 for v in second.values())
     assert before == {p: p.stat().st_mtime_ns for p in before}
+    trained = pd.read_csv(tmp_path / "trainings.csv")
+    assert set(trained.chosen) == {"rate 0.003"} and list(trained["epochs trained"]) == ["1, 1"] * 4
     assert (tmp_path / "ablations.tex").is_file() and (tmp_path / "ablations.png").is_file()
     outputs = "".join(str(c.get("outputs")) for c in nbformat.read(tmp_path / "out.ipynb", 4).cells)
     assert "TERAN finds more images than TERN" in outputs

@@ -31,7 +31,7 @@ from .runs import evaluate_run, load_model
 from .compare import compare
 
 # %% ../../nbs/experiment/12_ablations.ipynb #7083d7d0
-BUDGET = 4 # Epochs of every row
+BUDGET = 12 # Epochs of every row; one on the drawn scenes takes 14 seconds of one core
 
 def ablation_world(
     quick:bool=False, # Fewer scenes, to see that everything runs
@@ -55,6 +55,8 @@ def ablate(
     output:str|Path="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
     begin:str="", # Folder of a trained run that every row starts from; fresh weights when empty
+    grid:dict|None=None, # Fields such as `train.rate` to lists of values: each row is trained with the best combination
+    grid_epochs:int=0, # Of each run of the grid; as many as of the table when 0
 ) -> Results: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
     rows = [one_of(row, MODELS, "row") for row in rows]
@@ -62,7 +64,7 @@ def ablate(
     preset = data.source["preset"]
     finished = [_finished_seeds(row, preset, project_path(output)) for row in rows]
     seeds = sorted({*seeds,*set.intersection(*finished)})
-    return compare(data, rows, seeds, output, preset=preset, epochs=epochs, device=device, begin=begin)
+    return compare(data, rows, seeds, output, grid, grid_epochs, preset=preset, epochs=epochs, device=device, begin=begin)
 
 # %% ../../nbs/experiment/12_ablations.ipynb #9f800541
 @dataclass(frozen=True)

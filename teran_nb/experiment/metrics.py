@@ -323,6 +323,8 @@ def columns(self:Results) -> dict: # Metric to heading, in the order of the pape
     return {metric: heading for metric,heading in headings.items() if metric in frame}
 
 # %% ../../nbs/experiment/01_metrics.ipynb #7e7d44ca
+_OF_ONE_RUN = ("model","pooling","run","seconds","epochs trained","choice","grid") # `trainings` of experiment/compare shows them
+
 @patch
 def table(self:Results) -> pd.DataFrame: # Columns `model`, the headings of `columns`, and `seeds`; cells are text
     "One row per line: the mean, and ± the sample standard deviation over several seeds."
@@ -344,7 +346,7 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
         for o in seeds:
             if "source" in o.about: continue
             for k,v in o.about.items():
-                if k not in ("model","pooling","run") and v != "": values.setdefault(k, {})[str(v)] = None
+                if k not in _OF_ONE_RUN and v != "": values.setdefault(k, {})[str(v)] = None
     several = any(len(seeds) > 1 for seeds in self.lines.values())
     deviation = {"±": "sample standard deviation over seeds"} if several else {}
     return deviation | {k: ", ".join(v) for k,v in values.items()}
