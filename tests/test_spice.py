@@ -53,13 +53,13 @@ def test_the_programs_numbers():
 @pytest.mark.slow
 def test_the_original_program(jars, tmp_path, monkeypatch):
     "Tuples of hard captions and the program's own scores; what was parsed before is not parsed again."
-    printed, popen, read = [], subprocess.Popen, spice._printed
+    printed, popen, read = [], subprocess.Popen, spice._printed_tuples
 
     def keep(groups, folder, status):
         printed.extend(json.loads((folder / "out.json").read_text(encoding="utf8")))
         return read(groups, folder, status)
 
-    monkeypatch.setattr(spice, "_printed", keep)
+    monkeypatch.setattr(spice, "_printed_tuples", keep)
     monkeypatch.setattr(spice.subprocess, "Popen", lambda command, **kwargs: popen([*command, "-subset"], **kwargs))
     groups = [*((text,) for text in HARD), *IMAGES]
     tuples = parse_tuples(groups, tmp_path / "kept")

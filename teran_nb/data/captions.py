@@ -153,10 +153,12 @@ def resized(self:Captions,
     if self.sizes is None:
         raise ValueError("these captions do not know the sizes of their pictures, so their boxes cannot be scaled")
     factors = np.tile(sizes/self.sizes, 2) # of x1, y1, x2, y2
-    def scaled(link, i):
-        boxes = np.asarray(link.boxes)*factors[i]
+    def scaled(link, factor):
+        boxes = np.asarray(link.boxes)*factor
         return link._replace(boxes=tuple(map(tuple, boxes.tolist())))
-    links = [tuple(scaled(link, i) for link in links) for i,links in zip(self.image_of, self.links)]
+    links = []
+    for i,of_caption in zip(self.image_of, self.links):
+        links.append(tuple(scaled(link, factors[i]) for link in of_caption))
     return replace(self, sizes=sizes, links=links)
 
 # %% ../../nbs/data/00_captions.ipynb #bc756fd4
@@ -187,9 +189,10 @@ def _table(path, images, rows):
     splits,sizes = zip(*images.values())
     splits = list(splits) if all(splits) else None
     sizes = np.array(sizes, dtype=np.float64) if all(sizes) else None
+    texts = [text for _,text,_ in rows]
+    image_of = [number[image_id] for image_id,_,_ in rows]
     links = [links for _,_,links in rows]
-    return Captions([text for _,text,_ in rows], [number[image_id] for image_id,_,_ in rows], list(images),
-                    sizes, splits, links if any(links) else None)
+    return Captions(texts, image_of, list(images), sizes, splits, links if any(links) else None)
 
 # %% ../../nbs/data/00_captions.ipynb #ea8d1a93
 def _length(x):
@@ -286,7 +289,7 @@ def _from_coco(path, value, split="", skip=False):
     return _build(path, about, rows, skip)
 
 # %% ../../nbs/data/00_captions.ipynb #f647f34a
-def _lines(path): return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
+def _text_lines(path): return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 def read_lines(
     path:str|Path, # Text file with one caption a line, plain or .gz
@@ -297,13 +300,13 @@ def read_lines(
 ) -> Captions: # Images in the order of the file
     "Read captions from lines of text."
     if per_image < 1: raise ValueError(f"per_image must be at least 1, not {per_image}")
-    lines = _lines(path)
+    lines = _text_lines(path)
     if len(lines) % per_image:
         raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; "
                          "say per_image")
     n = len(lines)//per_image
     if image_ids is None: image_ids = range(n)
-    elif isinstance(image_ids, (str,Path)): image_ids = _lines(image_ids)
+    elif isinstance(image_ids, (str,Path)): image_ids = _text_lines(image_ids)
     image_ids = [str(image_id) for image_id in image_ids]
     if len(image_ids) != n:
         raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
@@ -369,7 +372,7 @@ def read_tokens(
 ) -> Captions: # Images named by their file without its ending, in the order of the file
     "Read the token file of Flickr8k or Flickr30k."
     images,rows = {},[]
-    for n,line in enumerate(_lines(path), 1):
+    for n,line in enumerate(_text_lines(path), 1):
         name,tab,text = line.partition("\t")
         if not tab or "#" not in name:
             raise ValueError(f"{path} line {n} is not `picture.jpg#0`, a tab and a caption: {line[:40]!r}")
@@ -442,7 +445,7 @@ def read_entities(
             raise FileNotFoundError(f"{annotation} is not there, but {file.name} is; copy both folders again")
         size,boxes = _read_chains(annotation)
         images[file.stem] = (split_of.get(file.stem), size)
-        rows += [(file.stem, *_without_marks(line, boxes)) for line in _lines(file)]
+        rows += [(file.stem, *_without_marks(line, boxes)) for line in _text_lines(file)]
     return _build(path, images, rows, skip)
 
 # %% ../../nbs/data/00_captions.ipynb #c820a1fc

@@ -195,9 +195,9 @@ def open(cls:Collection,
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
 
 _SPLIT_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
-_ENDINGS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
+_ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 
-def _rows(dataset, image, split):
+def _dataset_rows(dataset, image, split):
     "Each row of a dataset, or of a dictionary of datasets, as (where it stands, its split, the row); pictures are left encoded."
     parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
     for name,part in parts:
@@ -222,7 +222,7 @@ def _save_picture(value, path, root):
     if isinstance(value, Image.Image): picture,ending = value,""
     elif isinstance(value, bytes):
         picture = Image.open(BytesIO(value))
-        ending = _ENDINGS.get(picture.format, "")
+        ending = _ENDING_OF.get(picture.format, "")
     else:
         raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded "
                          f"pixels")
@@ -311,7 +311,7 @@ def from_dataset(cls:Collection,
         tmp.mkdir()
         writer = _DatasetWriter(tmp, extractor, root, batch)
         with writer.features:
-            for i,(where,own_split,row) in enumerate(_rows(dataset, image, split)):
+            for i,(where,own_split,row) in enumerate(_dataset_rows(dataset, image, split)):
                 for column in filter(None, (image,*columns,ids,split)):
                     if column not in row:
                         raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")

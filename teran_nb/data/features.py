@@ -291,7 +291,9 @@ def join_features(
     folder = Path(folder)
     shares = [Features(folder/name) for name in names]
     joined = _joined_about(shares, folder)
-    repeated = [name for name,n in Counter(name for share in shares for name in share.image_ids).items() if n > 1]
+    times = Counter()
+    for share in shares: times.update(share.image_ids)
+    repeated = [name for name,n in times.items() if n > 1]
     if repeated: raise ValueError(f"{folder}: image {repeated[0]} is in two of the stores; give each image once")
     counts = sum((Counter(share.manifest.get("counts", {})) for share in shares), Counter())
     numbers = {"count": sum(map(len, shares)), "regions": sum(share.manifest["regions"] for share in shares), "counts": dict(counts)}

@@ -54,7 +54,7 @@ def _decode_base64(text, n):
     try: return base64.b64decode(text, validate=True)
     except binascii.Error as e: raise ValueError(f"the base64 is broken ({e}); the row may be cut off") from None
 
-def _vectors(text, n):
+def _decode_vectors(text, n):
     "`n` vectors of float32 from base64."
     data = _decode_base64(text, n)
     if not data or len(data) % (4*n):
@@ -69,7 +69,7 @@ def _class_numbers(text, n):
     return np.frombuffer(data, f"<i{len(data)//n}")
 
 # %% ../../nbs/data/04_formats.ipynb #bc608adc
-def _lines(path, longest=2**26):
+def _table_lines(path, longest=2**26):
     "Number, byte offset and text of each line of a table, plain or .gz; empty lines are skipped."
     with open_plain(path) as table:
         number,offset = 0,0
@@ -99,9 +99,9 @@ def _decode_table_row(line):
             text = row[column][:20].decode("utf8", "replace")
             raise ValueError(f"{column} is {text!r}, not a number; the row is cut off or of another layout") from None
     n = int(number("num_boxes"))
-    confidences = _vectors(row["conf"], n)[:,0] if "conf" in row else None
+    confidences = _decode_vectors(row["conf"], n)[:,0] if "conf" in row else None
     classes = _class_numbers(row["objects_id"], n) if "objects_id" in row else None
-    features,boxes = _vectors(row["features"], n),_vectors(row["boxes"], n)
+    features,boxes = _decode_vectors(row["features"], n),_decode_vectors(row["boxes"], n)
     return ForeignRegions(features, boxes, (number("image_w"),number("image_h")), confidences, classes=classes)
 
 def _tables(folder): return sorted(p for p in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", p.name))
@@ -112,7 +112,7 @@ def bottom_up_rows(
 ) -> Iterator[ForeignRow]: # One per image
     "Tables of bottom-up attention or LXMERT."
     for file in _tables(path) if path.is_dir() else [path]:
-        for number,_,line in _lines(file):
+        for number,_,line in _table_lines(file):
             image_id = line[:200].split(b"\t")[0].decode("utf8", "replace")
             if number == 1 and image_id == "image_id": continue # the names of the columns
             yield ForeignRow(file, f"line {number}", image_id, partial(_decode_table_row, line))
@@ -120,7 +120,9 @@ def bottom_up_rows(
 # %% ../../nbs/data/04_formats.ipynb #81ee258f
 def _only_file(folder, *patterns):
     "The one file of a folder that matches a pattern, or None."
-    files = sorted({file for pattern in patterns for file in folder.glob(pattern)})
+    files = set()
+    for pattern in patterns: files.update(folder.glob(pattern))
+    files = sorted(files)
     if len(files) > 1:
         names = ", ".join(p.name for p in files[:4])
         raise ValueError(f"{folder} holds several: {names}; name one file of them (for VinVL its yaml)")
@@ -153,7 +155,7 @@ class _KeyedTable:
     "Rows of a table by their key, read from the disk on demand."
     def __init__(self, path):
         self.file = open(require_file(path), "rb")
-        self.offsets = {line.split(b"\t")[0]: offset for _,offset,line in _lines(path)}
+        self.offsets = {line.split(b"\t")[0]: offset for _,offset,line in _table_lines(path)}
     def __getitem__(self, key):
         if key not in self.offsets: raise ValueError(f"{self.file.name} has no row of this image")
         self.file.seek(self.offsets[key])
@@ -169,8 +171,8 @@ def _decode_vinvl_row(key, cells, labels, sizes, geometry):
     entry = json.loads(cells[0]) if len(cells) == 1 else {"num_boxes": cells[0], "features": cells[-1]}
     label = labels[key] if labels else entry
     objects = label if isinstance(label, list) else label.get("objects", [])
-    if isinstance(entry, dict) and "features" in entry: features = _vectors(entry["features"], int(entry["num_boxes"]))
-    else: features = np.concatenate([_vectors(x["feature"], 1) for x in objects])
+    if isinstance(entry, dict) and "features" in entry: features = _decode_vectors(entry["features"], int(entry["num_boxes"]))
+    else: features = np.concatenate([_decode_vectors(x["feature"], 1) for x in objects])
     size = None
     if sizes: size = _picture_size(sizes[key][0])
     elif isinstance(label, dict): size = _picture_size(label)
@@ -192,7 +194,7 @@ def vinvl_rows(
     if feature_table is None: raise FileNotFoundError(f"{path} holds no feature.tsv or predictions.tsv")
     labels = _KeyedTable(label_table) if label_table and label_table != feature_table else None
     sizes = _KeyedTable(size_table) if size_table and size_table != feature_table else None
-    for number,_,line in _lines(feature_table):
+    for number,_,line in _table_lines(feature_table):
         key,*cells = line.split(b"\t")
         decode = partial(_decode_vinvl_row, key, cells, labels, sizes, options.geometry)
         yield ForeignRow(feature_table, f"line {number}", key.decode("utf8", "replace"), decode)
@@ -450,6 +452,6 @@ def recognise(
         if path.suffix in _ENDINGS: return _ENDINGS[path.suffix]
         tables = [path] if ".tsv" in path.suffixes else []
     if not tables: raise ValueError(f"nothing in {path} tells its format; name it: {', '.join(FORMATS)}")
-    columns = next((line.count(b"\t") + 1 for _,_,line in _lines(tables[0])), 0)
+    columns = next((line.count(b"\t") + 1 for _,_,line in _table_lines(tables[0])), 0)
     if not columns: raise ValueError(f"{tables[0]} is empty")
     return "bottom-up" if columns >= 6 else "vinvl"

@@ -161,7 +161,7 @@ def minimal_pairs(
         pairs += [(kind,true,false) for true,false in found.items()]
     return pairs
 
-_OPENINGS = ("we see","you can see","a picture of")
+_WITHOUT_PLACE = ("we see","you can see","a picture of")
 
 def _statement(scene, rng, form):
     "A statement of one form about things of a scene, true or not; None where the scene has too few things."
@@ -169,7 +169,7 @@ def _statement(scene, rng, form):
         noun,colour = rng.choice(NAMES[thing.kind]),rng.choice(("",thing.colour,thing.colour))
         sized = SIZE_NAMES[thing.size] and rng.random() < .5
         return Mention(noun, colour, thing.size if sized else "")
-    opening = rng.choice(_OPENINGS)
+    opening = rng.choice(_WITHOUT_PLACE)
     if form == "number": return _counted(scene, rng, mention, opening)
     first = mention(rng.choice(scene.things))
     if form == "": return Statement(first, opening=opening)
@@ -246,7 +246,7 @@ def scene_pairs(
     for i,image_id in enumerate(collection.image_ids):
         number = seed*SEED_STEP + int(image_id.removeprefix("scene-"))
         scene = compose(number)
-        if not _linked_boxes(collection, i) <= {t.box for t in scene.things}:
+        if not _boxes_meant(collection, i) <= {t.box for t in scene.things}:
             raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; "
                              "give the seed that it was drawn with")
         for kind in kinds:
@@ -261,11 +261,12 @@ def is_drawn(
     named = all(re.fullmatch(r"scene-\d{6}", image_id) for image_id in collection.image_ids)
     return named and collection.features.extractor == EXTRACTOR
 
-def _linked_boxes(collection, i):
+def _boxes_meant(collection, i):
     "The boxes of all things that the captions of an image mean."
+    links = collection.captions.links
     boxes = set()
     for j in collection.captions.of(i):
-        for link in collection.captions.links[j] if collection.captions.links else (): boxes.update(link.boxes)
+        for link in links[j] if links else (): boxes.update(link.boxes)
     return boxes
 
 # %% ../../nbs/data/17_minimal_pairs.ipynb #91c37e39
@@ -275,7 +276,7 @@ _Aro = TypedDict("_Aro", {"image_path": str, "true_caption": str, "false_caption
                           "bbox_x": float, "bbox_y": float, "bbox_w": float, "bbox_h": float})
 _Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": str, "caption_1": str,
                             "collapsed_tag": NotRequired[str]})
-_CURE = "copy the benchmark's file again"
+_COPY_BENCHMARK = "copy the benchmark's file again"
 
 def _checked_pair(where, pair):
     "Refuse a pair that asks nothing."
@@ -284,7 +285,7 @@ def _checked_pair(where, pair):
     if not (pair.true.strip() and pair.false.strip()): problem = "an empty caption"
     elif pair.true == pair.false: problem = f"the same caption twice, {pair.true!r}"
     elif x2 <= x1 or y2 <= y1: problem = f"a box of {x2-x1:g} x {y2-y1:g} pixels"
-    if problem: raise ValueError(f"{where} has {problem}; {_CURE}, or leave this row out")
+    if problem: raise ValueError(f"{where} has {problem}; {_COPY_BENCHMARK}, or leave this row out")
     return pair
 
 def read_sugarcrepe(
@@ -293,7 +294,7 @@ def read_sugarcrepe(
     "Read SugarCrepe."
     path,pairs = Path(path),[]
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-        for key,row in read_json(file, dict[str,_Sugar], _CURE).items():
+        for key,row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
             pairs.append(_checked_pair(f"{file} row {key}", pair))
     return pairs
@@ -303,7 +304,7 @@ def read_aro(
 ) -> list[MinimalPair]: # Of the kind `relation` or `attribution`
     "Read ARO."
     pairs = []
-    for i,row in enumerate(read_json(path, list[_Aro], _CURE)):
+    for i,row in enumerate(read_json(path, list[_Aro], _COPY_BENCHMARK)):
         x,y = row["bbox_x"],row["bbox_y"]
         kind = "relation" if "relation_name" in row else "attribution"
         box = x,y,x+row["bbox_w"],y+row["bbox_h"]
@@ -320,8 +321,8 @@ def read_winoground(
         if not line.strip(): continue
         try: value = json.loads(line)
         except (ValueError, RecursionError) as e:
-            raise ValueError(f"{path} line {n} is not JSON ({e}); {_CURE}") from None
-        row = checked(value, _Wino, f"{path} line {n}", _CURE)
+            raise ValueError(f"{path} line {n} is not JSON ({e}); {_COPY_BENCHMARK}") from None
+        row = checked(value, _Wino, f"{path} line {n}", _COPY_BENCHMARK)
         kind = row.get("collapsed_tag") or "pair"
         pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], kind, row["image_1"])
         pairs.append(_checked_pair(f"{path} line {n}", pair))
@@ -340,8 +341,10 @@ def read_pairs(
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of "
                                 f"{path.name}")
-    names = list(dict.fromkeys(name for pair in pairs for name in (pair.image,pair.other) if name))
-    files = {name: _picture_file(folder, name) for name in names}
+    files = {}
+    for pair in pairs:
+        for name in filter(None, (pair.image,pair.other)):
+            if name not in files: files[name] = _picture_file(folder, name)
     missing = [name for name,file in files.items() if file is None]
     if missing:
         raise FileNotFoundError(f"{path} names {len(missing):,} pictures that are not in {folder}, "

@@ -64,7 +64,9 @@ def _link(captions, phrases, sizes):
     for i,phrases_of_image in enumerate(phrases):
         words = {j: words_of(texts[j]) for j in captions.of(i)}
         for phrase,(text,boxes) in phrases_of_image.items():
-            places = [(j,start,end) for j in words for start,end in _occurrences(words[j], phrase)]
+            places = []
+            for j in words:
+                places += [(j,start,end) for start,end in _occurrences(words[j], phrase)]
             if not places:
                 places = [(len(texts), 0, len(text))]
                 texts.append(text)

@@ -72,7 +72,8 @@ class Provenance(Shown):
         text:str, # A word as it stands in a caption
     ) -> bool: # True where its parts are known; punctuation is always known
         "Whether a word occurred in a training caption."
-        return all(part in self.words or not any(c.isalnum() for c in part) for part in split_words(text))
+        parts = [part for part in split_words(text) if any(c.isalnum() for c in part)]
+        return all(part in self.words for part in parts)
     def is_foreign(self,
         regions:Regions, # Of an image
     ) -> bool: # False where the training features are not known

@@ -61,15 +61,16 @@ def match_tuples(
     "SPICE of one pair, by its definition (Anderson et al., section 3.2)."
     def similar(a, b): return len(a) == len(b) and all(similar_concepts(x, y, synsets) for x,y in zip(a, b))
     tp = 0
-    for a in caption: tp += any(similar(a, b) for b in image)
+    for a in caption:
+        if any(similar(a, b) for b in image): tp += 1
     if not tp: return Match(0, len(caption), len(image), 0.)
     precision,recall = tp/len(caption),tp/len(image)
     return Match(tp, len(caption)-tp, len(image)-tp, 2*(precision*recall)/(precision+recall))
 
 # %% ../../nbs/data/16_spice.ipynb #05c7c5c9
 Parsed = TypedDict("Parsed", {"captions": list[str], "tuples": list[list[str]]})
-_Word = TypedDict("_Word", {"word": str, "synsets": list[int]})
-_Subset = TypedDict("_Subset", {"subset": str, "words": list[str]})
+_WordLine = TypedDict("_WordLine", {"word": str, "synsets": list[int]})
+_SubsetLine = TypedDict("_SubsetLine", {"subset": str, "words": list[str]})
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuples(Shown):
@@ -84,9 +85,8 @@ class Tuples(Shown):
         key = (captions,) if isinstance(captions, str) else tuple(captions)
         if key in self.parsed: return self.parsed[key]
         kind = "caption" if len(key) == 1 else f"image of {len(key)} captions, the first is"
-        raise ValueError(f"there are no tuples of the {kind} {key[0] if key else ''!r}; parse_tuples(captions) makes "
-                         f"them, "
-                         "or give the file of another split")
+        raise ValueError(f"there are no tuples of the {kind} {key[0] if key else ''!r}; "
+                         "parse_tuples(captions) makes them, or give the file of another split")
     def _repr_markdown_(self):
         captions = sum(len(key) == 1 for key in self.parsed)
         counts = f"tuples of {captions:,} captions and {len(self)-captions:,} images, {len(self.synsets):,} words with synsets"
@@ -94,7 +94,7 @@ class Tuples(Shown):
         return f"{counts}\n\n{markdown_table(['caption','tuples'], rows)}"
 
 # %% ../../nbs/data/16_spice.ipynb #28223697
-_CURE = "it is no file of tuples, or was damaged; copy it again"
+_NO_TUPLES = "it is no file of tuples, or was damaged; copy it again"
 
 def _line(**values): return json.dumps(values, ensure_ascii=False) + "\n"
 
@@ -122,20 +122,20 @@ def read_tuples(
         if not line.strip(): continue
         where = f"{path}, line {number}"
         try: value = json.loads(line)
-        except (ValueError, RecursionError) as e: raise ValueError(f"{where} is not JSON ({e}); {_CURE}") from None
-        checked(value, dict, where, _CURE)
+        except (ValueError, RecursionError) as e: raise ValueError(f"{where} is not JSON ({e}); {_NO_TUPLES}") from None
+        checked(value, dict, where, _NO_TUPLES)
         if "word" in value:
-            checked(value, _Word, where, _CURE)
+            checked(value, _WordLine, where, _NO_TUPLES)
             synsets[value["word"]] = frozenset(value["synsets"])
         elif "subset" in value:
-            checked(value, _Subset, where, _CURE)
+            checked(value, _SubsetLine, where, _NO_TUPLES)
             subsets[value["subset"]] = frozenset(value["words"])
         else:
-            checked(value, Parsed, where, _CURE)
+            checked(value, Parsed, where, _NO_TUPLES)
             tuples = [tuple(t) for t in value["tuples"]]
             wrong = [t for t in tuples if not 1 <= len(t) <= 3]
             if wrong:
-                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_CURE}")
+                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_NO_TUPLES}")
             parsed[tuple(value["captions"])] = tuples
     return Tuples(parsed, synsets, subsets)
 
@@ -145,13 +145,15 @@ def image_texts(
 ) -> list[tuple[str,...]]: # The captions of each image, in their order
     "The texts of every image."
     texts = []
-    for i in range(len(captions.image_ids)): texts.append(tuple(captions.texts[c] for c in captions.of(i)))
+    for i in range(len(captions.image_ids)):
+        texts.append(tuple(captions.texts[j] for j in captions.of(i)))
     return texts
 
 # %% ../../nbs/data/16_spice.ipynb #cf0a7a56
-_ENDINGS = [("s",""),("ses","s"),("xes","x"),("zes","z"),("ches","ch"),("shes","sh"),("men","man"),("ies","y"), # nouns
-            ("s",""),("ies","y"),("es","e"),("es",""),("ed","e"),("ed",""),("ing","e"),("ing",""), # verbs
-            ("er",""),("est",""),("er","e"),("est","e")] # adjectives
+_DETACHMENTS = [ # Ending and what takes its place
+    ("s",""),("ses","s"),("xes","x"),("zes","z"),("ches","ch"),("shes","sh"),("men","man"),("ies","y"), # nouns
+    ("s",""),("ies","y"),("es","e"),("es",""),("ed","e"),("ed",""),("ing","e"),("ing",""), # verbs
+    ("er",""),("est",""),("er","e"),("est","e")] # adjectives
 
 @dataclass(frozen=True, repr=False)
 class Synonyms:
@@ -164,7 +166,7 @@ class Synonyms:
     ) -> str: # Empty where no rule leads to a known word
         "Base form by WordNet's detachment rules."
         if word.endswith("ss") or len(word) <= 2: return word
-        for ending,replacement in _ENDINGS:
+        for ending,replacement in _DETACHMENTS:
             candidate = word.removesuffix(ending) + replacement
             if word.endswith(ending) and candidate in self.synsets: return candidate
         return ""
@@ -250,7 +252,7 @@ def spice_blocks(
         order += chosen
         holders.append(_holders(numbers, their_numbers, image_has[:,theirs].T.astype(bool).tocsr(), similar))
     caption_has,holders = caption_has[:,order],vstack(holders, format="csr")
-    sizes,image_sizes = np.array([len(t) for t in captions]),np.array([len(t) for t in images])
+    sizes,image_sizes = np.array([*map(len, captions)]),np.array([*map(len, images)])
     starts = range(0, len(captions), _ROWS)
     for i in progress(starts, "SPICE", disable=len(captions)*len(images) < 10**7):
         tp = (caption_has[i:i+_ROWS] @ holders).tocoo()
@@ -381,9 +383,15 @@ def _mark_slashes(concept, text):
         before = part
     return marked
 
-def _start(command, groups, folder):
+def _captions_and_images(groups):
+    "The keys of captions, which hold one text, and those of images."
+    captions = [key for key in groups if len(key) == 1]
+    images = [key for key in groups if len(key) != 1]
+    return captions,images
+
+def _start_program(command, groups, folder):
     "Start the program on captions and images."
-    captions,images = [g for g in groups if len(g) == 1],[g for g in groups if len(g) != 1]
+    captions,images = _captions_and_images(groups)
     items = []
     for caption,image in zip_longest(captions, images, fillvalue=()): # nothing for the shorter list
         items.append({"image_id": len(items), "test": "".join(caption), "refs": list(image)})
@@ -392,20 +400,21 @@ def _start(command, groups, folder):
         options = ["-out", str(folder/"out.json"), "-detailed", "-silent", "-threads", "1"]
         return subprocess.Popen([*command, str(folder/"in.json"), *options], stdout=subprocess.DEVNULL, stderr=log)
 
-def _printed(groups, folder, status):
+def _printed_tuples(groups, folder, status):
     "The tuples that the program printed, by their captions."
     if status or not (folder/"out.json").is_file():
         log = (folder/"log.txt").read_text(errors="replace").strip().split("\n")
-        raise RuntimeError(f"SPICE ended with status {status} in a batch of {len(groups)} captions and images, the "
-                           f"first is "
-                           f"{groups[0][0]!r}: {' '.join(log[-3:])}; give it more memory, or leave out what it cannot parse")
+        raise RuntimeError(f"SPICE ended with status {status} in a batch of {len(groups)} captions and images, "
+                           f"the first is {groups[0][0]!r}: {' '.join(log[-3:])}; "
+                           "give it more memory, or leave out what it cannot parse")
     items = checked(json.loads((folder/"out.json").read_text(encoding="utf8")), list[_Item], "the output of SPICE")
     def tuples(printed, captions):
         text = " ".join(captions).lower()
         marked = []
-        for p in printed: marked.append(tuple(_mark_slashes(concept, text) for concept in p["tuple"]))
+        for p in printed:
+            marked.append(tuple(_mark_slashes(concept, text) for concept in p["tuple"]))
         return sorted(marked, key=lambda t: (len(t),t))
-    captions,images = [g for g in groups if len(g) == 1],[g for g in groups if len(g) != 1]
+    captions,images = _captions_and_images(groups)
     parsed = {key: tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
     return parsed | {key: tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
 
@@ -435,11 +444,11 @@ def _parse_batches(batches, folder, processes, memory):
                     number,groups = waiting.pop(0)
                     work = Path(scratch)/str(number)
                     work.mkdir()
-                    running[work] = groups,_start(command, groups, work)
+                    running[work] = groups,_start_program(command, groups, work)
                 ended = [work for work,(_,process) in running.items() if process.poll() is not None]
                 for work in ended:
                     groups,process = running.pop(work)
-                    text = _parsed_lines(_printed(groups, work, process.returncode)).encode("utf8")
+                    text = _parsed_lines(_printed_tuples(groups, work, process.returncode)).encode("utf8")
                     with atomic(folder/f"{digest(text)[:32]}.jsonl") as tmp: tmp.write_bytes(text)
                     bar.update(sum(map(len, groups)))
                 time.sleep(.05)
