@@ -157,7 +157,7 @@ _SHOWN = { # Metric to heading
     "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "words on boxes %",
     "pairs": "minimal pairs %"}
 
-def _percent(results, metric):
+def _mean_and_spread(results, metric):
     "Mean and spread of a metric over the seeds, marked where chance could give it."
     values = [100*r.metrics[metric] for r in results if metric in r.metrics]
     if not values: return ""
@@ -169,12 +169,15 @@ def _percent(results, metric):
 def _repr_markdown_(self:Board):
     "The table, and the conditions under it."
     if not self.cells: return "*no cell of the board is finished*"
-    shown = {metric: heading for metric,heading in _SHOWN.items() if any(metric in cell.result.metrics for cell in self.cells)}
-    groups = {}
-    for cell in self.cells: groups.setdefault((cell.loss,cell.score), []).append(cell)
+    measured,groups = set(),{}
+    for cell in self.cells:
+        measured.update(cell.result.metrics)
+        groups.setdefault((cell.loss,cell.score), []).append(cell)
+    shown = {metric: heading for metric,heading in _SHOWN.items() if metric in measured}
     rows = []
     for (loss,score),cells in groups.items():
-        numbers = [_percent([cell.result for cell in cells], metric) for metric in shown]
+        results = [cell.result for cell in cells]
+        numbers = [_mean_and_spread(results, metric) for metric in shown]
         seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
         rows.append([loss, score_title(score), *numbers, seconds, len(cells), computed_by(score), served_by_index(score)])
     table = markdown_table(["loss","score",*shown.values(),"seconds","seeds","computed by","index"], rows)

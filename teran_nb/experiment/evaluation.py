@@ -77,7 +77,7 @@ class PairScores(Shown):
         return _better(*self.sims.T)
     @property
     def rates(self) -> list[PairRate]:
-        "One for each kind, in the order of the pairs; three for a kind of Winoground."
+        "The rate of each kind, in the order of the pairs; three rates for a kind of Winoground."
         rates,kinds = [],np.array([p.kind for p in self.pairs.pairs])
         for kind in dict.fromkeys(kinds.tolist()):
             rows = kinds == kind
@@ -126,8 +126,10 @@ def score_pairs(
 ) -> PairScores:
     "Ask a model about minimal pairs."
     encoded,row = _pair_images(model, pairs, collection, images, show)
-    texts = list(dict.fromkeys(text for p in pairs.pairs for text in (p.true,p.false)))
-    captions,column = model.encode_captions(texts, show=show).to(model.device),{text: k for k,text in enumerate(texts)}
+    column = {} # of each caption
+    for p in pairs.pairs:
+        for text in (p.true,p.false): column.setdefault(text, len(column))
+    captions = model.encode_captions(list(column), show=show).to(model.device)
     place = {image: k for k,image in enumerate(pairs.images)}
     sims = np.full((3,len(pairs),2), np.nan)
     asked = [[] for _ in place] # of each image: layer of `sims` and number of the pair
@@ -137,7 +139,8 @@ def score_pairs(
         elif len(place) > 1: asked[(place[p.image,p.box]+1) % len(place)].append((2,j))
     with model.eval_mode():
         for image,questions in progress(list(zip(pairs.images, asked)), "minimal pairs", disable=not show):
-            columns = [column[text] for _,j in questions for text in (pairs.pairs[j].true,pairs.pairs[j].false)]
+            columns = []
+            for _,j in questions: columns += [column[pairs.pairs[j].true],column[pairs.pairs[j].false]]
             scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
             layers,numbers = zip(*questions)
             sims[list(layers),list(numbers)] = scores.float().cpu().numpy().reshape(-1, 2)
@@ -201,15 +204,20 @@ class WithoutContext(Encoder):
     def encode_captions(self, captions, batch=512, show=False):
         texts = sentences(captions)
         if not self.words: return self.model.encode_captions(texts, batch=batch, show=show)
-        about,rows = [words_of(text) for text in texts],{}
-        for found in about:
-            for word,_,_ in found: rows.setdefault(word, len(rows))
-        encoded = self.model.encode_captions(list(rows), batch=batch, show=show)
-        each = encoded.parts[[rows[word] for found in about for word,_,_ in found]]
-        offsets,words = np.cumsum([0,*map(len, about)]),[]
-        for start,found,text in zip(offsets, about, texts):
-            pieces = [k for k in range(len(found)) for _ in range(int(each.lengths[start+k]))]
-            words.append(CaptionWords([text[a:b] for _,a,b in found], [(a,b) for _,a,b in found], pieces))
+        places = [words_of(text) for text in texts] # each word of a text, where it starts and where it ends
+        row_of = {}
+        for of_text in places:
+            for word,_,_ in of_text: row_of.setdefault(word, len(row_of))
+        encoded = self.model.encode_captions(list(row_of), batch=batch, show=show)
+        rows,offsets,words = [],[0],[]
+        for text,of_text in zip(texts, places):
+            own = [row_of[word] for word,_,_ in of_text]
+            spans = [(start,end) for _,start,end in of_text]
+            pieces = torch.arange(len(own)).repeat_interleave(encoded.parts.lengths[own]).tolist()
+            words.append(CaptionWords([text[start:end] for start,end in spans], spans, pieces))
+            rows += own
+            offsets.append(len(rows))
+        each = encoded.parts[rows]
         whole = encoded.whole.new_zeros(len(texts), encoded.whole.shape[1]) # it ranks by its words only
         return Encoded(whole, Packed(each.values, each.offsets[offsets]), texts, words)
 

@@ -125,7 +125,8 @@ def region_sets(
         if image.regions is None and describe is None:
             raise TypeError(f"{image.image_id!r} is a picture without regions; give its Regions")
         regions.append(describe(image) if image.regions is None else image.regions)
-    return RegionSets(lambda i: regions[i], [r.image_id for r in regions], [len(r) for r in regions])
+    names = [r.image_id for r in regions]
+    return RegionSets(regions.__getitem__, names, list(map(len, regions)))
 
 def sentences(
     captions:Sentences, # One sentence or many, or what has captions
@@ -297,9 +298,9 @@ def _open_encoded(path, names):
     try:
         if not (path/"whole.safetensors").is_file():
             chunks = [_open_encoded(chunk, []) for chunk in sorted(path.iterdir())]
-            boxes,sizes = None,None
-            if chunks[0].boxes is not None: boxes,sizes = Packed.cat([c.boxes for c in chunks]),torch.cat([c.sizes for c in chunks])
-            return Encoded(torch.cat([c.whole for c in chunks]), Packed.cat([c.parts for c in chunks]), names, (), boxes, sizes)
+            whole,parts,_,_,boxes,sizes = zip(*chunks)
+            if boxes[0] is None: return Encoded(torch.cat(whole), Packed.cat(parts), names)
+            return Encoded(torch.cat(whole), Packed.cat(parts), names, (), Packed.cat(boxes), torch.cat(sizes))
         whole,parts = load_tensors(path/"whole.safetensors"),open_packed(path/"regions.safetensors", verify=True)
         boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
     except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None

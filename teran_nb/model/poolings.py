@@ -135,7 +135,8 @@ def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # 
     from scipy.optimize import linear_sum_assignment # here, because it takes long to import
     cosines = align.detach().double().cpu().numpy()
     chosen = torch.zeros(align.shape, dtype=torch.bool)
-    regions,words = ([row.nonzero()[:,0].numpy() for row in mask.cpu()] for mask in (region_mask,word_mask))
+    regions = [row.nonzero()[:,0].numpy() for row in region_mask.cpu()]
+    words = [row.nonzero()[:,0].numpy() for row in word_mask.cpu()]
     for i,rows in enumerate(regions):
         for c,columns in enumerate(words):
             row,column = linear_sum_assignment(cosines[i,c][rows[:,None],columns], maximize=True)

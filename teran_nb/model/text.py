@@ -120,7 +120,8 @@ def without(
     for i in range(len(tokens)):
         texts = tokens.words(i)
         kept = {j for j,word in enumerate(texts) if word.lower() not in words}
-        if texts and not any(c.isalnum() for c in "".join(texts[j] for j in kept)): # nothing but punctuation is left
+        kept_letters = "".join(texts[j] for j in kept)
+        if texts and not any(c.isalnum() for c in kept_letters): # nothing but punctuation is left
             unfiltered.append(tokens.texts[i])
             kept = set(range(len(texts)))
         word_of.append([word if word in kept else -1 for word in tokens.word_of[i]])
