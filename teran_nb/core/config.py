@@ -136,6 +136,7 @@ def environment(
         "commit": commit(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
         "device": str(device),
         "device_name": torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine(),
         "seed": seed,
