@@ -101,6 +101,7 @@ class Cell:
     loss:str # One of `LOSSES`
     result:Retrieval # Metrics of the test split, and what they were measured with
     seconds:float # Of training and validation
+    run:Path|None=None # Its folder
 
 def _world(data):
     "Name of the data: that of its folder, or the scale of the scenes."
@@ -123,7 +124,7 @@ def _cell(data, p, score, loss, folder):
         stored["metrics"] |= asked.metrics
         write_json(path, stored)
     about = stored["about"] | {"epochs": stored["epochs"]}
-    return Cell(score, loss, Retrieval(stored["metrics"], about), stored["seconds"])
+    return Cell(score, loss, Retrieval(stored["metrics"], about), stored["seconds"], folder)
 
 @dataclass(frozen=True, repr=False)
 class Board(Shown):

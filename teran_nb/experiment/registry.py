@@ -162,7 +162,7 @@ def _measured_by(run):
         results.append(Retrieval(metrics, measured["about"] | {"epochs": read_plan(run).train.epochs, "run": str(run)}))
     return results
 
-# %% ../../nbs/experiment/14_registry.ipynb #51a90c17
+# %% ../../nbs/experiment/14_registry.ipynb #406b9ee4
 _OF_A_RECORD = {"model","seed","commit","run","seconds","epochs trained","machine","threads","torch","data","command"}
 _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
 
@@ -219,7 +219,7 @@ def _record_of(result, command, fingerprint):
             "epochs": len(history) or about.get("epochs trained", about.get("epochs", NOT_RECORDED)),
             "seconds": seconds,
             "commit": about.get("commit") or NOT_RECORDED,
-            "versions": {k: environment[k] for k in _PACKAGES if k in environment},
+            "versions": {k: environment[k] for k in _PACKAGES if k in environment} or {"torch": about.get("torch", NOT_RECORDED)},
             "machine": ", ".join(str(part) for part in machine if part) or about.get("machine", NOT_RECORDED),
             "threads": environment.get("threads") or (int(threads[1]) if threads else about.get("threads", NOT_RECORDED)),
             "data": fingerprint,
@@ -385,7 +385,7 @@ def filled(
         raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and <!-- end --> on lines of their own")
     return _BLOCK.sub(fill, text)
 
-# %% ../../nbs/experiment/14_registry.ipynb #e961c729
+# %% ../../nbs/experiment/14_registry.ipynb #5f610f47
 def board_results(
     cells:Board, # From `board`
 ) -> Results: # For `registered`
@@ -393,6 +393,7 @@ def board_results(
     lines = {}
     for cell in cells.cells:
         about = cell.result.about | {"score": cell.score, "loss": cell.loss, "networks": cells.title, "seconds": round(cell.seconds, 1)}
+        if cell.run: about["run"] = str(cell.run)
         row = f"{cell.score}-{cell.loss}"
         lines[row] = lines.get(row, ()) + (replace(cell.result, about=about),)
     return Results(lines)
