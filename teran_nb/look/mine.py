@@ -60,7 +60,7 @@ class Mine(Shown):
     prepared:Prepared # What the preparation did with each file
     collection:Collection # The pictures
     encoded:dict[str,Encoded|Index] # The images as each model encodes them
-    warning:str = "" # Said loudly: the pictures and the first model come from different worlds
+    warning:str = "" # Shown above the table: the pictures are unlike the training images of the first model
     @property
     def name(self) -> str: return next(iter(self.models)) # Of the first model
     @property
@@ -119,7 +119,7 @@ def suggest(self:Mine,
     return proposed
 
 # %% ../../nbs/look/05_mine.ipynb #4458f8a5
-def _other_world(model, collection, most=200):
+def _unlike_training(model, collection, most=200):
     "Why the answers of a model about some pictures mean little; empty where they are like its training images."
     kept = getattr(model, "provenance", None)
     if kept is None or not len(collection): return ""
@@ -166,6 +166,6 @@ def open_mine(
     collection.name = "my pictures"
     folder = prepared.folder/"encoded"
     encoded = {name: searchable(encoder, collection, folder, index, memory, show) for name,encoder in models.items()}
-    warning = _other_world(next(iter(models.values())), collection)
+    warning = _unlike_training(next(iter(models.values())), collection)
     if warning: warnings.warn(warning, stacklevel=2)
     return Mine(models, prepared, collection, encoded, warning)
