@@ -25,7 +25,8 @@ from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
 from ..published.published_matcher import PublishedMatcher, Variant
-from ..published.originals import load_original
+from ..published.originals import load_original, open_checkpoint
+from ..published.uniter import UniterMatcher, is_uniter, load_uniter
 from ..pretrained.dual import DualEncoder, pretrained_name
 from .relevance import Relevance
 from .metrics import PROTOCOLS
@@ -106,10 +107,10 @@ def read_history(
     return History(list(last_of_each.values()), select)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c83c6402
-_KINDS = {kind.__name__: kind for kind in (Matcher,PublishedMatcher)} # What `config.json` of a model of ours says
+_KINDS = {kind.__name__: kind for kind in (Matcher,PublishedMatcher,UniterMatcher)} # What `config.json` of a model of ours says
 
 def load_model(
-    path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, an original `.pth` or `.pth.tar`, or the folder or hub name of a pretrained dual encoder or of a model of ours
+    path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, an original `.pth` or `.pth.tar`, a published UNITER's `.pt`, or the folder or hub name of a pretrained dual encoder or of a model of ours
     device:str="cpu", # `auto`, `cpu` or `cuda`
     text:str="", # Folder or name of an original's text model, where it is not the one its config names
 ) -> Encoder: # Ready to encode, align and rank
@@ -122,13 +123,16 @@ def load_model(
         return DualEncoder.from_pretrained(path, device=device.type)
     if path.is_file():
         text_folder = project_path(text)
-        return load_original(path, text_folder if text and text_folder.is_dir() else text, device)
-    return (PublishedMatcher if _is_published(path) else Matcher).load(path, device)
+        load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
+        return load(path, text_folder if text and text_folder.is_dir() else text, device)
+    kind = read_json(path/"config.json", dict).get("kind")
+    if kind is None: opened = PublishedMatcher if _is_published(path) else Matcher
+    else: opened = next((opens for name,opens in _KINDS.items() if name == kind), Matcher) # which refuses an unknown kind
+    return opened.load(path, device)
 
 def _is_published(folder):
-    "Whether a model's folder holds a `PublishedMatcher`; folders of format 1 do not name their kind."
+    "Whether a model's folder of format 1, which does not name its kind, holds a `PublishedMatcher`."
     about = read_json(folder/"config.json", dict)
-    if "kind" in about: return about["kind"] == "PublishedMatcher"
     saved = checked(about.get("model"), dict, folder/"config.json")
     reference = checked(saved.get("reference", {}), dict, folder/"config.json")
     return bool(reference.get("code")) or to_config(Variant, saved.get("variant", {})) != Variant()

@@ -267,6 +267,7 @@ class _Projection(nn.Module):
 class Joint(CrossingHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
     ranks_by = "one transformer over both sides"
+    leading = 1 # Slots before those of the words
     def __init__(self,
         config:JointConfig, # Shape of the transformer
         dim:int, # Length of the region and word vectors, which are unit vectors
@@ -326,7 +327,7 @@ def floats(self:Joint,
     words:int, # Word slots
 ) -> int: # Without gradients
     "About how many float32 numbers one pair needs at once in `forward`."
-    slots,c = 1+regions+words,self.config
+    slots,c = self.leading+regions+words,self.config
     attention = 4*c.width + 4*c.heads*slots
     feed_forward = 5*c.width + 2*c.feed_forward
     return slots*max(attention, feed_forward)
@@ -343,8 +344,8 @@ def contexts(self:Joint,
     _require_pairs(regions, words)
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     x = self._run_layers(x, mask, self.encoder.layer)
-    first_region = 1 + words.shape[1]
-    return x[:,0],x[:,first_region:],x[:,1:first_region]
+    first_region = self.leading + words.shape[1]
+    return x[:,0],x[:,first_region:],x[:,self.leading:first_region]
 
 @patch
 def relate(self:Joint,
@@ -373,7 +374,8 @@ def relations(self:Joint,
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     *below,last = layers[:layer or len(layers)]
     x = self._run_layers(x, mask, below)
-    return attend(self._scores(x, last)[:,:,1:,1:], word_mask, region_mask)
+    n = self.leading
+    return attend(self._scores(x, last)[:,:,n:,n:], word_mask, region_mask)
 
 # %% ../../nbs/model/08_relations.ipynb #27c69f86
 @dataclass(frozen=True, eq=False)
