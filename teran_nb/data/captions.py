@@ -79,7 +79,7 @@ def _check(self:Captions):
     if len(outside):
         i = outside[0]
         raise ValueError(f"caption {i} ({self.texts[i][:100]!r}) belongs to an unknown image; there are {n_images} "
-                         f"images")
+                         "images")
     empty = [i for i,text in enumerate(self.texts) if not text.strip()]
     if empty:
         where = _some(f"number {i} of {self.image_ids[self.image_of[i]]}" for i in empty)
@@ -99,12 +99,12 @@ def _check_sizes(self:Captions):
     sizes = np.asarray(self.sizes, dtype=np.float64)
     if sizes.shape != (len(self.image_ids),2):
         raise ValueError(f"sizes have the shape {sizes.shape}, not ({len(self.image_ids)}, 2): width and height of "
-                         f"each image")
+                         "each image")
     wrong = np.flatnonzero(~((sizes > 0) & np.isfinite(sizes)).all(1))
     if len(wrong):
         size = " x ".join(f"{v:g}" for v in sizes[wrong[0]])
         raise ValueError(f"image {self.image_ids[wrong[0]][:100]} has the size {size}, which no picture has; width "
-                         f"and height are above 0")
+                         "and height are above 0")
 
 # %% ../../nbs/data/00_captions.ipynb #507daf9e
 @patch
@@ -262,8 +262,7 @@ def _from_karpathy(path, value, key="", skip=False):
             for link in links:
                 if not 0 <= link.start <= link.end <= len(text):
                     raise ValueError(f"{path}: sentence {n} of image {image_id[:100]} has no characters "
-                                     f"[{link.start},{link.end}), "
-                                     "which a link names; copy the file again")
+                                     f"[{link.start},{link.end}), which a link names; copy the file again")
             rows.append((image_id, text, links))
     return _build(path, about, rows, skip)
 
@@ -327,7 +326,7 @@ def read_table(
         try: return next(reader, None)
         except csv.Error as e:
             raise ValueError(f"{path}: the row that begins in line {line} is not CSV ({e}); a quotation mark is "
-                             f"missing or one "
+                             "missing or one "
                              f"too many, or a cell is longer than {csv.field_size_limit():,} letters") from None
     columns = row() or []
     if len(set(columns)) < len(columns): raise ValueError(f"{path} has two columns of one name; rename one")

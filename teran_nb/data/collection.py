@@ -215,7 +215,7 @@ def _save_picture(value, path, root):
         file = within(root, value) if root else None
         if file is None:
             raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no "
-                             f"name may leave")
+                             "name may leave")
         value = file
     if isinstance(value, Path): value = value.read_bytes()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def _save_picture(value, path, root):
         ending = _ENDING_OF.get(picture.format, "")
     else:
         raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded "
-                         f"pixels")
+                         "pixels")
     path = path.with_name(f"{path.name}{ending or '.png'}")
     if ending: path.write_bytes(value)
     else: upright(picture)[0].save(path)
@@ -325,7 +325,7 @@ def from_dataset(cls:Collection,
                             raise ValueError(f"{image_id!r} cannot be the name of a file")
                         if image_id in writer.where and not merge:
                             raise ValueError(f"{image_id!r} is the id of {writer.where[image_id]} too; ids are "
-                                             f"unique, unless merge=True joins such rows")
+                                             "unique, unless merge=True joins such rows")
                     with _naming(where, image):
                         if image_id not in writer.where: writer.add_picture(image_id, row[image], where, own_split)
                 except ValueError as e:

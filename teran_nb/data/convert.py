@@ -46,7 +46,7 @@ def read_sizes(
         except (KeyError, TypeError, ValueError, OverflowError): size = 0,0
         if not all(0 < v < np.inf for v in size) or not isinstance(row.get(key), (str,int)):
             raise ValueError(f"{path} is not a table of id, width and height: entry {i} has no id, or its sides are "
-                             f"not numbers above 0")
+                             "not numbers above 0")
         sizes[str(row[key])] = size
     return sizes
 
@@ -90,7 +90,7 @@ def _named_classes(classes, names, path):
     if classes.dtype.kind in "US": return classes.astype(str)
     if classes.dtype.kind not in "iuf" or not ((classes == classes.round()) & (classes >= 0) & (classes < 2**31)).all():
         raise ValueError(f"classes such as {classes[:3].tolist()} are neither names nor whole numbers from 0 to "
-                         f"2,147,483,647")
+                         "2,147,483,647")
     if not names: return classes.astype(np.int32)
     if classes.max(initial=0) >= len(names):
         raise ValueError(f"class {classes.max():g} has no name: {path} holds {len(names)}")

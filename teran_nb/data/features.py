@@ -279,7 +279,7 @@ def _joined_about(shares, where):
         others = [one[key] for one in fixed if one[key] != value]
         if others:
             raise ValueError(f"{where}: {key} is {value!r} in one store and {others[0]!r} in another; they cannot be "
-                             f"one store")
+                             "one store")
     return {key: fixed[0][key] for key in ("extractor","dim","dtype","class_names","boxes")}
 
 def join_features(

@@ -39,7 +39,7 @@ def _read_row(row, number, sizes, pixels):
     i = number.get(name, number.get(Path(name).stem))
     if i is None:
         raise ValueError(f"image {name[:100]!r} has no captions; name it as the captions do, with or without its "
-                         f"ending")
+                         "ending")
     words = tuple(word for word,_,_ in words_of(row.get("phrase") or ""))
     if not words: raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]

@@ -34,8 +34,7 @@ class UsualFeatures:
         dim,directions = self.mean.shape,self.directions.shape
         if len(dim) != 1 or self.std.shape != dim or directions[1:] != dim or not (self.std > 0).all():
             raise ValueError(f"a mean of shape {dim}, standard deviations above 0 of the same shape and directions of "
-                             f"that length are needed, "
-                             f"not {self.std.shape} and {directions}")
+                             f"that length are needed, not {self.std.shape} and {directions}")
     def residual(self,
         features:np.ndarray, # Of an image, `(regions, dim)`
     ) -> float: # From 0; about 1 for features without any structure of this world

@@ -209,8 +209,7 @@ def check(
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
         raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "
-                                f"Entities or captions with links, "
-                                "or leave them out")
+                                "Entities or captions with links, or leave them out")
     pick_device(device)
     require_space(project_path(output))
     if resume: run_to_resume(output, resume)

@@ -415,7 +415,8 @@ def _search(self:Finder, previous_ranks=None):
     for name,split in splits.items():
         query = self._encode_query(split)
         sims = split.search(query, self.direction, self.pooling, self.rerank)
-        notes = [*self._query_notes(split, query), *self._model_notes(split)]
+        notes = list(self._model_notes(split))
+        if self.direction == "t2i": notes = query_notes(self.query, query.words[0], split.encoder) + notes
         results[name] = _result(sims, query, (previous_ranks or {}).get(name), notes)
     self.results,self.seconds = results,time.perf_counter() - start
     return self
@@ -426,9 +427,6 @@ def _encode_query(self:Finder, split):
         with _without_word_warnings(): return split.encoder.encode_captions([self.query])
     if isinstance(self.picture, OwnPicture): return split.encoder.encode_images([self.picture])
     return split.images.take([self.picture])
-
-@patch
-def _query_notes(self:Finder, split, query): return query_notes(self.query, query.words[0], split.encoder) if self.direction == "t2i" else []
 
 @patch
 def _model_notes(self:Finder, split):

@@ -84,13 +84,11 @@ def _given(image, place):
     if isinstance(image, Image.Image): return GivenImage(f"picture {place+1}", None, upright(image.copy())[0])
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim not in (2,3) or image.ndim == 3 and image.shape[2] not in (3,4):
-            raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or (height, "
-                            f"width, 4), "
-                            f"not {image.dtype} of shape {image.shape}")
+            raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or "
+                            f"(height, width, 4), not {image.dtype} of shape {image.shape}")
         return GivenImage(f"picture {place+1}", None, opaque(Image.fromarray(image)))
     raise TypeError("an image is given as Regions, as an image of a collection, or as a picture (a path, a picture of "
-                    "Pillow, "
-                    f"an array), not as {type(image).__name__}")
+                    f"Pillow, an array), not as {type(image).__name__}")
 
 def given_images(
     images:Images, # One image or many
@@ -204,7 +202,7 @@ def describe(self:Encoder,
         try: self.picture_extractor = self.find_extractor()
         except ValueError as e:
             raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of "
-                             f"the model to it") from None
+                             "the model to it") from None
     return extract_picture(image.picture if isinstance(image.picture, Path) else image.open(), self.picture_extractor, image.image_id)
 
 @patch
@@ -260,7 +258,7 @@ def align(self:Encoder,
     "Align one image with one sentence."
     if not isinstance(caption, str):
         raise TypeError(f"a picture is aligned with one sentence, a str, not {type(caption).__name__}; `similarity` "
-                        f"takes several")
+                        "takes several")
     given = list(given_images(image))
     if len(given) != 1:
         raise TypeError(f"a sentence is aligned with one image, not with {len(given)}; `similarity` takes several")

@@ -307,8 +307,7 @@ def check_pooling(
             padded += tuple(F.pad(x, (0,n,0,n), value=value) for x,n in zip(grams, (3,2)))
             if not torch.allclose(p(*padded), score, atol=1e-5):
                 raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} "
-                                 f"words, "
-                                 f"and {p(*padded).item():.4f} with padding of {value:.0f}; "
+                                 f"words, and {p(*padded).item():.4f} with padding of {value:.0f}; "
                                  "fill padding with -inf before a maximum")
             gradient, = torch.autograd.grad(p(*padded).sum(), cosines)
             if not gradient.isfinite().all():

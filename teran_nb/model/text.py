@@ -259,7 +259,7 @@ def text_encoder(
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
             if config.max_tokens > room:
                 raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} "
-                                 f"were asked for")
+                                 "were asked for")
             return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))
     else:
         if not len(texts):
@@ -288,7 +288,7 @@ def load_text(
         tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail at its first caption only
     except Exception as e: # tokenizers raises plain exceptions
         raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model "
-                         f"again") from None
+                         "again") from None
     if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
     layers = getattr(architecture, "num_hidden_layers", None)
     if config.layers and layers != config.layers:
