@@ -11,6 +11,7 @@ __all__ = ['COLOURS', 'ORDERS', 'CONTRASTS', 'plain', 'wrapped', 'short', 'numbe
 # %% ../../nbs/look/00_show.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -214,7 +215,7 @@ def _columns(a, pieces=False):
         raise ValueError(f"the pieces of {short(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
     return np.asarray(a.pieces),a.piece_texts
 
-# %% ../../nbs/look/00_show.ipynb #f4725911
+# %% ../../nbs/look/00_show.ipynb #22a65494
 CONTRASTS = ("pair","word")
 
 def _colour_scale(low, high, contrast):
@@ -222,7 +223,8 @@ def _colour_scale(low, high, contrast):
     span = f"{low:z.2f} to {high:z.2f}"
     if contrast == "word":
         return {"cmap": "magma", "vmin": 0, "vmax": 1},f"within each word, lowest to highest\n(all cosines: {span})"
-    if low >= 0 and high > low: return {"cmap": "magma", "vmin": low, "vmax": high},f"cosine, {span}"
+    one_sign = low >= 0 or high <= 0
+    if one_sign and high > low: return {"cmap": "magma", "vmin": low, "vmax": high},f"cosine, {span}"
     limit = max(-low, high) or 1.
     return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit},f"cosine, {span}"
 
@@ -413,10 +415,13 @@ def _legend(ax, entries, notes):
     rows = math.ceil(len(lines)/columns)
     return rows + max(map(len, lines), default=1) - 1 + (notes.count("\n")+1 if notes else 0)
 
-# %% ../../nbs/look/00_show.ipynb #d17e3060
+# %% ../../nbs/look/00_show.ipynb #4dcc64a1
+_DRAWN_SIDE = 1600 # Longest side of a picture in a figure, pixels; matplotlib takes a minute for a photograph of 8,000
+
 def _picture_axis(ax, picture, size):
     "An axis that shows a picture of any size in pixels of `size`."
     w,h = size
+    picture = picture.reduce(math.ceil(max(picture.size)/_DRAWN_SIDE))
     ax = new_axis(ax, (4.8,4.8*min(h/w, 2)+.4))
     ax.imshow(picture, extent=(0,w,h,0))
     ax.set(aspect="equal", xlim=(0,w), ylim=(h,0), xticks=[], yticks=[])
@@ -490,7 +495,7 @@ def _without_boxes(a, ax):
     _legend(ax, [], [why])
     return ax
 
-# %% ../../nbs/look/00_show.ipynb #ea068614
+# %% ../../nbs/look/00_show.ipynb #ddf8bac4
 def show_heat(
     a:Alignment, # With boxes; without a picture the map is drawn on an empty one
     word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns`
@@ -500,22 +505,24 @@ def show_heat(
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."
+    _columns(a) # refuses a caption without words
     heat,columns,size = a.heat(word),a.columns(word),a.frame
     lowest,highest = float(heat[~heat.isnan()].min()),float(heat[~heat.isnan()].max())
     look,label = _colour_scale(*(limits or (lowest,highest)), "pair")
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
-    image = ax.imshow(heat, extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **look)
+    image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **look)
     draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=_fontsize(ax), markeredgewidth=1.4)
-    title = f"“{wrapped(' '.join(a.words[j] for j in columns), 28, 2)}”"
+    title = f"“{wrapped(' '.join(a.labels[j] for j in columns), 28, 2)}”"
     if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"
     ax.set_title(title, fontsize=1.2*_fontsize(ax))
-    if note: ax.set_xlabel(note, fontsize=7, color="dimgrey")
+    notes = [note,a.doubts if bar else ""]
+    ax.set_xlabel("\n".join(wrapped(text, 60, 3) for text in notes if text), fontsize=7, color="dimgrey")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
     return ax
 
-# %% ../../nbs/look/00_show.ipynb #3d9acd03
+# %% ../../nbs/look/00_show.ipynb #fe279b4d
 def show_heats(
     a:Alignment, # With boxes
     words:Sequence=(), # Words and phrases; by default all words but stop-words, at most `most`
@@ -532,9 +539,12 @@ def show_heats(
     known = maps[~maps.isnan()]
     limits = float(known.min()),float(known.max())
     width,height = a.frame
+    picture,note = picture_of(a.image, a.frame)
+    if not note: a = replace(a, picture=lambda: picture) # opened once, not for each word
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80))
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
     last_row,label = axes[-1].figure,_colour_scale(*limits, "pair")[1]
+    if a.doubts: label += f"\n{wrapped(a.doubts, 36*len(last_row.axes), 3)}"
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 

@@ -170,11 +170,14 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 
 # %% ../../nbs/look/02_view.ipynb #c943e0b7
 def view(
-    model:Encoder|dict[str,Encoder], # A model, or several by their names
-    image:CollectionImage|Regions|Sequence, # An image of a collection, its regions, or a list of them
-    caption:str|Sequence[str], # A sentence, or a list of them
+    model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or what `align` of one gave
+    image:CollectionImage|Regions|str|Path|Sequence|None=None, # For a model: an image of a collection, its regions, a picture, or a list of them
+    caption:str|Sequence[str]|None=None, # For a model: a sentence, or a list of them
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
-    "Align sentences with images and look at it: hover over a word and see its box."
+    "Align sentences with images and show the result: hover over a word and see its box."
+    if all(isinstance(a, Alignment) for a in _listed(model)): return AlignmentView(model)
+    if image is None or caption is None:
+        raise TypeError("a model needs an image and a caption: view(model, image, caption); an alignment needs neither")
     models = model if isinstance(model, dict) else {"": model}
     images,captions = _listed(image),_listed(caption)
     alignments,names = [],[]
