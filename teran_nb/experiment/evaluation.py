@@ -65,7 +65,7 @@ def _better(a, b):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairScores(Shown):
-    "What a model makes of minimal pairs; shows itself as a table of kinds."
+    "Scores of minimal pairs by one model; shows itself as a table of kinds."
     pairs:MinimalPairs # What was asked
     sims:np.ndarray # Similarity of each pair's image with its true and its false caption, `(pairs, 2)`
     other:np.ndarray # Of Winoground's other image with both captions; NaN elsewhere, `(pairs, 2)`
@@ -252,7 +252,7 @@ def context_scores(
 # %% ../../nbs/experiment/03_evaluation.ipynb #989b7cee
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown):
-    "What a model does on a collection; shows itself as tables."
+    "Results of a model on a collection; shows itself as tables."
     retrieval:Retrieval # Both directions
     grounding:Grounding|None # Words on their boxes, where links are known
     images:Encoded # The encoded images
