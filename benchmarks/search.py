@@ -11,9 +11,11 @@ Recall is against the exact answer over the stored vectors: how often the first 
 `--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
 `--parts poolings` the poolings that are not MaxSim.
 """
-import argparse, shutil, sys, tempfile, time, warnings
-from dataclasses import dataclass
+import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import qdrant_edge
@@ -36,7 +38,6 @@ from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.similarity import similarity
 from teran_nb.search.centroids import centroid_count, learn_centroids, pool_regions
 from teran_nb.search.edge import Edge, open_edge
-from teran_nb.search.homes import SLOTS
 from teran_nb.search.index import Index, IndexConfig
 
 
@@ -87,9 +88,17 @@ def fill(index, images, batch=512):
     return time.process_time() - start
 
 def build(folder, images, config):
-    "An index, the CPU seconds it took, and more memory of its own than before, MB."
-    before,index = rss("RssAnon"),Index.open(folder, config=config)
-    return index,fill(index, images),rss("RssAnon") - before
+    "An index that is filled."
+    index = Index.open(folder, config=config)
+    fill(index, images)
+    return index
+
+def settled():
+    "Resident MB after freed memory went back and the peak was forgotten: of the process itself, and of mapped files."
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return rss("RssAnon"),rss("RssFile")
 
 def ask(index, sentences, candidates):
     "Names, wall and CPU milliseconds of each sentence."
@@ -113,41 +122,67 @@ def row(what, names, wall, cpu, exact):
 
 HEADER = ["","R@1 %","R@10 %","CPU ms","95 %","wall ms","95 %"]
 
+WAYS = {"two stages": {}, "two stages, int8": {"int8": True}, "three stages": {"pooled": 12}, "three stages, int8": {"pooled": 12, "int8": True}}
+SIZES = ["","centroids","bytes an image","CPU s to fill","MB more while filled","MB of its own, searched","MB of mapped files"]
+
 def measure(images, sentences, args, folder):
-    "Ways of searching, their recall and what they cost; also as rows of a figure."
-    exact,points = exact_names(images, sentences),[]
-    def note(way, row, bytes):
-        points.append({"way": way, "what": row[0], "R@1 %": float(row[1]), "R@10 %": float(row[2]), "CPU ms": float(row[3]), "wall ms": float(row[5]),
-                       "bytes an image": round(bytes)})
+    "Ways of searching at several sizes, their recall and what they cost; also as rows of a figure."
+    points = []
+    for n in args.sizes or [len(images)]:
+        measured,searches,sizes = measure_size(images[:n], sentences, args, folder/f"of-{n}")
+        points += measured
+        print(f"{n:,} images\n\n" + markdown_table(HEADER, searches) + "\n\n" + markdown_table(SIZES, sizes) + "\n", flush=True)
+        if args.json: write_json(args.json, {"machine": machine(), "rows": sorted(points, key=lambda point: point["images"])})
+    if args.json: draw(args.json)
+
+def measure_size(images, sentences, args, folder):
+    "One size: the points of the figure, rows of searches, and rows of sizes."
+    exact,points,searches,sizes = exact_names(images, sentences),[],[],[]
+    def note(way, found, bytes):
+        searches.append(found)
+        points.append({"images": len(images), "way": way, "what": found[0], "R@1 %": float(found[1]), "R@10 %": float(found[2]), "CPU ms": float(found[3]),
+                       "wall ms": float(found[5]), "bytes an image": round(bytes)})
+    (own,_),start = settled(),time.process_time()
     memory = Index()
     memory.add(as_encoded(images))
+    seconds = time.process_time() - start
     memory.search(sentences[:1], 10)
-    few = sentences[:max(2, len(sentences)//10)]
-    rows = [row("exact, in memory", *ask(memory, few, 0), exact)]
-    note("exact, in memory", rows[0], memory.home.bytes()/len(images))
-    size = f"exact {memory.home.bytes()/len(images):,.0f} bytes an image (float32)"
+    size = memory.home.bytes()/len(images)
+    note("exact, in memory", row("exact, in memory", *ask(memory, sentences[:max(2, len(sentences)//10)], 0), exact), size)
+    sizes.append(["exact, in memory", "", f"{size:,.0f}", f"{seconds:,.0f}", f"{rss('VmHWM') - own:,.0f}", f"{rss('RssAnon') - own:,.0f}", ""])
     del memory
-    for name,pooled in (("two stages",0),("three stages",12)):
-        index,seconds,own = build(folder/name, images, IndexConfig(centroids=args.centroids, pooled=pooled))
-        ask(index, sentences[:5], 1000) # a warm-up
-        for n in args.candidates:
-            if n >= len(images): continue
-            rows.append(row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact))
-            note(name, rows[-1], index.home.bytes()/len(images))
-        size += (f"; {name} {index.home.bytes()/len(images):,.0f} bytes an image on disk, built in {seconds:,.0f} CPU seconds ({len(index.home.centroids):,} centroids), "
-                 f"{own:,.0f} MB of memory after building, {rss('RssAnon'):,.0f} of the process, and {rss('RssFile'):,.0f} MB of mapped files")
+    own,files = settled()
+    index = Index.open(folder, config=IndexConfig(centroids=args.centroids, pooled=12, int8=True)) # has the vectors of all ways
+    seconds,peak = fill(index, images),rss("VmHWM") - own - files
+    for way,changes in WAYS.items():
         index.close()
-    print(markdown_table(HEADER, rows) + f"\n\n{size}; peak of the process {rss('VmHWM'):,.0f} MB.\n", flush=True)
-    if not args.json: return
-    write_json(args.json, {"images": len(images), "machine": machine(), "rows": points})
-    draw(args.json)
+        own,files = settled()
+        index = Index.open(folder)
+        index.home.layout = replace(index.layout, **{"pooled": 0, "int8": False} | changes)
+        ask(index, sentences[:5], 1000) # a warm-up
+        size = bytes_of(folder, changes)/len(images)
+        for n in args.candidates:
+            if n < len(images): note(way, row(f"{way}, {n:,} candidates", *ask(index, sentences, n), exact), size)
+        sizes.append([way, f"{len(index.home.centroids):,}", f"{size:,.0f}", f"{seconds:,.0f}", f"{peak:,.0f}", f"{rss('RssAnon') - own:,.0f}",
+                      f"{rss('RssFile') - files:,.0f}"])
+    index.close()
+    shutil.rmtree(folder)
+    return points,searches,sizes
+
+def bytes_of(folder, changes):
+    "Bytes on disk, without the files that a way does not read."
+    unread = [word for word,key in (("pooled","pooled"),("quantized","int8")) if key not in changes]
+    files = [p for p in folder.rglob("*") if not any(word in str(p.relative_to(folder)) for word in unread)]
+    return sum(512*p.stat().st_blocks for p in files)
 
 def draw(path):
     "The figure of what `measure` wrote."
-    measured = read_json(path)
-    axes = grid(2, 2, (4.4,3.4), title=f"{measured['images']:,} images")
-    for ax,cost in zip(axes, ("CPU ms","bytes an image")): show_front(measured["rows"], cost, ax)
-    save(axes[0], Path(path).with_suffix(".png"))
+    rows = read_json(path)["rows"]
+    sizes = list(dict.fromkeys(row["images"] for row in rows))
+    axes = iter(grid(2*len(sizes), 2, (4.4,3.4), titles=[f"{n:,} images" for n in sizes]))
+    for n in sizes:
+        for cost in ("CPU ms","bytes an image"): last = show_front([row for row in rows if row["images"] == n], cost, next(axes))
+    save(last, Path(path).with_suffix(".png"))
 
 # the first stage alone
 
@@ -270,7 +305,7 @@ def ideas(images, sentences, words, args):
 def growth(images, sentences, args):
     "Candidates needed for a share of the exact ten, at several sizes, and the power with which they grow."
     stored,rows,needed = rounded(images),[],[]
-    sizes = [n for n in (len(images)//8, len(images)//4, len(images)//2, len(images)) if n > 20]
+    sizes = args.sizes or [n for n in (len(images)//8, len(images)//4, len(images)//2, len(images)) if n > 20]
     for n in sizes:
         few = stored[:n]
         stage = FirstStage(few, args.seed)
@@ -284,55 +319,38 @@ def growth(images, sentences, args):
 # the engine
 
 class Quantised(Edge):
-    "A folder whose regions are quantised too: the engine compares the candidates by these, and the best by half precision."
-    def __init__(self, folder, quantization, keep):
-        self.quantization,self.keep = quantization,keep
+    "A folder whose regions are quantised in another way than to 8 bits."
+    def __init__(self, folder, quantization):
+        self.quantization = quantization
         super().__init__(folder)
 
     def create(self, layout):
-        super().create(layout)
-        self.shard.close()
-        shutil.rmtree(self.folder/"shard")
-        (self.folder/"shard").mkdir()
-        compare = qdrant_edge.MultiVectorConfig(qdrant_edge.MultiVectorComparator.MaxSim)
-        regions = qdrant_edge.EdgeVectorParams(layout.dim, qdrant_edge.Distance.Dot, multivector_config=compare, datatype=qdrant_edge.VectorStorageDatatype.Float16,
-                                               hnsw_config=qdrant_edge.HnswIndexConfig(0, 16, 10), quantization_config=self.quantization)
-        sparse = {slot: qdrant_edge.EdgeSparseVectorParams() for slot in SLOTS}
-        self.shard = qdrant_edge.EdgeShard.create(str(self.folder/"shard"), qdrant_edge.EdgeConfig(vectors={"regions": regions}, sparse_vectors=sparse))
-
-    def _query(self, request):
-        if len(request.stages) < 2: return super()._query(request)
-        sparse,regions = request.stages
-        first = qdrant_edge.Query.Nearest(qdrant_edge.SparseVector(sparse.vector.indices.tolist(), sparse.vector.values.tolist()), using=sparse.field)
-        compare = qdrant_edge.Query.Nearest(regions.vector.tolist(), using="regions")
-        def quantised(ignore): return qdrant_edge.SearchParams(quantization=qdrant_edge.QuantizationSearchParams(ignore=ignore, rescore=False))
-        inner = qdrant_edge.Prefetch(self.keep, compare, [qdrant_edge.Prefetch(sparse.limit, first)], params=quantised(False))
-        return qdrant_edge.QueryRequest(regions.limit, query=compare, prefetches=[inner], params=quantised(True), with_payload=True, with_vector=["regions"])
+        with patch.object(qdrant_edge, "ScalarQuantizationConfig", lambda kind: self.quantization): super().create(layout)
 
 def engine(images, sentences, args, folder):
     "Recall and time of what the engine can do between the first stage and the last."
     exact,rows = exact_names(images, sentences),[]
-    quantisations = {"int8": qdrant_edge.ScalarQuantizationConfig(qdrant_edge.ScalarType.Int8),
-                     "4 bits (TurboQuant)": qdrant_edge.TurboQuantQuantizationConfig(bits=qdrant_edge.TurboQuantBitSize.Bits4),
-                     "1 bit": qdrant_edge.BinaryQuantizationConfig()}
-    ways = {"half precision": lambda place: open_edge(place)}
-    ways |= {f"{name}, the best {args.rescore} again": lambda place, config=config: Quantised(place, config, args.rescore) for name,config in quantisations.items()}
-    for i,(name,open_home) in enumerate(ways.items()):
-        index = Index(None, IndexConfig(centroids=args.centroids), open_home(folder/f"engine-{i}"))
+    ways = {"half precision": (IndexConfig(centroids=args.centroids),open_edge)}
+    for name,config in (("int8",None),("4 bits (TurboQuant)",qdrant_edge.TurboQuantQuantizationConfig(bits=qdrant_edge.TurboQuantBitSize.Bits4)),
+                        ("1 bit",qdrant_edge.BinaryQuantizationConfig())):
+        home = open_edge if config is None else partial(Quantised, quantization=config)
+        ways[f"{name}, the best 100 again"] = IndexConfig(centroids=args.centroids, int8=True),home
+    for i,(name,(config,open_home)) in enumerate(ways.items()):
+        index = Index(None, config, open_home(folder/f"engine-{i}"))
         seconds = fill(index, images)
         print(name, round(seconds), index.home.shard.info(), file=sys.stderr, flush=True)
         ask(index, sentences[:5], 1000) # a warm-up
         for n in args.candidates: rows.append([*row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
         index.close()
     for pooled in (12,18):
-        index,_,_ = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, pooled=pooled))
+        index = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, pooled=pooled))
         for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
         index.close()
     print(markdown_table([*HEADER,"bytes an image"], rows) + "\n", flush=True)
 
 def poolings(images, sentences, args, folder):
     "What a pooling costs that is not MaxSim."
-    index,_,_ = build(folder/"poolings", images, IndexConfig(centroids=args.centroids))
+    index = build(folder/"poolings", images, IndexConfig(centroids=args.centroids))
     rows = []
     for count in (1,20):
         for pooling in ("mrsw","symm"):
@@ -387,10 +405,10 @@ def arguments():
     p.add_argument("--centroids", type=int, default=0, help="as of IndexConfig")
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
     p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings"])
-    p.add_argument("--rescore", type=int, default=100, help="images that quantised regions leave for half precision")
     p.add_argument("--ideas", nargs="*", default=list(IDEAS), help="names of `IDEAS`, or fields of `Weights` such as keep=32,power=2")
     p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it")
     p.add_argument("--draw", default="", help="only draw the figure of this file again")
+    p.add_argument("--sizes", type=int, nargs="*", default=[], help="of `measure` and `growth`; by default all images, and halves of them")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()

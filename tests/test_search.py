@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -124,6 +125,33 @@ def test_every_home_answers_the_same(tmp_path, config):
         index.close()
     for other in answers[1:]:
         assert other == answers[0]
+
+
+def test_regions_in_8_bits_do_not_change_the_answers(tmp_path):
+    import qdrant_edge
+
+    everything, indexes = images(600), []
+    at_once = partial(qdrant_edge.EdgeConfig, optimizers=qdrant_edge.EdgeOptimizersConfig(indexing_threshold=1))  # else from 10 MB on
+    for name, int8 in (("plain", False), ("int8", True)):
+        index = Index.open(tmp_path / name, config=IndexConfig(centroids=60, int8=int8))
+        with patch.object(qdrant_edge, "EdgeConfig", at_once):
+            index.add(everything)
+        index.optimize().verify()
+        assert any((tmp_path / name).rglob("quantized.data*")) == int8
+        index.close()
+        indexes.append(Index.open(tmp_path / name))
+    exact = Index()
+    exact.add(everything)
+    plain, int8 = indexes
+    with patch.object(int8.home, "_query", wraps=int8.home._query) as query:
+        assert int8.search(sentences(), 5, candidates=600).names == exact.search(sentences(), 5).names
+        assert int8.search(sentences(), 5, candidates=400).names == plain.search(sentences(), 5, candidates=400).names
+        assert int8.search(sentences(), 5, candidates=400, pooling="symm").names == plain.search(sentences(), 5, candidates=400, pooling="symm").names
+    assert [len(call.args[0].stages) for call in query.mock_calls] == [1] * 12 + [3] * 12 + [2] * 12
+    int8.add(images(650))  # after the copies were made
+    assert len(int8) == 650 and int8.search(sentences(), 5, candidates=500).names[0]
+    for index in indexes:
+        index.close()
 
 
 @pytest.mark.skipif("QDRANT_URL" not in os.environ, reason="no Qdrant server: set QDRANT_URL (and QDRANT_API_KEY)")

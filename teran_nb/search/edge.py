@@ -5,22 +5,95 @@
 # %% auto #0
 __all__ = ['Edge', 'open_edge']
 
-# %% ../../nbs/search/02_edge.ipynb #83377b22
-import shutil, weakref
+# %% ../../nbs/search/02_edge.ipynb #fadb37fe
+import errno, json, math, os, shutil, weakref, zlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
-from ..core.files import locked, read_json, require_space, write_json
+from ..core.files import digest, locked, read_json, require_file, require_space, write_json
 from ..core.stores import load_tensors, save_tensors
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
 from .homes import (
     Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, read_layout, vectors_of)
 
-# %% ../../nbs/search/02_edge.ipynb #a938b29e
+# %% ../../nbs/search/02_edge.ipynb #b44230ce
+_SMALL = 2**16 # Bytes of the files that are read when an index is opened, and of a block
+_AGAIN = "copy the index again, make it again, or remove checksums.json to open it unchecked"
+
+class _Saved(TypedDict):
+    "What checksums.json holds."
+    engine:str # Version of the engine that wrote the files
+    files:dict[str,tuple[int,str]] # Bytes and checksum of each file
+    self:str # Checksum of the rest
+
+def _checksum(path):
+    "Of all blocks that are not zeros, since holes become zeros in a copy; of the value of JSON, whose keys the engine sorts anew."
+    if path.suffix == ".json":
+        with suppress(ValueError,RecursionError): return digest(json.loads(path.read_bytes()))
+    size,place,checksum,zeros = path.stat().st_size,0,0,bytes(_SMALL)
+    with open(path, "rb", buffering=0) as file:
+        while place < size:
+            if hasattr(os, "SEEK_DATA"):
+                try: place = os.lseek(file.fileno(), place, os.SEEK_DATA)//_SMALL*_SMALL
+                except OSError as e:
+                    if e.errno == errno.ENXIO: break # only a hole is left; other file systems know no holes
+            file.seek(place)
+            block = file.read(_SMALL)
+            if block != zeros[:len(block)]: checksum = zlib.crc32(block, zlib.crc32(place.to_bytes(8, "little"), checksum))
+            place += _SMALL
+    return f"{checksum:08x}"
+
+class _Checksums:
+    "Sizes and checksums of the engine's files; the list is empty while files change."
+    def __init__(self, folder):
+        self.path,self.shard,self.files = folder/"checksums.json",folder/"shard",{}
+        self.is_withdrawn = not self.path.exists()
+
+    def _present(self):
+        "The engine's files but for journals, which have checksums of their own and are removed when they are read."
+        return {p.relative_to(self.shard).as_posix(): p for p in self.shard.rglob("*") if not p.is_dir() and p.name != "tracker_journal.dat"}
+
+    def open(self):
+        "Read the list, unless another version of the engine wrote the files, and check names, sizes and small files."
+        if self.is_withdrawn: return
+        saved = read_json(self.path, _Saved, _AGAIN)
+        if saved.pop("self") != digest(saved): raise ValueError(f"{self.path} does not match its own checksum; {_AGAIN}")
+        if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
+        self.is_withdrawn = not saved["files"]
+        self.check(_SMALL)
+
+    def check(self, most=math.inf):
+        "Compare files of at most so many bytes with the list."
+        present = self._present() if self.files else {}
+        for name,(size,checksum) in self.files.items():
+            problem = ""
+            if name not in present: problem = "is not there"
+            elif (now := require_file(present[name]).stat().st_size) != size: problem = f"has {now:,} bytes instead of {size:,}"
+            elif size <= most and _checksum(present[name]) != checksum: problem = "does not match its checksum"
+            if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {_AGAIN}")
+
+    def _save(self, files):
+        about = {"engine": version("qdrant-edge-py"), "files": files}
+        write_json(self.path, about | {"self": digest(about)})
+
+    def withdraw(self):
+        "Empty the list before files change."
+        if not self.is_withdrawn: self._save({})
+        self.files,self.is_withdrawn = {},True
+
+    def write(self, files=None):
+        "List the files as they are, or as they were listed. Without space the list stays empty."
+        if files is None: files = {name: (path.stat().st_size,_checksum(path)) for name,path in sorted(self._present().items())}
+        with suppress(OSError):
+            self._save(files)
+            self.files,self.is_withdrawn = files,False
+
+# %% ../../nbs/search/02_edge.ipynb #7bb17c61
 def _edge():
     try: import qdrant_edge
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -34,11 +107,13 @@ class Edge(Home):
     def __init__(self, folder):
         self.folder,self.place,self.shard = Path(folder),str(folder),None
         self._locks,self._locked,self._count = ExitStack(),False,None
+        self._checksums,self.is_damaged = _Checksums(self.folder),False # as far as the engine noticed
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file; an index is a folder")
         if not self.folder.is_dir() or not any(self.folder.iterdir()): return
         try: self._open()
         except BaseException:
+            self.is_damaged = True
             self.close()
             raise
 
@@ -65,6 +140,7 @@ class Edge(Home):
         self.layout = read_layout(saved, about)
         if self.layout.slot: self.centroids = Centroids(self._load_centroids(), saved["residual"])
         q = _edge()
+        self._checksums.open()
         with self._reading():
             self.shard = q.EdgeShard.load(str(shard))
             first,_ = self.shard.scroll(q.ScrollRequest(None, 1, with_vector=fields_of(self.layout, True)))
@@ -79,9 +155,9 @@ class Edge(Home):
         try: yield
         except (KeyboardInterrupt,SystemExit): raise
         except BaseException as e:
-            reason = " ".join(str(e).split())[:300]
-            raise ValueError(f"the engine cannot read {self.folder/'shard'} ({reason}); the index is damaged, make it "
-                             f"again or copy it again") from None
+            self.is_damaged,reason = True," ".join(str(e).split())[:300]
+            raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
+                             f"{_AGAIN}") from None
 
     def _holds_images(self, shard):
         "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
@@ -109,18 +185,20 @@ class Edge(Home):
         self._lock()
         if (self.folder/"index.json").is_file():
             raise RuntimeError(f"another process has made an index in {self.folder} meanwhile; open it again")
+        self._checksums.withdraw()
         shutil.rmtree(self.folder/"shard", ignore_errors=True) # of a process that was killed before its first image
         (self.folder/"shard").mkdir()
         kind = {"float16": q.VectorStorageDatatype.Float16, "float32": q.VectorStorageDatatype.Float32}[layout.dtype]
-        def sets(dim):
+        def sets(dim, copies=None):
             "Multivectors without a graph: they re-score what another field proposes."
             return q.EdgeVectorParams(dim, q.Distance.Dot, multivector_config=q.MultiVectorConfig(q.MultiVectorComparator.MaxSim),
-                                      datatype=kind, hnsw_config=q.HnswIndexConfig(0, 16, 10))
-        vectors = {"regions": sets(layout.dim)}
+                                      datatype=kind, hnsw_config=q.HnswIndexConfig(0, 16, 10), quantization_config=copies)
+        vectors = {"regions": sets(layout.dim, q.ScalarQuantizationConfig(q.ScalarType.Int8) if layout.int8 else None)}
         if layout.pooled: vectors["pooled"] = sets(layout.dim)
         if layout.whole: vectors["whole"] = q.EdgeVectorParams(layout.whole, q.Distance.Dot)
         sparse = {slot: q.EdgeSparseVectorParams() for slot in SLOTS}
-        self.shard = q.EdgeShard.create(str(self.folder/"shard"), q.EdgeConfig(vectors=vectors, sparse_vectors=sparse))
+        q.EdgeShard.create(str(self.folder/"shard"), q.EdgeConfig(vectors=vectors, sparse_vectors=sparse)).close()
+        self.shard = q.EdgeShard.load(str(self.folder/"shard")) # the first loading completes the configuration
 
     def save(self, layout:Layout, centroids:Centroids|None) -> None:
         if centroids is not None and (self.centroids is not centroids or self.layout.slot != layout.slot):
@@ -135,8 +213,10 @@ class Edge(Home):
         self._count = None
         try:
             require_space(self.folder, size + _SPACE)
-            self.shard.update(operation)
-            self.shard.flush()
+            self._checksums.withdraw()
+            with self._reading():
+                self.shard.update(operation)
+                self.shard.flush()
         except OSError as e: raise OSError(f"{e}; what was added before is safe, and adding again goes on there") from None
 
     def write(self, images:Sequence[StoredImage]) -> None:
@@ -174,10 +254,14 @@ class Edge(Home):
             if isinstance(vector, Sparse): vector = q.SparseVector(vector.indices.tolist(), vector.values.tolist())
             else: vector = vector.tolist()
             return q.Query.Nearest(vector, using=stage.field)
+        def how(stage):
+            "An exact comparison must not use the 8-bit copies."
+            copies = q.QuantizationSearchParams(ignore=not stage.int8, rescore=False)
+            return q.SearchParams(exact=request.exact, quantization=copies)
         where = self._filter(request.where)
-        for stage in request.stages[:-1]: inner = [q.Prefetch(stage.limit, nearest(stage), inner, filter=where)]
+        for stage in request.stages[:-1]: inner = [q.Prefetch(stage.limit, nearest(stage), inner, filter=where, params=how(stage))]
         last = request.stages[-1]
-        return q.QueryRequest(last.limit, query=nearest(last), prefetches=inner, filter=where, params=q.SearchParams(exact=request.exact),
+        return q.QueryRequest(last.limit, query=nearest(last), prefetches=inner, filter=where, params=how(last),
                               with_payload=True if request.vectors else ["image","order"], with_vector=fields_of(self.layout, request.vectors))
 
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
@@ -201,8 +285,8 @@ class Edge(Home):
 
     def count(self, where:Sequence[Condition]=()) -> int:
         if self.shard is None: return 0
-        if where: return self.shard.count(_edge().CountRequest(filter=self._filter(where)))
         with self._reading():
+            if where: return self.shard.count(_edge().CountRequest(filter=self._filter(where)))
             if self._count is None: self._count = self.shard.count(_edge().CountRequest())
         return self._count
 
@@ -214,13 +298,25 @@ class Edge(Home):
     def bytes(self) -> int: return sum(512*p.stat().st_blocks for p in self.folder.rglob("*")) # the engine's files are partly holes
 
     def optimize(self) -> None:
-        if self.shard: self.shard.optimize()
+        if self.shard is None: return
+        files = self._checksums.files
+        self._checksums.withdraw()
+        with self._reading(): is_changed = self.shard.optimize()
+        if files and not is_changed: self._checksums.write(files)
+
+    def verify(self) -> None: self._checksums.check()
 
     def close(self) -> None:
-        if self.shard: self.shard.close()
-        self.shard,self._locked,self._count = None,False,None
-        self._locks.close()
-        _OPEN.pop(str(self.folder.resolve()), None)
+        shard,self.shard = self.shard,None
+        try:
+            if shard: shard.close()
+            if shard and self.layout and self._checksums.is_withdrawn and not self.is_damaged:
+                with self._reading(): _edge().EdgeShard.load(str(self.folder/"shard")).close() # its log changes files once more
+                self._checksums.write()
+        finally:
+            self._locked,self._count = False,None
+            self._locks.close()
+            _OPEN.pop(str(self.folder.resolve()), None)
 
 def open_edge(
     folder:str|Path, # Of an index, or an empty one, or one that is not there

@@ -50,6 +50,7 @@ class Layout:
     whole:int=0 # Length of the vector of a whole image; 0 without
     pooled:int=0 # Pooled vectors of an image; 0 without
     coded:int=0 # Vectors to which an image's regions are pooled before they get centroids; 0 for the regions themselves
+    int8:bool=False # Whether the regions are kept in 8 bits too, for a stage that leaves few to compare in `dtype`
     slot:str="" # Which of `SLOTS` holds the centroids; empty without centroids
     added:int=0 # Regions that were added since the centroids were learned
     distance:float=0. # Sum of the distances of these from their centroids
@@ -119,6 +120,7 @@ class Stage(NamedTuple):
     vector:Any # `Sparse`, one vector `(dim,)`, or the words of a sentence `(words, dim)`
     limit:int # Images that it keeps
     pooling:str="mrsw" # How regions and words are compared; the engine of the other homes knows only this one
+    int8:bool=False # Compare the 8-bit copies of the regions
 
 class Request(NamedTuple):
     "A search: stages, each among the images that the one before kept."
@@ -142,6 +144,8 @@ def request_for(
     if candidates and centroids is not None:
         stages.append(Stage(layout.slot, centroids.of_sentence(torch.from_numpy(words)), candidates))
         if layout.pooled: stages.append(Stage("pooled", words, max(limit, candidates//8)))
+        rescored = max(100, 2*limit)
+        if layout.int8 and rescored < stages[-1].limit: stages.append(Stage("regions", words, rescored, int8=True))
     return Request([*stages, Stage("regions", words, limit, pooling)], list(where), vectors, not stages)
 
 # %% ../../nbs/search/01_homes.ipynb #b18bf744
@@ -164,6 +168,7 @@ class Home:
     def count(self, where:Sequence[Condition]=()) -> int: "Number of images."
     def look_up(self, column:str, example:Any) -> None: "Make `where` fast for a column that holds values like the example."
     def optimize(self) -> None: "Arrange what was written for faster search."
+    def verify(self) -> None: "Compare files with their checksums, where it has any (ValueError)."
     def bytes(self) -> int: "What it takes on this machine's disk or in its memory."
     def close(self) -> None: "Release files and connections."
 
@@ -190,7 +195,7 @@ class Memory(Home):
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]: return [self._answer(r) for r in requests]
 
     def _answer(self, request):
-        fieldname,vector,limit,pooling = request.stages[-1]
+        fieldname,vector,limit,pooling,_ = request.stages[-1]
         images = [x for x in self._of(request.where) if len(x.regions) or fieldname == "whole"]
         if not images: return []
         if fieldname == "whole": sim = torch.from_numpy(np.stack([x.whole for x in images]) @ vector)

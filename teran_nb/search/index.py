@@ -47,6 +47,7 @@ class IndexConfig:
     coded:int=12 # Vectors to which an image's regions are pooled before they get centroids; 0 for the regions themselves
     pooled:int=0 # Pooled vectors of an image for a stage between both, such as 12; 0 for two stages
     whole:bool=False # Keep the vector of the whole image too; always kept where the encoder ranks by it
+    int8:bool=False # Keep the regions in 8 bits too, which candidates are compared by before the best in `dtype`; pays above some 5,000 candidates
     seed:int=0 # Of k-means and of its sample
 
 def ranks_by_alignment(
@@ -159,7 +160,7 @@ def _create(self:Index, encoded, extractor):
     encoder,config = self.encoder,self.config
     whole = config.whole or encoder is not None and not encoder.crosses and not ranks_by_alignment(encoder)
     layout = Layout(encoded.parts.dim, encoder.fingerprint if encoder else "", extractor, "", one_of(self.pooling, POOLINGS, "pooling"),
-                    config.dtype, encoded.whole.shape[1] if whole else 0, config.pooled, config.coded)
+                    config.dtype, encoded.whole.shape[1] if whole else 0, config.pooled, config.coded, config.int8)
     self.home.create(layout)
     self.home.layout = layout
 
@@ -546,6 +547,7 @@ def search(self:Index,
 def verify(self:Index) -> Index: # Itself
     "Check every stored image and name the damaged ones (ValueError). Reads the whole index."
     if self.layout is None: return self
+    self.home.verify()
     layout,centroids,damaged,count = self.layout,self.home.centroids,[],0
     for some in self.home.scroll():
         for x in some:

@@ -108,11 +108,13 @@ class Server(Home):
     def create(self, layout:Layout) -> None:
         m = self.models
         kind = {"float16": m.Datatype.FLOAT16, "float32": m.Datatype.FLOAT32}[layout.dtype]
-        def sets(dim):
+        def sets(dim, copies=None):
             "Multivectors without a graph: they re-score what another field proposes."
             compare = m.MultiVectorConfig(comparator=m.MultiVectorComparator.MAX_SIM)
-            return m.VectorParams(size=dim, distance=m.Distance.DOT, datatype=kind, multivector_config=compare, hnsw_config=m.HnswConfigDiff(m=0))
-        vectors = {"regions": sets(layout.dim)}
+            return m.VectorParams(size=dim, distance=m.Distance.DOT, datatype=kind, multivector_config=compare, hnsw_config=m.HnswConfigDiff(m=0),
+                                  quantization_config=copies)
+        int8 = m.ScalarQuantization(scalar=m.ScalarQuantizationConfig(type=m.ScalarType.INT8))
+        vectors = {"regions": sets(layout.dim, int8 if layout.int8 else None)}
         if layout.pooled: vectors["pooled"] = sets(layout.dim)
         if layout.whole: vectors["whole"] = m.VectorParams(size=layout.whole, distance=m.Distance.DOT)
         sparse = {slot: m.SparseVectorParams() for slot in SLOTS}
@@ -173,12 +175,16 @@ class Server(Home):
             vector = stage.vector
             if isinstance(vector, Sparse): return m.SparseVector(indices=vector.indices.tolist(), values=vector.values.tolist())
             return vector.tolist()
+        def how(stage:Stage):
+            "An exact comparison must not use the 8-bit copies; the imitation has none."
+            copies = m.QuantizationSearchParams(ignore=not stage.int8, rescore=False)
+            return None if self.local else m.SearchParams(exact=request.exact, quantization=copies)
         where = self._filter(request.where)
         for stage in request.stages[:-1]:
-            inner = [m.Prefetch(query=nearest(stage), using=stage.field, limit=stage.limit, prefetch=inner, filter=where)]
+            inner = [m.Prefetch(query=nearest(stage), using=stage.field, limit=stage.limit, prefetch=inner, filter=where, params=how(stage))]
         last = request.stages[-1]
         return m.QueryRequest(query=nearest(last), using=last.field, limit=last.limit, prefetch=inner, filter=where,
-                              params=None if self.local else m.SearchParams(exact=request.exact), with_payload=True if request.vectors else ["image","order"],
+                              params=how(last), with_payload=True if request.vectors else ["image","order"],
                               with_vector=fields_of(self.layout, request.vectors))
 
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
