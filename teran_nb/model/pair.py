@@ -22,6 +22,7 @@ from torch import Tensor
 from ..core.config import one_of
 from ..core.display import markdown_table
 from ..data.phrase_table import words_of
+from ..data.pictures import opaque, read_picture
 from ..data.stopwords import STOP_WORDS
 from .alignment import POOLINGS, Pooling, align
 
@@ -291,12 +292,11 @@ def _repr_markdown_(self:Alignment):
     return markdown_table(header, rows)
 
 @patch
-def image(self:Alignment) -> Image.Image|None: # RGB; None where there is no picture
+def image(self:Alignment) -> Image.Image|None: # Upright, RGB; None where there is no picture
     "Open the picture."
     picture = self.picture() if callable(self.picture) else self.picture
-    if isinstance(picture, (str,Path)):
-        with Image.open(picture) as file: return file.convert("RGB")
-    return picture if picture is None else picture.convert("RGB")
+    if isinstance(picture, (str,Path)): return read_picture(picture)[0]
+    return picture if picture is None else opaque(picture)
 
 # %% ../../nbs/model/02_pair.ipynb #83c2e790
 @patch
