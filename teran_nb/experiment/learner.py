@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'pooling_at', 'deal', 'Batch', 'Batches', 'gather_packed', 'Objective',
-           'History', 'fit']
+           'History', 'optimizer_of', 'fit']
 
 # %% ../../nbs/experiment/04_learner.ipynb #a1cf21fb
 import hashlib, json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypedDict
@@ -32,12 +32,13 @@ from ..core.stores import check_archive
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
+from ..model.heads import Side
 from ..model.losses import Uncertainty, grouped_alignment, info_nce, sigmoid_loss, triplet
 from ..model.text import TokenBatch, Tokens, without
 from ..model.regions import RegionBatch, region_batch
 from ..model.relations import MIRRORS, SCHEDULES, IaisConfig, cosine_relations, iais
 from ..model.matcher import Matcher, load_weights
-from ..model.pretraining import Pretraining
+from ..model.pretraining import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from .relevance import Relevance, rouge_l
 from .metrics import NDCGS, RECALLS
 from .evaluation import evaluate
@@ -45,7 +46,8 @@ from .evaluation import evaluate
 # %% ../../nbs/experiment/04_learner.ipynb #79089251
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's
 _CHOICES = { # Field of `TrainConfig`: what it may be, and what an error calls it
-    "schedule": (("step","constant","cosine"), "schedule"),
+    "optimizer": (("adam","adamw"), "optimizer"),
+    "schedule": (("step","constant","cosine","linear"), "schedule"),
     "precision": (PRECISIONS, "precision"),
     "loss": (("triplet","infonce","sigmoid","sparc"), "loss"),
     "negatives": (("hardest","all","summed"), "choice of negatives"),
@@ -63,8 +65,10 @@ class TrainConfig:
     epochs:int=30 # Times that every caption is seen
     images:int=40 # Images in a batch, over all GPUs
     captions:int=1 # Captions of each image in a batch
-    rate:float=1e-5 # Learning rate of Adam
-    schedule:str="step" # `step` (TERAN), `constant` (TERN) or `cosine`
+    steps:int=0 # Steps after which an epoch ends early; 0 for all captions
+    rate:float=1e-5 # Learning rate
+    optimizer:str="adam" # `adam` (TERN, TERAN), or `adamw` with UNITER's settings
+    schedule:str="step" # `step` (TERAN), `constant` (TERN), `cosine`, or `linear` to 0 (UNITER, IAIS)
     step_at:int=20 # Epochs after which the rate of `step` is divided by ten, each time
     warmup:int=0 # Steps over which the rate rises from 0
     clip:float=2. # Norm to which gradients are clipped
@@ -73,6 +77,9 @@ class TrainConfig:
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest`, `all`, or `summed` in one hinge, as IAIS prints it
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
+    squash:bool=False # Whether the triplet loss of the joint head compares sigmoids of scores, as UNITER's code does
+    hard:int=0 # False images and false captions of each pair that the joint head learns from: the hardest of `candidates`; 0 for the rest of the batch
+    candidates:int=399 # Images drawn for each batch where `hard` is given, each with a caption, among which the model itself finds the hardest
     relations:str="" # IAIS beside the loss of the joint head, or else of the alignment: `singular`, `distributed`, or none
     anchors:str="LV" # Of IAIS: words (`L`), regions (`V`), or both
     annealing:str="exp" # How IAIS comes in, of `SCHEDULES`
@@ -92,6 +99,9 @@ class TrainConfig:
         for k,least in _LEAST.items():
             if getattr(self, k) < least: raise ValueError(f"{k} must be at least {least}, not {getattr(self, k)}")
         if self.start_pooling: one_of(self.start_pooling, POOLINGS, "pooling to start with")
+        if not 0 <= self.hard <= self.candidates:
+            raise ValueError(f"hard={self.hard} negatives a side are chosen among candidates={self.candidates}")
+        if self.hard and self.loss != "triplet": raise ValueError(f"hard={self.hard} negatives need loss='triplet', not {self.loss!r}")
 
 # %% ../../nbs/experiment/04_learner.ipynb #f9499a55
 def rate_at(
@@ -99,10 +109,11 @@ def rate_at(
     step:int, # From 0
     per_epoch:int, # Steps of an epoch
 ) -> float: # Learning rate of that step
-    "TERAN divides the rate by ten after 20 of 30 epochs, CGAM after every 8 of 25; TERN keeps it; warm-up is linear."
+    "TERAN divides the rate by ten after 20 of 30 epochs, CGAM after every 8 of 25; TERN keeps it; UNITER's falls to 0; warm-up is linear."
     rise = min(1, (step+1)/config.warmup) if config.warmup else 1
-    done = step/(per_epoch*config.epochs)
-    fall = {"constant": 1, "step": .1**(step//per_epoch//config.step_at), "cosine": .5*(1+math.cos(math.pi*done))}[config.schedule]
+    steps = per_epoch*config.epochs
+    fall = {"constant": 1, "step": .1**(step//per_epoch//config.step_at), "cosine": .5*(1+math.cos(math.pi*step/steps)),
+            "linear": min(1, (steps-step)/max(1, steps-config.warmup))}[config.schedule]
     return config.rate*rise*fall
 
 # %% ../../nbs/experiment/04_learner.ipynb #a09b9cb7
@@ -141,7 +152,10 @@ class Batch:
     images:RegionBatch # Each image once
     captions:TokenBatch # Their captions
     image_of:Tensor # Row of each caption's image, `(captions,)`
-    def to(self, device:torch.device) -> "Batch": return Batch(self.images.to(device), self.captions.to(device), self.image_of.to(device))
+    others:"Batch|None"=None # Candidates for false pairs: other images, each with one of its captions
+    def to(self, device:torch.device) -> "Batch":
+        others = self.others and self.others.to(device)
+        return Batch(self.images.to(device), self.captions.to(device), self.image_of.to(device), others)
 
 class Batches(torch.utils.data.Dataset):
     "The batches of one epoch, read from a collection."
@@ -152,20 +166,34 @@ class Batches(torch.utils.data.Dataset):
         rank:int=0, # This process
         world:int=1, # How many processes there are
         read:Callable|None=None, # Prepares pictures for a vision model that learns; None reads features alone
+        candidates:int=0, # Other images that are drawn for each batch, each with a caption, as far as there are so many
+        seed:tuple=(), # Numbers that the draw depends on
     ):
         self.collection,self.features,self.ids = collection,collection.features,collection.image_ids
-        self.tokens,self.read = tokens,read
+        self.tokens,self.read,self.candidates,self.seed = tokens,read,candidates,(*seed,rank)
         self.dealt = [b[rank*len(b)//world:(rank+1)*len(b)//world] for b in dealt]
     def __len__(self): return len(self.dealt)
     def __getitem__(self, i) -> Batch:
+        others = self.batch(self.draw(i)) if self.candidates else None
+        return replace(self.batch(self.dealt[i]), others=others)
+    def draw(self, i:int) -> list: # As of `deal`
+        "Other images than those of a batch, each with one of its captions."
+        rng = np.random.default_rng((*self.seed, i))
+        image_of = np.asarray(self.collection.captions.image_of)
+        order = rng.permutation(len(image_of))
+        own = np.isin(image_of[order], [image for image,_ in self.dealt[i]])
+        images,first = np.unique(image_of[order][~own], return_index=True)
+        chosen = rng.permutation(len(images))[:self.candidates]
+        return [(int(images[k]),[int(order[~own][first[k]])]) for k in chosen]
+    def batch(self, dealt:list) -> Batch: # As of `deal`
+        "Images with their captions."
         regions,captions,image_of = [],[],[]
-        for row,(image,group) in enumerate(self.dealt[i]):
+        for row,(image,group) in enumerate(dealt):
             regions.append(self.features[self.ids[image]])
             captions += group
             image_of += [row]*len(group)
         images = region_batch(regions)
-        if self.read is not None:
-            images = images._replace(pixels=self.read([self.collection[image].picture() for image,_ in self.dealt[i]]))
+        if self.read is not None: images = images._replace(pixels=self.read([self.collection[image].picture() for image,_ in dealt]))
         return Batch(images, self.tokens[captions].padded(), torch.tensor(image_of))
 
 # %% ../../nbs/experiment/04_learner.ipynb #ef41af5d
@@ -212,6 +240,8 @@ class Objective(nn.Module):
         if config.relations and not self.related:
             raise ValueError(f"relations={config.relations!r} needs the joint head or the alignment, and this model "
                              f"has {', '.join(heads)}")
+        if config.hard and "joint" not in heads:
+            raise ValueError(f"hard={config.hard} negatives are read by the joint head, and this model has {', '.join(heads)}")
         self.model,self.config,self.heads = model,config,heads
         self.pretraining = Pretraining(model) if config.pretrain else None
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
@@ -232,20 +262,31 @@ class Objective(nn.Module):
         if self.related == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.iais.layer)
         else: maps = cosine_relations(*sides, c.iais.temperature)
         each = iais(maps, c.relations, c.anchors, c.iais.form)
+        return c.iais.weight_at(c.annealing, done)*self.reduced(each)
+    def reduced(self, each:Tensor) -> Tensor:
+        "Sum or mean of the losses of pairs, over all processes."
         if _several(): each = _gather_vectors(each[:,None])[:,0]
-        return c.iais.weight_at(c.annealing, done)*(each.sum() if c.reduction == "sum" else each.mean())
+        return each.sum() if self.config.reduction == "sum" else each.mean()
+    def mined(self, batch:Batch, images:Side, captions:Side) -> Tensor:
+        "Loss of true pairs and their hardest candidates (IAIS section 4.2)."
+        c,others = self.config,batch.others
+        hardest = hardest_candidates(self.model, batch.images, batch.captions, batch.image_of, others.images, others.captions, c.hard)
+        scores = mined_scores(self.model, images, captions, batch.image_of, others.images, others.captions, *hardest)
+        return self.reduced(mined_triplet(scores.sigmoid() if c.squash else scores, c.margin, c.negatives))
     def forward(self, batch:Batch, done:float=0., pooling:str="") -> Tensor: # `pooling` of the alignment; the model's own when empty
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         added = self.regulariser(images[1][image_of], captions[1], done) if self.config.relations else 0
         inside = self.inside(images[1][image_of], captions[1]) if self.config.loss == "sparc" else 0
-        tasks = self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum() if self.pretraining is not None else None
+        of_joint = self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum() if self.pretraining is not None else None
+        if of_joint is None and batch.others is not None: of_joint = self.mined(batch, images, captions)
         if _several(): images,captions,image_of = _gather_batch(images, captions, image_of)
         losses = []
         for i,head in enumerate(self.heads):
-            if head == "joint" and tasks is not None: loss = tasks
+            if head == "joint" and of_joint is not None: loss = of_joint
             else:
                 sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
+                if head == "joint" and self.config.squash: sim = sim.sigmoid()
                 loss = self.loss(sim, image_of, i)
             losses.append(loss + added if head == self.related else loss)
         return inside + (self.weigh(torch.stack(losses)) if self.weigh else losses[0])
@@ -280,7 +321,7 @@ def _require_same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are fine where the learning rate does not depend on them."
     a,b = _flat(saved),_flat(asked)
     free = {"train.workers","train.patience"}
-    if b["train.schedule"] != "cosine" and not b["train.relations"] and not b["train.start_pooling"]: free.add("train.epochs")
+    if b["train.schedule"] not in ("cosine","linear") and not b["train.relations"] and not b["train.start_pooling"]: free.add("train.epochs")
     changed = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
     if changed: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(changed)}")
 
@@ -291,6 +332,18 @@ def _data_hash(train, valid, model, relevance):
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode("utf8")).hexdigest()
 
 def _relevance_names(relevance): return [r.name for r in relevance] or ["rouge"]
+
+# %% ../../nbs/experiment/04_learner.ipynb #ff4e9f1d
+def optimizer_of(
+    model:nn.Module, # What learns
+    config:TrainConfig, # With its optimizer and rate
+) -> torch.optim.Optimizer:
+    "Adam, or AdamW with the settings of UNITER's code."
+    learning = [p for p in model.parameters() if p.requires_grad]
+    if config.optimizer == "adam": return torch.optim.Adam(learning, lr=config.rate)
+    groups = [{"params": [p for p in learning if p.ndim > 1], "weight_decay": .01},
+              {"params": [p for p in learning if p.ndim < 2], "weight_decay": 0.}]
+    return torch.optim.AdamW(groups, lr=config.rate, betas=(.9,.98), eps=1e-6)
 
 # %% ../../nbs/experiment/04_learner.ipynb #6dda3a6c
 _State = TypedDict("_State", {"epoch": int, "step": int, "losses": list[float], "history": list[dict], "objective": dict, "optimizer": dict,
@@ -315,7 +368,7 @@ class _Training:
             raise RuntimeError(f"{device} was asked for and accelerate gives {acc.device}")
         if acc.is_main_process: relevance = relevance or [rouge_l(valid.captions)]
         objective = Objective(model, config)
-        optimizer = torch.optim.Adam([p for p in objective.parameters() if p.requires_grad], lr=config.rate)
+        optimizer = optimizer_of(objective, config)
         self.data = _data_hash(train, valid, model, relevance)
         self.objective,self.optimizer = acc.prepare(objective, optimizer)
         self.plain = acc.unwrap_model(self.objective)
@@ -329,9 +382,10 @@ class _Training:
         "The steps of an epoch from where the run is; False if it was stopped."
         c,acc = self.config,self.accelerator
         dealt = deal(self.train.captions.image_of, c.images, c.captions, (c.seed, self.epoch))
-        dealt = [b for b in dealt if len(b) >= acc.num_processes]
+        dealt = [b for b in dealt if len(b) >= acc.num_processes][:c.steps*c.accumulate or None]
         vision = self.plain.model.vision
-        data = Batches(self.train, self.tokens, dealt, acc.process_index, acc.num_processes, vision and vision.read)
+        data = Batches(self.train, self.tokens, dealt, acc.process_index, acc.num_processes, vision and vision.read,
+                       c.candidates if c.hard else 0, (c.seed,self.epoch))
         per_epoch = math.ceil(len(data)/c.accumulate)
         loader = DataLoader(data, batch_size=None, sampler=range(self.step, len(data)), num_workers=c.workers)
         bar = progress(desc=f"epoch {self.epoch+1}/{c.epochs}", total=len(data), initial=self.step,
