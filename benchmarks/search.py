@@ -43,6 +43,8 @@ from teran_nb.search.index import Index, IndexConfig
 
 # data
 
+OTHERS = 300 # Sentences that weights are fitted to
+
 def near(x, cosine, g):
     "Unit vectors of about that cosine with those of `x`."
     noise = F.normalize(torch.randn(x.shape, generator=g), dim=-1)
@@ -59,15 +61,19 @@ def synthetic(args):
     def one():
         own = regions[int(torch.randint(args.images, (1,), generator=g))]
         return near(own[torch.randint(args.regions, (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .5, g)
-    return images,Packed.from_sets([one() for _ in range(args.sentences)]),None
+    sentences = Packed.from_sets([one() for _ in range(args.sentences + OTHERS)])
+    return images,sentences[:args.sentences],None,sentences[args.sentences:]
 
 def scenes(args):
-    "Collections and captions of theirs as a trained model encodes them; also, of each sentence, the word of each vector."
+    "Collections and captions of theirs as a trained model encodes them; also, of each sentence, the word of each vector; and other captions."
     model,collections = load_model(args.run),[Collection.open(folder) for folder in args.collection]
     images = Packed.cat([encoded_images(model, c, args.keep).parts for c in collections])[:args.images]
     texts = [text for c in collections for text in c.captions.texts][:5*len(images)]
-    captions = model.encode_captions([texts[i] for i in np.linspace(0, len(texts) - 1, args.sentences).astype(int)])
-    return images,captions.parts,[[words.texts[i].lower() if i >= 0 else "" for i in words.piece_of] for words in captions.words]
+    rows = np.linspace(0, len(texts) - 1, args.sentences).astype(int)
+    captions = model.encode_captions([texts[i] for i in rows])
+    free = np.setdiff1d(np.arange(len(texts)), rows)
+    others = model.encode_captions([texts[i] for i in free[np.linspace(0, len(free) - 1, OTHERS).astype(int)]]).parts
+    return images,captions.parts,[[words.texts[i].lower() if i >= 0 else "" for i in words.piece_of] for words in captions.words],others
 
 def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
 
@@ -197,6 +203,9 @@ class Weights:
     rare:bool = False # Weigh by the logarithm of the inverse share of images that have the centroid
     skip:bool = False # Leave out stop-words
     pooled:int = 0 # Regions are pooled to so many before they get centroids
+    norm:float = 0 # Power of a centroid's length, by which its products are multiplied: it is short where its regions differ
+    even:float = 0 # Power of the number of centroids of an image, by which its entries are divided
+    learned:str = "" # Weights fitted to other sentences: `profile` of how near a centroid is, a factor of each of the `centroids`, or `both`
 
 LIBRARY = Weights(pooled=IndexConfig().coded)
 IDEAS = {"as it was": {}, "128 centroids a word": {"keep": 128}, "32 centroids a word": {"keep": 32}, "16 centroids a word": {"keep": 16},
@@ -204,10 +213,15 @@ IDEAS = {"as it was": {}, "128 centroids a word": {"keep": 128}, "32 centroids a
          "image weights: cosine of region and centroid": {"stored": "cosine"}, "image weights: closeness": {"stored": "close"}, "image weights: number of regions": {"stored": "count"},
          "two centroids a region": {"nearest": 2}, "rare centroids weigh more": {"rare": True}, "stop-words left out": {"skip": True},
          "weights to the power 0.7": {"power": .7}, "regions pooled to 18": {"pooled": 18}, "regions pooled to 12": {"pooled": 12}}
+IDEAS |= {"pooled to 12, "+name: {"pooled": 12, **changes} for name,changes in {
+    "stop-words left out": {"skip": True}, "two centroids a vector": {"nearest": 2}, "twice the centroids": {"more": 2}, "four times the centroids": {"more": 4},
+    "directions of the centroids": {"norm": -1}, "long centroids weigh more": {"norm": 1}, "entries divided by the root of their number": {"even": .5},
+    "profile learned": {"learned": "profile"}, "centroids' factors learned": {"learned": "centroids"}, "both learned": {"learned": "both"}}.items()}
 
 class FirstStage:
     "Ranks of images by their centroids alone; what it learns is kept for the next idea."
-    def __init__(self, images, seed): self.images,self.seed,self.learned,self.coded = images,seed,{},{}
+    def __init__(self, images, seed, others=None):
+        self.images,self.seed,self.others,self.learned,self.coded,self.fitted = images,seed,others,{},{},{}
 
     def centroids(self, more, pooled):
         "Images, pooled or not, and centroids of their regions."
@@ -239,17 +253,51 @@ class FirstStage:
             norms = centroids.vectors.norm(dim=1).numpy()[codes].ravel()
             np.maximum.at(values, place, (1 + norms**2 - distance**2)/2/norms)
         else: values[:] = 1
+        if w.even: values /= np.bincount(pairs//len(centroids), minlength=len(images))[pairs//len(centroids)]**w.even
         return csr_matrix((values, np.divmod(pairs, len(centroids))), (len(images),len(centroids)))
 
     def sentence(self, words, w, centroids, share):
         "The weights of a sentence, `(centroids,)`."
         products = centroids.vectors @ words.T
         if not products.numel(): return torch.zeros(len(centroids))
+        if w.norm: products *= centroids.vectors.norm(dim=1, keepdim=True)**w.norm
         threshold,greatest = products.topk(min(w.keep, len(centroids)), 0).values[-1],products.amax(0)
-        weights = (products - threshold).clamp(min=0)
-        if w.power != 1: weights = weights**w.power*(greatest - threshold).clamp(min=1e-6)**(1 - w.power)
+        weights,greatest = (products - threshold).clamp(min=0),(greatest - threshold).clamp(min=1e-6)
+        if w.learned:
+            shares,factors = self.fit(w, centroids, share)
+            return (self.profile(weights, greatest) @ shares)*factors
+        if w.power != 1: weights = weights**w.power*greatest**(1 - w.power)
         weights = weights.sum(1)
         return weights*torch.from_numpy(np.log(1/share)) if w.rare else weights
+
+    def profile(self, weights, greatest):
+        "Powers of how near each centroid is to each word, summed over the words, `(centroids, 5)`."
+        return torch.stack([(weights**power*greatest**(1 - power)).sum(1) for power in (.5,1,1.5,2,3)], 1)
+
+    def fit(self, w, centroids, share):
+        "Shares of the profile and factors of the centroids that put the exact ten of other sentences first."
+        if w not in self.fitted:
+            stored = self.vectors(w)
+            matrix = torch.sparse_csr_tensor(torch.from_numpy(stored.indptr), torch.from_numpy(stored.indices), torch.from_numpy(stored.data), stored.shape)
+            profiles = []
+            for i in range(len(self.others)):
+                products = centroids.vectors @ self.others[i].T
+                threshold,greatest = products.topk(min(w.keep, len(centroids)), 0).values[-1],products.amax(0)
+                profiles.append(self.profile((products - threshold).clamp(min=0), (greatest - threshold).clamp(min=1e-6)))
+            profiles,best = torch.stack(profiles),torch.from_numpy(exact_rows(self.images, self.others))
+            scale = float((matrix @ (profiles[:,:,1].T)).std())
+            shares,logs = torch.tensor([0.,1,0,0,0], requires_grad="centroids" not in w.learned),torch.zeros(len(centroids), requires_grad=w.learned != "profile")
+            steps = torch.optim.Adam([{"params": [v], "lr": rate} for v,rate in ((shares,.02),(logs,.02)) if v.requires_grad])
+            for i in range(150):
+                rows = torch.randperm(len(best), generator=torch.Generator().manual_seed(i))[:32]
+                scores = (matrix @ ((profiles[rows] @ shares)*logs.exp()).T)/scale
+                loss = -scores.log_softmax(0).gather(0, best[rows].T).mean() + .01*(logs**2).mean()
+                steps.zero_grad()
+                loss.backward()
+                steps.step()
+            self.fitted[w] = shares.detach(),logs.detach().exp()
+            print(w.learned, shares.tolist(), logs.std().item(), loss.item(), file=sys.stderr, flush=True)
+        return self.fitted[w]
 
     def ranks(self, sentences, exact, w, words=None):
         "Rank of each of the exact ten, from 1; images that a sentence looks at, one by one; and numbers of an image."
@@ -288,10 +336,10 @@ def exact_rows(images, sentences): return similarity(images, sentences).topk(10,
 
 def rounded(images): return Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
 
-def ideas(images, sentences, words, args):
+def ideas(images, sentences, words, others, args):
     "Candidates that each idea needs for a share of the exact ten."
     stored,rows = rounded(images),[]
-    exact,stage = exact_rows(stored, sentences),FirstStage(stored, args.seed)
+    exact,stage = exact_rows(stored, sentences),FirstStage(stored, args.seed, others)
     for name in args.ideas:
         changes = IDEAS.get(name)
         if changes is None: changes = {k: type(getattr(Weights(), k))(v) for k,v in (change.split("=") for change in name.split(","))}
@@ -419,7 +467,8 @@ def main():
     args = arguments()
     if args.draw: return draw(args.draw)
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
-    images,sentences,words = scenes(args) if args.collection else synthetic(args)
+    warnings.filterwarnings("ignore", "Sparse")
+    images,sentences,words,others = scenes(args) if args.collection else synthetic(args)
     names = ", ".join(Path(folder).name for folder in args.collection)
     what = f"scenes of {names}, encoded by {Path(args.run).name}" if args.collection else "synthetic vectors"
     print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {what}, {len(images.values)/len(images):.1f} regions of {images.dim} numbers each; "
@@ -427,7 +476,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if "measure" in args.parts: measure(images, sentences, args, Path(folder))
         if "growth" in args.parts: growth(images, sentences, args)
-        if "ideas" in args.parts: ideas(images, sentences, words, args)
+        if "ideas" in args.parts: ideas(images, sentences, words, others, args)
         if "engine" in args.parts: engine(images, sentences, args, Path(folder))
         if "poolings" in args.parts: poolings(images, sentences, args, Path(folder))
         if "strangers" in args.parts: strangers(images, sentences, args, Path(folder))
