@@ -18,6 +18,7 @@ from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.network import MatcherConfig
 from ..published.papers import PUBLISHED, Published, published
+from ..published.uniter import uniter_config
 from ..pretrained.dual import pretrained_name
 from .metrics import PROTOCOLS, folds
 from .learner import PRECISIONS, TrainConfig
@@ -62,7 +63,7 @@ def plan(
     text:str="", # Text encoder: `bert`, `bigru`, `bilstm`, `bigru-mean`, or the name or folder of a pretrained one
     device:str="auto", # `auto`, `cpu` or `cuda`
     protocol:str="", # How the test split will be ranked: one of `PROTOCOLS`; all of the split when empty
-    begin:str="", # Folder of a trained run to start from; fresh weights when empty
+    begin:str="", # Folder of a trained run to start from, or file of a published UNITER; fresh weights when empty
     overrides:dict|None=None, # Dotted fields of the network, and of the training after `train.`, to their values
     **train, # Fields of `TrainConfig`; 0 and empty mean the preset's own, except for the seed
 ) -> Plan: # Checked
@@ -77,6 +78,7 @@ def plan(
     if pooling and "alignment" not in network.heads:
         raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, _text_fields(text) | ({"pooling": pooling} if pooling else {}))
+    if begin: network = _begun(network, project_path(begin), model)
     asked = {k: v for k,v in train.items() if v or k == "seed"}
     training = override(scale.train, row.train | scale.by_heads.get("+".join(network.heads), {}) | asked)
     network,training = _overridden(network, training, overrides or {})
@@ -96,6 +98,16 @@ def _text_fields(text):
     if text in ("bert","bigru","bilstm","bigru-mean"): return {"text.kind": text, "text.pretrained": ""}
     folder = project_path(text)
     return {"text.kind": "bert", "text.pretrained": str(folder) if folder.is_dir() else text}
+
+def _begun(network, begin, model):
+    "The network of a plan that begins with another: its own, or that of a published UNITER."
+    uniter = uniter_config(begin)
+    if uniter is None: return network
+    if "joint" not in network.heads:
+        raise ValueError(f"{begin} is a UNITER, and {model} has no joint head; train single-stream, iais-singular or iais-distributed with it")
+    if uniter.regions.features != network.regions.features:
+        raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have {network.regions.features}")
+    return replace(uniter, extractor=network.extractor)
 
 def _overridden(network, training, overrides):
     "Both configurations after the overrides; fields of the training start with `train.`."

@@ -64,7 +64,7 @@ _PAPER = Preset(
     "TERN and TERAN keep BERT's first 6 layers and train them at the common rate; they sum the loss over a batch and clip gradients "
     "at norm 2, which the text does not mention; TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps, "
     "its text 2e-5 and 90; TERAN's for Flickr30k batches of 30 and that warm-up; both drop the last word before [SEP]; IAIS has 31 hard negatives a side for each of 8 true "
-    "pairs, here the rest of the batch; CGAM prints no batch size, 128 is SCAN's; its regions have no boxes, here they have")
+    "pairs, here the rest of the batch (preset iais mines them); CGAM prints no batch size, 128 is SCAN's; its regions have no boxes, here they have")
 
 # %% ../../nbs/experiment/06_presets.ipynb #f0966c82
 def _small_network(width, layers, feed_forward, dropout):
@@ -95,8 +95,19 @@ _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pre
     {"alignment+joint": {"images": 32}, "crossgraph": {"images": 64}},
     "none; sizes of our own for pretrained models on both sides, whose vectors need little more than a common space")
 _FLICKR = replace(_PAPER, train=TrainConfig(images=30, warmup=1000)) # as configured in the published code
+_IAIS = Preset( # 5,000 steps with ten validations
+    _PAPER.network,
+    TrainConfig(epochs=10, steps=500, images=8, rate=5e-5, optimizer="adamw", schedule="linear", warmup=500,
+                negatives="all", squash=True, hard=31, candidates=399, select="rsum"),
+    {},
+    "the text has 8 pairs a step, the code 8 on each of 8 GPUs; the text gives a pair 31 hard negatives of both sides, the code draws the pairs of the two "
+    "sides apart; eq. 14 has one hinge around the sum (train.negatives summed), the code a hinge for each negative and sigmoids of scores, as here; the text names no "
+    "warm-up and no optimizer, the code AdamW and 500 steps; eq. 15 adds the loss of both anchors, the code one anchor a side; the code averages 31 hinges and divides "
+    "them by 8, but not its regulariser, which so weighs 8 x 31 times as much as in eq. 15 (train.iais.weight 248, train.iais.form published); it validates every 500 steps "
+    "and keeps the last weights, here the best are kept; the 399 candidates are drawn for each pair, here for the 8 pairs together")
+_IAIS_LARGE = replace(_IAIS, network=replace(_PAPER.network, joint=JointConfig(24, 16, 1024, 4096)))
 PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "f30k-published": _FLICKR,
-           "coco": _PAPER, "pretrained": _PRETRAINED}
+           "coco": _PAPER, "iais": _IAIS, "iais-large": _IAIS_LARGE, "pretrained": _PRETRAINED}
 WORLDS = { # Numbers of train, val and test scenes; each world has its own seed, so no two share a scene
     "tiny": {"counts": (60,20,20), "seed": 1},
     "quick": {"counts": (400,100,100), "seed": 2}}

@@ -10,6 +10,7 @@ import json, subprocess, sys, time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 import torch
 
@@ -26,7 +27,7 @@ from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
 from ..published.published_matcher import PublishedMatcher, Variant
 from ..published.originals import load_original, open_checkpoint
-from ..published.uniter import UniterMatcher, is_uniter, load_uniter
+from ..published.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
 from ..pretrained.dual import DualEncoder, pretrained_name
 from .relevance import Relevance
 from .metrics import PROTOCOLS
@@ -56,7 +57,9 @@ def train(
     if begin and (folder/"model").is_dir(): begin = folder # a resumed run has a vocabulary of its own
     thaw = p.model.regions.thaw
     vision = learning_backbone(data.train.features, thaw) if thaw else None
-    model = begin_with(p.model, project_path(begin), vision) if begin else make_matcher(p.model, data.train.captions.texts, vision)
+    if not begin: model = make_matcher(p.model, data.train.captions.texts, vision)
+    elif uniter_config(project_path(begin)): model = begin_with_uniter(p.model, project_path(begin), p.about.get("text", ""))
+    else: model = begin_with(p.model, project_path(begin), vision)
     model.provenance = provenance(data.train)
     resume = (folder/"last.pt").is_file()
     return fit(model, data.train, data.val, p.train, folder, resume, p.device, tensorboard, data.relevance("val"))
@@ -175,12 +178,14 @@ def evaluate_run(
     return models[0],ensemble(results, collection.captions.image_of, name, relevance, gains, i2t_queries, **about)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c72e892f
+_Environment = TypedDict("_Environment", {"seed": int, "commit": str})
+
 def _origin(folder):
     "Row, changes, seed and commit of a model, from its run."
     run = folder.parent
     if folder.name != "model" or not (run/"environment.json").is_file():
         return {"model": folder.name, "changed": "", "seed": "unknown", "commit": commit()}
-    p,environment = read_plan(run),read_json(run/"environment.json")
+    p,environment = read_plan(run),read_json(run/"environment.json", _Environment, "copy the run again")
     return {"model": p.about["model"], "changed": p.changed, "seed": environment["seed"], "commit": environment["commit"]}
 
 def _tested_row(row, origins, folders):
