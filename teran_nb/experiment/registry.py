@@ -6,7 +6,7 @@
 __all__ = ['NOT_RECORDED', 'Record', 'Entry', 'read_entry', 'read_registry', 'data_fingerprint', 'read_runs', 'register',
            'further_seed', 'repeated', 'to_run', 'workflow_command', 'registered', 'printed', 'filled', 'board_results']
 
-# %% ../../nbs/experiment/14_registry.ipynb #0d9a4632
+# %% ../../nbs/experiment/14_registry.ipynb #f8690ad3
 import argparse, ast, atexit, json, os, re, shlex, shutil, tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +19,9 @@ from scipy.special import stdtrit
 
 from ..core.files import atomic, checked, digest, project_path, read_json, read_text, write_json
 from ..core.config import one_of
-from ..core.display import markdown_table
+from ..core.display import escape, markdown_table
 from ..data.collection import Collection
-from .metrics import Results, Retrieval, footnote, read_results
+from .metrics import Results, Retrieval, read_results
 from .rows import MODELS
 from .datasets import Data, load_data
 from .plans import read_plan
@@ -30,7 +30,7 @@ from .compare import trainings
 from .ablations import findings, relation_table
 from .board import BOARD_SCORES, Board, Cell, LOSSES
 
-# %% ../../nbs/experiment/14_registry.ipynb #5c3c9a85
+# %% ../../nbs/experiment/14_registry.ipynb #7aa9d528
 NOT_RECORDED = "not recorded"
 
 def _amount(value):
@@ -39,7 +39,7 @@ def _amount(value):
     return 0 <= value < float("inf")
 
 Record = TypedDict("Record", {
-    "seed": _amount, # Of everything that is drawn at random
+    "seed": int|str, # Of everything that is drawn at random; of an ensemble, such as `0 + 1`
     "metrics": dict[str,float], # In their own units: recalls, NDCG and words in [0,1], ranks from 1
     "epochs": _amount, # That were trained
     "seconds": _amount, # Of training and validation, as they passed; of an ensemble, those of its first member
@@ -130,7 +130,7 @@ def data_fingerprint(
     return digest([words,parts(collection.features)])[:16]
 
 # %% ../../nbs/experiment/14_registry.ipynb #4ee696e8
-_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": dict})
+_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": TypedDict("_About", {"model": str})})
 
 def read_runs(
     paths:Iterable[str|Path], # Folders of runs, or files that `Results.save` wrote
@@ -162,7 +162,7 @@ def _measured_by(run):
         results.append(Retrieval(metrics, measured["about"] | {"epochs": read_plan(run).train.epochs, "run": str(run)}))
     return results
 
-# %% ../../nbs/experiment/14_registry.ipynb #406b9ee4
+# %% ../../nbs/experiment/14_registry.ipynb #9f892b1e
 _OF_A_RECORD = {"model","seed","commit","run","seconds","epochs trained","machine","threads","torch","data","command"}
 _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
 
@@ -173,7 +173,7 @@ def register(
     data:Data|None=None, # What they were measured on; opened as the run's plan says when None, not recorded without a run
 ) -> list[Path]: # One file a row
     "Enter results in the registry."
-    paths,fingerprints = [],{}
+    entries,fingerprints = {},{}
     for row,seeds in results.lines.items():
         path = project_path(folder)/f"{_file_name(row)}.json"
         before = read_entry(path) if path.is_file() else None
@@ -187,12 +187,11 @@ def register(
                                  f"in what is entered; enter it in another folder, or remove the file")
             new = _record_of(result, command, _fingerprint_of(result, data, fingerprints))
             records[new["seed"]] = new
-        entry = {"format": 1, "row": row, "conditions": conditions, "records": list(records.values())}
-        checked(entry, Entry, path, _WHERE_TO_READ)
-        _require_entry(entry, path)
-        write_json(path, entry)
-        paths.append(path)
-    return paths
+        entries[path] = {"format": 1, "row": row, "conditions": conditions, "records": list(records.values())}
+        checked(entries[path], Entry, path, _WHERE_TO_READ)
+        _require_entry(entries[path], path)
+    for path,entry in entries.items(): write_json(path, entry)
+    return list(entries)
 
 def _fingerprint_of(result, data, known):
     "Fingerprint of what a result was measured on; `known` keeps those of data that were opened."
@@ -325,18 +324,18 @@ def registered(
         raise ValueError(f"{len(outside)} of {len(compared)} numbers lie where no further seed of {folder} is expected:\n{shown}")
     return compared
 
-# %% ../../nbs/experiment/14_registry.ipynb #72758ad3
+# %% ../../nbs/experiment/14_registry.ipynb #e3eda2ad
 def _frame_table(frame): return markdown_table(list(frame), frame.fillna("").values.tolist())
 
 def _commands(results):
     "What measures the results, as a block of shell."
     commands = []
-    for row in results.lines: commands += results.about(row, "command")
+    for row in results.lines: commands += [command for command in results.about(row, "command") if command != NOT_RECORDED]
     return "\n\n```sh\n" + "\n".join(dict.fromkeys(commands)) + "\n```"
 
 def _result_table(results):
-    conditions = {k: v for k,v in results.conditions().items() if k not in ("command","models")}
-    return _frame_table(results.table()) + footnote(conditions) + _commands(results)
+    conditions = [f"{escape(k)} {escape(v)}" for k,v in results.conditions().items() if k not in ("command","models")]
+    return _frame_table(results.table()) + "\n\n" + "; ".join(conditions) + _commands(results)
 
 def _board_table(results):
     "The table of poolings and losses."
@@ -368,7 +367,7 @@ def printed(
         results = Results(lines)
     return _PRINTED[one_of(kind, _PRINTED, "kind of table")](results)
 
-# %% ../../nbs/experiment/14_registry.ipynb #7c0a6f63
+# %% ../../nbs/experiment/14_registry.ipynb #833426f9
 _BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 def filled(
@@ -379,7 +378,8 @@ def filled(
     def fill(block):
         head,kind,table,options,_,end = block.groups()
         chosen = dict(option.split("=") for option in options.split())
-        return head + printed(kind, Path(folder)/table, **{k: v.split(",") for k,v in chosen.items()}) + f"\n{end}"
+        shown = printed(kind, Path(folder)/table, **{k: v.split(",") for k,v in chosen.items()})
+        return f"{head}\n{shown}\n\n{end}"
     whole = [block[5] for block in _BLOCK.finditer(text)]
     if len(whole) != text.count("<!-- results:") or any("<!-- results:" in content for content in whole):
         raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and <!-- end --> on lines of their own")
