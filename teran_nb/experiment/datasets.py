@@ -56,7 +56,7 @@ class Data(Shown):
         return text
 
 # %% ../../nbs/experiment/07_datasets.ipynb #d73a3d33
-_KINDS = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
+_RELEVANCES = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
 
 @patch
 def precomputed(self:Data,
@@ -69,7 +69,7 @@ def precomputed(self:Data,
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': "
                          f"'file.npy'}}}}")
     for name,path in files.items():
-        one_of(name, _KINDS, f"relevance of the {split} split")
+        one_of(name, _RELEVANCES, f"relevance of the {split} split")
         if (path != "program" or name == "rouge") and not project_path(path).is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the "
                                     f"file, or leave it out")

@@ -140,8 +140,8 @@ def start(
     return new_run(name or p.name, p.config(), environment(p.train.seed, pick_device(p.device)), project_path(output))
 
 # %% ../../nbs/experiment/08_plans.ipynb #f1662132
-_About = TypedDict("_About", {"model": str, "preset": str, "overrides": dict, "data": dict})
-_Saved = TypedDict("_Saved", {"about": _About, "model": dict, "train": dict, "device": str, "members": NotRequired[int]})
+_AboutRun = TypedDict("_AboutRun", {"model": str, "preset": str, "overrides": dict, "data": dict})
+_SavedRun = TypedDict("_SavedRun", {"about": _AboutRun, "model": dict, "train": dict, "device": str, "members": NotRequired[int]})
 
 def read_plan(
     folder:str|Path, # A run's folder
@@ -149,7 +149,7 @@ def read_plan(
 ) -> Plan: # What the run was asked to do
     "The plan of a run."
     path = Path(folder)/name
-    config = read_json(path, _Saved, "it is not the configuration of a run; copy the run again")
+    config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
     network,training = to_config(MatcherConfig, config["model"], path),to_config(TrainConfig, config["train"], path)
     return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
 

@@ -94,7 +94,7 @@ _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pre
     TrainConfig(epochs=10, images=128, rate=5e-5, schedule="cosine", warmup=200, loss="infonce", select="rsum"),
     {"alignment+joint": {"images": 32}, "crossgraph": {"images": 64}},
     "none; sizes of our own for pretrained models on both sides, whose vectors need little more than a common space")
-_FLICKR = replace(_PAPER, train=TrainConfig(images=30, warmup=1000)) # as configured in the published code
+_AS_PUBLISHED = replace(_PAPER, train=TrainConfig(images=30, warmup=1000)) # as configured in the published code
 _IAIS = Preset( # 5,000 steps with ten validations
     _PAPER.network,
     TrainConfig(epochs=10, steps=500, images=8, rate=5e-5, optimizer="adamw", schedule="linear", warmup=500,
@@ -106,7 +106,7 @@ _IAIS = Preset( # 5,000 steps with ten validations
     "them by 8, but not its regulariser, which so weighs 8 x 31 times as much as in eq. 15 (train.iais.weight 248, train.iais.form published); it validates every 500 steps "
     "and keeps the last weights, here the best are kept; the 399 candidates are drawn for each pair, here for the 8 pairs together")
 _IAIS_LARGE = replace(_IAIS, network=replace(_PAPER.network, joint=JointConfig(24, 16, 1024, 4096)))
-PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "f30k-published": _FLICKR,
+PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "f30k-published": _AS_PUBLISHED,
            "coco": _PAPER, "iais": _IAIS, "iais-large": _IAIS_LARGE, "pretrained": _PRETRAINED}
 WORLDS = { # Numbers of train, val and test scenes; each world has its own seed, so no two share a scene
     "tiny": {"counts": (60,20,20), "seed": 1},

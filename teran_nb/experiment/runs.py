@@ -110,7 +110,7 @@ def read_history(
     return History(list(last_of_each.values()), select)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c83c6402
-_KINDS = {kind.__name__: kind for kind in (Matcher,PublishedMatcher,UniterMatcher)} # What `config.json` of a model of ours says
+_MODEL_CLASSES = {kind.__name__: kind for kind in (Matcher,PublishedMatcher,UniterMatcher)} # What `config.json` of a model of ours says
 
 def load_model(
     path:str|Path, # A run's folder (of an ensemble, its first member is loaded), a model's folder, an original `.pth` or `.pth.tar`, a published UNITER's `.pt`, or the folder or hub name of a pretrained dual encoder or of a model of ours
@@ -122,7 +122,7 @@ def load_model(
     path = model_folders(path)[0]
     if name := pretrained_name(path):
         kind = "" if Path(name).is_dir() else hub_config(name).get("kind")
-        if kind in _KINDS: return _KINDS[kind].from_pretrained(name, device=device)
+        if kind in _MODEL_CLASSES: return _MODEL_CLASSES[kind].from_pretrained(name, device=device)
         return DualEncoder.from_pretrained(path, device=device.type)
     if path.is_file():
         text_folder = project_path(text)
@@ -130,7 +130,7 @@ def load_model(
         return load(path, text_folder if text and text_folder.is_dir() else text, device)
     kind = read_json(path/"config.json", dict).get("kind")
     if kind is None: opened = PublishedMatcher if _is_published(path) else Matcher
-    else: opened = next((opens for name,opens in _KINDS.items() if name == kind), Matcher) # which refuses an unknown kind
+    else: opened = next((opens for name,opens in _MODEL_CLASSES.items() if name == kind), Matcher) # which refuses an unknown kind
     return opened.load(path, device)
 
 def _is_published(folder):

@@ -260,9 +260,9 @@ def save(self:Matcher, folder:str|Path) -> None:
         save_tensors(weights, tmp/"model.safetensors")
         if self.provenance: save_provenance(self.provenance, tmp)
 
-_Saved = TypedDict("_Saved", {"format": NotRequired[int], "kind": NotRequired[str], "model": dict})
+_SavedModel = TypedDict("_SavedModel", {"format": NotRequired[int], "kind": NotRequired[str], "model": dict})
 
-def _saved_config(folder): return read_json(folder/"config.json", _Saved)["model"]
+def _saved_config(folder): return read_json(folder/"config.json", _SavedModel)["model"]
 
 def load_weights(
     model:nn.Module, # Takes the weights
@@ -304,7 +304,7 @@ def _sides(config, folder):
 def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
     "Open a model's folder, or that of its run, offline."
     folder = model_folder(folder)
-    about,saved = read_json(folder/"config.json", _Saved),_saved_config(folder)
+    about,saved = read_json(folder/"config.json", _SavedModel),_saved_config(folder)
     known = {f.name for f in dataclasses.fields(cls.Config)}
     if about.get("format", 1) == 1: saved = {k: v for k,v in saved.items() if k in known}
     if about.get("kind", cls.__name__) != cls.__name__:

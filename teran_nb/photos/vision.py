@@ -255,14 +255,14 @@ class LearningBackbone(nn.Module):
         write_json(Path(folder)/"preprocessor_config.json", _processor(self.backbone.source))
         write_json(Path(folder)/"regions.json", {"size": self.backbone.asked, "boxes": self.boxes})
 
-_Saved = TypedDict("_Saved", {"size": int, "boxes": bool})
+_SavedBackbone = TypedDict("_SavedBackbone", {"size": int, "boxes": bool})
 
 def load_backbone(
     folder:str|Path, # Where `LearningBackbone.save` wrote to
     layers:int=1, # As of `LearningBackbone`
 ) -> LearningBackbone: # With random weights, to be filled by those of a network
     "Rebuild a vision model that learns, offline."
-    about = read_json(Path(folder)/"regions.json", _Saved, "save the model again")
+    about = read_json(Path(folder)/"regions.json", _SavedBackbone, "save the model again")
     return LearningBackbone(Backbone(str(folder), about["size"], weights=False), layers, about["boxes"])
 
 # %% ../../nbs/photos/00_vision.ipynb #146780fa
@@ -270,7 +270,7 @@ PROMPTS = tuple("""person man woman child dog cat horse cow sheep bird bear elep
     boat airplane ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed couch phone
     computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence
     rock toy""".split())
-_OPEN = ("owlvit","owlv2","grounding-dino","mm-grounding-dino") # with an open vocabulary
+_OPEN_VOCABULARY = ("owlvit","owlv2","grounding-dino","mm-grounding-dino") # with an open vocabulary
 
 class Detector:
     "Any object detector of transformers: pictures to boxes, scores and classes."
@@ -281,7 +281,7 @@ class Detector:
     ):
         config = _load_vision(AutoConfig.from_pretrained, name)
         self.kind, self.device, self.prompts = config.model_type, device, tuple(prompts)
-        self.open = self.kind in _OPEN
+        self.open = self.kind in _OPEN_VOCABULARY
         if self.open and not prompts:
             raise ValueError(f"{name} looks for what it is told; give it prompts, such as {', '.join(PROMPTS[:3])}")
         auto = AutoModelForZeroShotObjectDetection if self.open else AutoModelForObjectDetection
