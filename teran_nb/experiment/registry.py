@@ -129,8 +129,8 @@ def data_fingerprint(
     words = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
     return digest([words,parts(collection.features)])[:16]
 
-# %% ../../nbs/experiment/14_registry.ipynb #4ee696e8
-_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": TypedDict("_About", {"model": str})})
+# %% ../../nbs/experiment/14_registry.ipynb #820c6c86
+_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": dict})
 
 def read_runs(
     paths:Iterable[str|Path], # Folders of runs, or files that `Results.save` wrote
@@ -162,7 +162,7 @@ def _measured_by(run):
         results.append(Retrieval(metrics, measured["about"] | {"epochs": read_plan(run).train.epochs, "run": str(run)}))
     return results
 
-# %% ../../nbs/experiment/14_registry.ipynb #9f892b1e
+# %% ../../nbs/experiment/14_registry.ipynb #8075ac50
 _OF_A_RECORD = {"model","seed","commit","run","seconds","epochs trained","machine","threads","torch","data","command"}
 _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
 
@@ -181,7 +181,7 @@ def register(
         records = {r["seed"]: r for r in (before["records"] if before else ())}
         for result in seeds:
             own = {k: v for k,v in result.about.items() if k not in _OF_A_RECORD}
-            differ = [k for k in own | conditions if own.get(k) != conditions.get(k)]
+            differ = [k for k in own | conditions if own.get(k) != conditions.get(k) and k != "grid"] # scores of a grid have a seed of their own
             if differ:
                 raise ValueError(f"{path}: {differ[0]} is {str(conditions.get(differ[0]))[:80]!r} there and {str(own.get(differ[0]))[:80]!r} "
                                  f"in what is entered; enter it in another folder, or remove the file")
