@@ -11,7 +11,7 @@ import re, sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -268,6 +268,8 @@ def findings(
         rows.append(Finding(claim, printed, tuple(ours), found, claim_interval(claim, *ours, queries)))
     return Findings(tuple(rows))
 
+_Ranked = TypedDict("_Ranked", {"ranks": dict[str,list[int]]}, total=False)
+
 def _answered(results, claim):
     "Whether the first seed of both rows answered each query; empty for another metric than recall, and where a run is not there."
     recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", claim.metric)
@@ -275,8 +277,8 @@ def _answered(results, claim):
     answered = []
     for row in (claim.better,claim.worse):
         path = project_path(results.about(row, "run")[0] or ".")/f"metrics-{row}.json"
-        ranks = read_json(path).get("ranks") if path.is_file() else None
-        if ranks is None: return ()
+        ranks = read_json(path, _Ranked).get("ranks", {}) if path.is_file() else {}
+        if recall[1] not in ranks: return ()
         answered.append(np.array(ranks[recall[1]]) < int(recall[2]))
     return answered
 

@@ -10,6 +10,7 @@ __all__ = ['BOARD_SCORES', 'LOSSES', 'score_fields', 'score_title', 'computed_by
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -103,6 +104,8 @@ class Cell:
     seconds:float # Of training and validation
     run:Path|None=None # Its folder
 
+_Stored = TypedDict("_Stored", {"metrics": dict[str,float|None], "about": dict, "seconds": float, "epochs": int})
+
 def _world(data):
     "Name of the data: that of its folder, or the scale of the scenes."
     return data.source["preset"] if data.source["data"] == "scenes" else Path(data.source["data"]).name
@@ -118,7 +121,7 @@ def _cell(data, p, score, loss, folder):
         stored = {"metrics": result.metrics, "about": result.about, "seconds": seconds, "epochs": p.train.epochs}
         write_json(path, stored)
     open_run(p, folder) # refuses a run of another configuration
-    stored = read_json(path)
+    stored = read_json(path, _Stored, "remove it, and the run is tested again")
     if is_drawn(data.test) and "pairs" not in stored["metrics"]:
         asked = score_pairs(load_model(folder, p.device), scene_pairs(data.test), data.test)
         stored["metrics"] |= asked.metrics

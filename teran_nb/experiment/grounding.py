@@ -282,7 +282,7 @@ class PhraseGrounding(Shown):
     def save(self, path:str|Path) -> None:
         "Write it as JSON; metrics that are in the file already stay beside it."
         path = Path(path)
-        before = read_json(path) if path.is_file() else {}
+        before = read_json(path, dict) if path.is_file() else {}
         scores = {split: part.kinds for split,part in self.parts.items()}
         saved = {"phrases": scores, "phrases_thresholds": self.thresholds, "phrases_about": self.conditions()}
         write_json(path, before | saved)

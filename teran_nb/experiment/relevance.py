@@ -218,11 +218,14 @@ def spice(
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
     fingerprint = _captions_digest(captions)
+    file = "" if tuples is None or isinstance(tuples, Tuples) else f"{tuples}: "
     if tuples is None: tuples = parse_tuples(captions, **program)
-    elif not isinstance(tuples, Tuples): tuples = read_tuples(tuples)
+    elif file: tuples = read_tuples(tuples)
     if subset: tuples = tuples.subset(subset)
-    of_captions = [tuples[text] for text in captions.texts]
-    of_images = [tuples[texts] for texts in image_texts(captions)]
+    try:
+        of_captions = [tuples[text] for text in captions.texts]
+        of_images = [tuples[texts] for texts in image_texts(captions)]
+    except ValueError as e: raise ValueError(f"{file}{e}") from None
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = Path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"
     def blocks(): return (np.minimum(b, 1) for b in spice_blocks(of_captions, of_images, tuples.synsets, np.float32))

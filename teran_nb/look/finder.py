@@ -18,12 +18,13 @@ from typing import IO
 import numpy as np
 import torch
 from fastcore.basics import patch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.files import project_path
 from ..core.config import one_of
+from ..data.pictures import read_picture
 from ..data.features import Features, Regions
 from ..data.collection import Collection, CollectionImage
 from ..photos.extractors import extract_picture, extractor_of
@@ -114,8 +115,8 @@ def own_picture(
     name:str="your picture", # Shown beside it
 ) -> OwnPicture: # A query for `Finder.ask_by_picture`
     "Read a picture and find its regions."
-    try: picture = ImageOps.exif_transpose(Image.open(file)).convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as e:
+    try: picture,_ = read_picture(file)
+    except (OSError, ValueError) as e:
         raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
     return OwnPicture(describe(picture), [], Path(name), picture)
 

@@ -257,7 +257,7 @@ def _picture_sizes(files, pattern):
             with Image.open(path) as im:
                 is_rotated = im.getexif().get(0x0112, 1) in (5,6,7,8) # by 90 degrees
                 size = im.size[::-1] if is_rotated else im.size
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        except Exception: # decoders raise any error on damaged files
             continue # its features are reported as features without a size
         for name in (image_id, image_id.rpartition("/")[2], _by_pattern(image_id, pattern)): sizes[name] = list(size)
     return sizes

@@ -179,6 +179,12 @@ def damage(folder, reader, rng, canary):
     if rng.random() < 0.04:
         return f"{path.name}: {replace_file(path, rng)}"
     data = path.read_bytes()
+    used = data.rstrip(b"\0")
+    if reader.threads and used and len(data) - len(used) > 4096:  # an engine's file with room for more; its length stays half of the time
+        how = rng.choice(BYTES)
+        changed = how(used, rng, canary)
+        path.write_bytes((changed + bytes(len(data) - len(used)))[:len(data) if rng.random() < 0.5 else None].ljust(len(data), b"\0"))
+        return f"{path.name}: {how.__name__} in what is used"
     is_json = path.suffix in (".json", ".jsonl") or path.name.endswith(".json.gz")
     how = change_json if is_json and rng.random() < 0.6 else rng.choice(BYTES)
     path.write_bytes(how(data, rng, canary) if data else rng.randbytes(9))

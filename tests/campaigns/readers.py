@@ -6,6 +6,7 @@ import weakref
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -19,16 +20,24 @@ from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_te
 from teran_nb.data.captions import Captions, Link, read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
+from teran_nb.data.curate import same_pictures
 from teran_nb.data.features import Features, FeatureWriter
-from teran_nb.data.minimal_pairs import read_aro, read_sugarcrepe, read_winoground
+from teran_nb.data.minimal_pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
+from teran_nb.data.spice import Tuples
+from teran_nb.data.stopwords import stop_words
+from teran_nb.experiment.ablations import Claim, _answered
+from teran_nb.experiment.board import _cell
 from teran_nb.experiment.learner import TrainConfig, _read_state, fit
 from teran_nb.experiment.metrics import Results, Retrieval, read_results
 from teran_nb.experiment.plans import read_plan
-from teran_nb.experiment.relevance import read_relevance, rouge_l
-from teran_nb.experiment.runs import read_history
+from teran_nb.experiment.registry import read_registry, read_runs
+from teran_nb.experiment.relevance import read_relevance, rouge_l, spice
+from teran_nb.experiment.runs import _origin, read_history
+from teran_nb.look.finder import own_picture
+from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.network import MatcherConfig
@@ -332,6 +341,72 @@ def make_results(folder):
     Results({"ours": (Retrieval(measured, {"protocol": "toy", "seed": 0}),)}).save(folder / "results.json")
 
 
+def measured(folder):
+    "What a run reached, as it is read by a table and by a claim."
+    results = read_runs([folder])
+    line = Retrieval({"t2i_r1": 0.5}, {"run": str(folder)})
+    _answered(Results({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
+    return results
+
+
+def make_measured(folder):
+    made(make_run, "config.json")(folder)
+    measured = {"of": {"data": "toy"}, "metrics": {"t2i_r1": 0.5, "i2t_ndcg": None}, "about": {"model": "teran-mrsw", "protocol": "toy"}}
+    (folder / "metrics-teran-mrsw.json").write_text(json.dumps(measured | {"ranks": {"t2i": [0, 3, 1], "i2t": [2, 0]}}))
+    (folder / "environment.json").write_text(json.dumps({"seed": 0, "commit": "1234567", "cores": 2}))
+    (folder / "board.json").write_text(json.dumps({"metrics": {"t2i_r1": 0.5}, "about": {"protocol": "toy"}, "seconds": 9.5, "epochs": 1}))
+
+
+def read_cell(folder):
+    if not (folder / "board.json").is_file():
+        raise FileNotFoundError(f"{folder}/board.json is not there, and the cell is trained again")
+    test = SimpleNamespace(image_ids=["im0"], features=SimpleNamespace(extractor="toy"))
+    return _cell(SimpleNamespace(test=test), read_plan(folder), "mrsw", "triplet", folder)
+
+
+def make_registry(folder):
+    record = {"seed": 0, "metrics": {"t2i_r1": 0.5, "t2i_median": 3.0}, "epochs": 4, "seconds": 12.5, "commit": "1234567", "versions": {"torch": "2.13"},
+              "machine": "cpu", "threads": 1, "data": "0123456789abcdef", "command": "papermill nbs/board.ipynb out.ipynb"}
+    entry = {"format": 1, "row": "ours", "conditions": {"protocol": "toy", "candidates": "5 images x 25 captions"}, "records": [record, record | {"seed": 1}]}
+    (folder / "ours.json").write_text(json.dumps(entry))
+
+
+def make_tuples(folder):
+    captions = Collection.open(original(make_world)).captions
+    parsed = {(text,): [["kite"], ["kite", "orange"], ["kite", "above", "house"]] for text in captions.texts}
+    for i in range(len(captions.image_ids)):
+        texts = tuple(t for t, k in zip(captions.texts, captions.image_of) if k == i)
+        parsed[texts] = [["kite"], ["house"]]
+    Tuples(parsed, {"kite": frozenset([1, 2])}, {"colour": frozenset(["orange"])}).save(folder / "tuples.jsonl")
+
+
+def read_some_tuples(folder):
+    with tempfile.TemporaryDirectory() as cache:
+        return spice(Collection.open(original(make_world)).captions, folder / "tuples.jsonl", cache=cache).values.copy()
+
+
+def make_site(folder):
+    (folder / "index.html").write_text("<p>a page</p>")
+    (folder / "site.json").write_text(json.dumps({"files": ["index.html", "words.html", "views/s1.html", "thumbs/3.jpg"]}))
+
+
+def make_same(folder):
+    make_pictures(folder)
+    toy_collection(folder / "toy", 6)
+
+
+def read_same(folder):
+    "Pictures of a collection that are damaged, or an uploaded one."
+    files = {f"im{i}": str(path) for i, path in enumerate(sorted(folder.glob("a.*"))[:6])}
+    (folder / "toy/pictures.json").unlink(missing_ok=True)
+    (folder / "toy/pictures.json").write_text(json.dumps({"folder": str(folder), "files": {k: Path(v).name for k, v in files.items()}}))
+    return same_pictures(Collection.open(folder / "toy"))
+
+
+def read_uploaded(folder):
+    return [own_picture(path, lambda picture: None, path.name).pixels for path in sorted(folder.iterdir())]
+
+
 def results_hold(results):
     return all(v is None or np.isfinite(v) for seeds in results.lines.values() for o in seeds for v in o.metrics.values())
 
@@ -386,6 +461,7 @@ READERS = [
            lambda f: open_packed(f / "p.safetensors"), lambda p: int(p.offsets[-1]) == len(p.values)),
     Reader("encoded images", read_encoded, read_encoded, sealed=True),
     Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
+    Reader("search index: engine", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/*"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
     Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
@@ -395,9 +471,16 @@ READERS = [
     Reader("relevance: numpy", made(make_relevance), relevance_reader("numpy.npy"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="numpy.npy"),
     Reader("relevance: raw", made(make_relevance), relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
     Reader("relevance: cache", read_cached, read_cached, sealed=True, writes=True),
+    Reader("relevance: tuples", made(make_tuples), read_some_tuples, lambda v: bool(((v >= 0) & (v <= 1)).all()), only="tuples.jsonl"),
+    Reader("pictures: same", make_same, read_same, lambda s: s.images <= 6, only="a.*", writes=True),
+    Reader("pictures: uploaded", make_pictures, read_uploaded, lambda ps: all(p.mode == "RGB" for p in ps)),
     Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
     Reader("run: plan", made(make_run, "config.json"), read_plan, lambda p: p.model.dim > 0, only="config.json"),
     Reader("run: log", made(make_run, "log.jsonl", "config.json"), read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
+    Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
+    Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
+    Reader("run: cell of a board", make_measured, read_cell, lambda c: np.isfinite(c.seconds) and all(v is None or np.isfinite(v) for v in c.result.metrics.values()), only="board.json"),
+    Reader("registry", make_registry, lambda f: read_registry(f), results_hold),
     Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_state(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
@@ -407,6 +490,9 @@ READERS = [
     Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
     Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
     Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
+    Reader("pairs: any", made(make_pairs, "aro.json", "examples.jsonl"), lambda f: [*read_pairs(f / "aro.json", f).pairs, *read_pairs(f / "examples.jsonl", f).pairs], pairs_hold),
+    Reader("stop-words", lambda f: (f / "words.txt").write_text("a\nthe\nof"), lambda f: stop_words(str(f / "words.txt")), lambda w: all(type(x) is str and x for x in w)),
+    Reader("website", make_site, _previous_files, lambda names: all(".." not in name and not name.startswith("/") for name in names), only="site.json"),
     Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),
     Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(asdict(TINY))),
            lambda f: configuration(f / "config.json"), lambda c: 0 < c.dim and 0 <= c.last.layers <= 1000),
