@@ -55,6 +55,7 @@ MODELS = { # Name to row, in the order of the papers' tables; then our own
     "cgam-no-text": Row(_CGAM | {"crossgraph.text": False}),
     "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}),
     "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1}),
+    "cgam-one-head-printed": Row(_CGAM | {"crossgraph.heads": 1}, {"negatives": "hardest", "rate": 2e-4}),
     "teran-mrsw-iais-singular": Row(train={"relations": "singular", "iais.weight": .02}),
     "teran-mrsw-iais-distributed": Row(train={"relations": "distributed", "iais.weight": .02}),
     "single-stream-pretraining": Row(_JOINT, {"pretrain": True}),

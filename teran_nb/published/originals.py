@@ -21,6 +21,7 @@ from ..core.display import Shown, markdown_table
 from ..core.hub import pretrained
 from ..core.stores import check_archive
 from ..data.pictures import within
+from ..data.stopwords import stop_words
 from ..model.text import TextConfig, load_text, save_text
 from ..model.regions import RegionConfig, StackConfig
 from ..model.network import HEADS
@@ -320,6 +321,7 @@ def load_original(
     path:str|Path, # A `.pth` or `.pth.tar` file of TERN or TERAN
     text:str|Path="", # Folder or Hugging Face name of its text model; by default where its configuration says
     device:str|torch.device="cpu", # Device of the model
+    stop_list:str="", # Text file with the words of its stop-word filter, one a line; NLTK's, as published, when empty
 ) -> PublishedMatcher: # Repeats the published code; `original` says what was left out
     "Open an original checkpoint as a model."
     path = Path(path)
@@ -337,6 +339,10 @@ def load_original(
                                 f"a folder of one nor a name that can be reached: {e}") from None
     try: config = original_config(checkpoint["config"], path, max_tokens)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
+    if stop_list:
+        if not config.reference.stop_words: raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
+        reference = dataclasses.replace(config.reference, stop_list=tuple(sorted(stop_words(stop_list))))
+        config = dataclasses.replace(config, reference=reference)
     largest = max((max(weight.shape, default=0) for weight in checkpoint["model"].values()), default=0)
     if max(config.dim, config.text.dim, config.regions.features, config.text.layers) > largest:
         raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")

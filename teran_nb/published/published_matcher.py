@@ -159,7 +159,7 @@ class PublishedMatcher(Matcher):
         self.gather = nn.ModuleList(GATHERS[kind](config.dim) for kind in (variant.image,variant.text))
         self.heads["global"] = PublishedGlobalHead(variant.measure)
         if self.code: self.heads["alignment"] = PublishedAlignmentHead(config.pooling)
-        self.stops = stop_ids(text.tokenizer) if config.reference.stop_words else None
+        self.stops = stop_ids(text.tokenizer, config.reference.stop_list) if config.reference.stop_words else None
         if self.code:
             # The published optimizer leaves out a frozen text encoder. The encoder still has dropout,
             # and its gradients count in the norm by which gradients are clipped.

@@ -27,6 +27,7 @@ class Reference:
     stop_words:bool=False # Whether TERAN's stop-word filter removes word vectors
     regions:int=37 # Slots of an image in the published evaluation, I-CLS included
     tokens:int=88 # Slots of a caption in the published evaluation, special tokens included
+    stop_list:tuple=() # Words that the filter removes; NLTK's when empty
     def __post_init__(self):
         one_of(self.code, ("","tern","teran"), "published code")
         if self.stop_words and self.code != "teran":
@@ -112,10 +113,11 @@ def region_slots(
 # %% ../../nbs/published/01_reference.ipynb #e498756d
 def stop_ids(
     tokenizer:PreTrainedTokenizerBase, # A tokenizer of transformers
+    words:tuple=(), # Stop-words, lower case; NLTK's when empty
 ) -> Tensor: # Ids of the pieces that are stop-words, `(stop-words,)`
-    "NLTK's stop-words as ids of a tokenizer; a word with an apostrophe is never a single piece."
+    "Stop-words as ids of a tokenizer; a word with an apostrophe is never a single piece."
     vocabulary = tokenizer.get_vocab()
-    ids = [vocabulary[word] for word in sorted(STOP_WORDS) if word in vocabulary]
+    ids = [vocabulary[word] for word in sorted(words or STOP_WORDS) if word in vocabulary]
     return torch.tensor(ids, dtype=torch.int64)
 
 def filter_words(
