@@ -174,8 +174,10 @@ def still(
         head,cards = region_cards(finder, thumbs)
         regions = head,[c.html for c in cards]
     alignment = TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else None
+    marked = finder.word is not None and finder.results and finder.direction == "t2i"
+    word = finder.query[slice(*finder.words[finder.word])] if marked else ""
     return TEMPLATES.fragment(
-        "explore_still.html", about=about, query=query_head(finder, thumbs, live=False), split=finder.split,
+        "explore_still.html", about=about, query=query_head(finder, thumbs, live=False), split=finder.split, word=word,
         kind="list" if finder.direction == "i2t" and finder.results else "grid", page=finder.page+1,
         pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment, pairs=pairs)
 
