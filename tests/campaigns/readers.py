@@ -418,6 +418,8 @@ def make_pairs(folder):
     (folder / "aro.json").write_text(json.dumps([aro | {"bbox_x": i, "bbox_y": 0, "bbox_w": 9, "bbox_h": 8.5} for i in range(4)]))
     wino = {"image_0": "a", "image_1": "b", "caption_0": "a kite above a house", "caption_1": "a house above a kite", "collapsed_tag": "Object"}
     (folder / "examples.jsonl").write_text("\n".join([json.dumps(wino)] * 4))
+    for name in ("a.jpg", "b.jpg"):
+        Image.new("RGB", (8, 8)).save(folder / name)
 
 
 def pairs_hold(pairs):
@@ -490,7 +492,7 @@ READERS = [
     Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
     Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
     Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
-    Reader("pairs: any", made(make_pairs, "aro.json", "examples.jsonl"), lambda f: [*read_pairs(f / "aro.json", f).pairs, *read_pairs(f / "examples.jsonl", f).pairs], pairs_hold),
+    Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).pairs, *read_pairs(f / "examples.jsonl", f).pairs], pairs_hold, only="[ae]*.json*"),
     Reader("stop-words", lambda f: (f / "words.txt").write_text("a\nthe\nof"), lambda f: stop_words(str(f / "words.txt")), lambda w: all(type(x) is str and x for x in w)),
     Reader("website", make_site, _previous_files, lambda names: all(".." not in name and not name.startswith("/") for name in names), only="site.json"),
     Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),
