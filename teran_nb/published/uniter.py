@@ -141,12 +141,6 @@ _UNREAD = { # Weights that no score reads
     "feat_regress.": "the layer that predicts features of hidden regions",
     "region_classifier.": "the layer that predicts classes of hidden regions"}
 
-def is_uniter(
-    content:object, # As of `open_checkpoint`
-) -> bool:
-    "Whether these are weights by the names of UNITER's code."
-    return isinstance(content, dict) and any(str(name).startswith("uniter.") for name in content)
-
 def _renamed(content, path):
     "All weights as float32, by today's names of BERT's LayerNorm, with a ranking layer."
     require_tensors(content, path)
@@ -186,6 +180,13 @@ def _embeddings(config, pieces, positions, source, path):
         tokenizer.save_pretrained(folder)
         bert.save_pretrained(folder)
         return load_text(config, folder)
+
+# %% ../../nbs/published/06_uniter.ipynb #6907ed3e
+def is_uniter(
+    content:object, # As of `open_checkpoint`
+) -> bool:
+    "Whether these are weights by the names of UNITER's code."
+    return isinstance(content, dict) and any(str(name).startswith("uniter.") for name in content)
 
 # %% ../../nbs/published/06_uniter.ipynb #ca46f2b0
 def uniter_names(
