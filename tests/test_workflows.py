@@ -22,7 +22,7 @@ from teran_nb.published.published_matcher import PublishedConfig, PublishedMatch
 from teran_nb.published.originals import load_original, save_original
 from teran_nb.experiment.presets import WORLDS
 from teran_nb.experiment.plans import read_plan
-from teran_nb.experiment.ablations import ablate, ablation_world
+from teran_nb.experiment.ablations import ablate, ablation_data
 from teran_nb.published.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.data.scenes import scenes
@@ -141,7 +141,7 @@ def test_ablations_fill_every_row(tmp_path):
 @pytest.mark.slow
 def test_a_row_begins_with_another(tmp_path):
     "The pretraining that a row begins with is trained first, once, by the same call; the run of the row keeps where it began."
-    world, row = ablation_world(preset="tiny"), "iais-singular-pretrained"
+    world, row = ablation_data(preset="tiny"), "iais-singular-pretrained"
     first = ablate(world, [0], [row], 1, tmp_path)
     weights = tmp_path / "tiny-single-stream-pretraining-seed0/model/model.safetensors"
     assert read_plan(tmp_path / f"tiny-{row}-seed0").about["begin"] == str(weights.parent.parent)

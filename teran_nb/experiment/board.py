@@ -26,7 +26,7 @@ from .evaluation import score_pairs
 from .datasets import Data
 from .plans import Plan, open_run, plan
 from .runs import evaluate_run, load_model, read_history, train
-from .ablations import learned_from
+from .ablations import chance_bound
 
 # %% ../../nbs/experiment/13_board.ipynb #359ad46a
 BOARD_SCORES = ( # In the order of the table
@@ -166,7 +166,7 @@ def _mean_and_spread(results, metric):
     values = [100*r.metrics[metric] for r in results if metric in r.metrics]
     if not values: return ""
     spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    chance = " (chance)" if np.mean(values) <= 100*learned_from(results[0], metric) else ""
+    chance = " (chance)" if np.mean(values) <= 100*chance_bound(results[0], metric) else ""
     return f"{np.mean(values):.1f}{spread}{chance}"
 
 @patch

@@ -22,7 +22,7 @@ from ..experiment.relevance import Relevance, agreement
 from ..experiment.metrics import LABELS, Results
 from ..experiment.evaluation import PairScores
 from ..experiment.learner import History
-from ..experiment.ablations import learned_from
+from ..experiment.ablations import chance_bound
 from ..experiment.board import Board, score_title
 from .show import COLOURS, grid, new_axis, nothing, plain, short
 
@@ -182,7 +182,7 @@ def show_by(
             mean = factor*rows[metric].mean()
             ax.axhline(mean, color=colour, ls="--", lw=1)
             ends.append((0, mean, f" {plain(line)}", colour))
-        guessed = factor*learned_from(next(iter(results.lines.values()))[0], metric)
+        guessed = factor*chance_bound(next(iter(results.lines.values()))[0], metric)
         if np.isfinite(guessed):
             ax.axhline(guessed, color="grey", ls=":", lw=1)
             ends.append((0, guessed, " guessing", "grey"))
