@@ -26,7 +26,7 @@ from ..data.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoder
 from ..experiment.evaluation import PairScores, score_pairs
-from .view import AlignmentView, TEMPLATES
+from .view import AlignmentView, TEMPLATES, collection_title
 from .finder import Finder, ONLY, OwnPicture, RankedItem, RegionMatch, own_picture
 
 # %% ../../nbs/look/04_explore.ipynb #91b04c96
@@ -607,10 +607,10 @@ class Explorer:
         path:str|Path, # Such as `kites.html`
     ) -> None:
         "Write the page as one HTML file that needs no network."
-        collection,date = self.finder.collection.name or "a collection",time.strftime("%d %B %Y, %H:%M")
+        collection,date = collection_title(self.finder.collection.name or ""),time.strftime("%d %B %Y, %H:%M")
         about = _IN_FILE.format(collection=collection, date=date)
         body = self._still(about)
-        text = TEMPLATES.page("explore_page.html", "Explorer", ["explore.css","explore_page.css"],
+        text = TEMPLATES.page("explore_page.html", f"{collection}: explorer", ["explore.css","explore_page.css"],
                               framed=["view.css","view.js"], style_attributes=True, body=body)
         with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
