@@ -116,7 +116,19 @@ def test_compare_fills_its_table(tmp_path):
     papermill("compare", tmp_path / "out.ipynb", seeds=[0, 1], epochs=1, output=str(tmp_path / "c"))
     lines = json.loads((tmp_path / "c" / "table.json").read_text())["lines"]
     assert {k: len(v) for k, v in lines.items()} == {"teran-mrsw": 2, "tern": 2}
-    assert {p.stem for p in (tmp_path / "c").glob("*.png")} == {"curves", "grounding", "heatmaps"}
+    assert {p.stem for p in (tmp_path / "c").glob("*.png")} == {"values", "curves", "grounding", "heatmaps"}
+
+
+@pytest.mark.slow
+def test_compare_varies_a_field(tmp_path):
+    "Two schedules of IAIS beside the model without it: a line for each, and the figures of ISDa."
+    about = {"varied": "iais-singular", "field": "train.annealing, train.iais.scale", "values": [["exp", 5], ["linear", 5]]}
+    done = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.images": 4}, output=str(tmp_path), **about)
+    assert list(done["table"].lines) == ["single-stream", "iais-singular exp 5", "iais-singular linear 5"]
+    assert list(done["measured"].line) == list(done["table"].lines) and done["measured"].isda.notna().all()
+    assert {p.stem for p in tmp_path.glob("*.png")} == {"values", "curves", "isda", "grounding", "heatmaps"}
+    read = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.images": 4}, output=str(tmp_path), **about)
+    assert read["table"].lines == done["table"].lines  # nothing is trained again
 
 
 @pytest.mark.slow
