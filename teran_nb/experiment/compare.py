@@ -93,13 +93,6 @@ class _Tested(TypedDict):
     about:dict
     ranks:NotRequired[dict[str,list[int]]]
 
-class _Tested(TypedDict):
-    "What a file of test metrics holds."
-    of:NotRequired[dict]
-    metrics:dict[str,float|None]
-    about:dict
-    ranks:NotRequired[dict[str,list[int]]]
-
 def _outcome(data, model, seed, output, choices, kwargs):
     "Test metrics of one row and seed; its models are trained, resumed or read."
     row = MODELS[one_of(model, MODELS, "model")]
