@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PairRate', 'pair_rate', 'PairScores', 'score_pairs', 'WithoutContext', 'PairComparison', 'context_scores',
-           'Evaluation', 'relation_distances', 'evaluate', 'ensemble']
+           'Evaluation', 'evaluate', 'relation_distances', 'ensemble']
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #be240eee
 import math, re
@@ -283,42 +283,6 @@ class Evaluation(Shown):
         asked = {} if self.pairs is None else {"pairs": [rate._asdict() for rate in self.pairs.rates]}
         write_json(path, {"about": self.about, "metrics": self.metrics, "grounding": kinds} | asked)
 
-# %% ../../nbs/experiment/03_evaluation.ipynb #b437c980
-def relation_distances(
-    model:Encoder, # With the joint head; of any other, the cosines are compared
-    collection:Collection, # Images and captions
-    images:Encoded=None, # The collection's images, if they are encoded already
-    captions:Encoded=None, # Its captions, if they are encoded already
-    batch:int=128, # True pairs at a time
-) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
-    "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
-    relate = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
-    images,captions = images or model.encode_images(collection),captions or model.encode_captions(collection)
-    image_of,links = torch.as_tensor(collection.captions.image_of),collection.captions.links
-    names = ["isda",*(f"iais_{version}" for version in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
-    distances = {name: [] for name in names}
-    with model.eval_mode():
-        for rows in torch.arange(len(image_of)).split(batch):
-            regions = images.parts[image_of[rows]].to(model.device).padded()
-            words = captions.parts[rows].to(model.device).padded()
-            r,flat = relate(*regions, *words),flat_relations(words[1], regions[1])
-            related = r.word_mask.any(1) & r.region_mask.any(1)
-            for version in MIRRORS: distances[f"iais_{version}"] += iais(r, version)[related].tolist()
-            keys = {"words": r.word_mask, "regions": r.region_mask, "words_to_regions": r.region_mask, "regions_to_words": r.word_mask}
-            for name,mask in keys.items():
-                shares = entropy(getattr(r, name), mask)
-                distances.setdefault(f"entropy_{name}", []).extend(shares[~shares.isnan()].tolist())
-            for k,j in enumerate(rows.tolist() if links else ()):
-                boxes = collection.features[collection.image_ids[image_of[j]]].boxes
-                about = captions.words[j]
-                things = () if boxes is None else objects_of(links[j], [about.spans[word] for word in about.piece_of], boxes)
-                for kind,maps in (("",r),("_flat",flat)):
-                    if things: distances[f"isda{kind}"].append(isda(maps.words[k], maps.regions[k], things).item())
-                    if len(things) < 2: continue # no relation
-                    distances[f"isda_several{kind}"].append(isda(maps.words[k], maps.regions[k], things).item())
-                    distances[f"isda_shares{kind}"].append(isda(maps.words[k], maps.regions[k], things, renormalised=True).item())
-    return {name: float(np.mean(values)) for name,values in distances.items() if values}
-
 # %% ../../nbs/experiment/03_evaluation.ipynb #adafc7cc
 def evaluate(
     model:Encoder, # What to evaluate
@@ -356,6 +320,42 @@ def evaluate(
     distances = relation_distances(model, collection, images, sentences) if relations else {}
     asked = None if pairs is None else score_pairs(model, pairs, collection, images, pooling, show)
     return Evaluation(ranked, grounded, images, sentences, sim, distances, asked)
+
+# %% ../../nbs/experiment/03_evaluation.ipynb #b437c980
+def relation_distances(
+    model:Encoder, # With the joint head; of any other, the cosines are compared
+    collection:Collection, # Images and captions
+    images:Encoded=None, # The collection's images, if they are encoded already
+    captions:Encoded=None, # Its captions, if they are encoded already
+    batch:int=128, # True pairs at a time
+) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
+    "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
+    relate = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
+    images,captions = images or model.encode_images(collection),captions or model.encode_captions(collection)
+    image_of,links = torch.as_tensor(collection.captions.image_of),collection.captions.links
+    names = ["isda",*(f"iais_{version}" for version in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
+    distances = {name: [] for name in names}
+    with model.eval_mode():
+        for rows in torch.arange(len(image_of)).split(batch):
+            regions = images.parts[image_of[rows]].to(model.device).padded()
+            words = captions.parts[rows].to(model.device).padded()
+            r,flat = relate(*regions, *words),flat_relations(words[1], regions[1])
+            related = r.word_mask.any(1) & r.region_mask.any(1)
+            for version in MIRRORS: distances[f"iais_{version}"] += iais(r, version)[related].tolist()
+            keys = {"words": r.word_mask, "regions": r.region_mask, "words_to_regions": r.region_mask, "regions_to_words": r.word_mask}
+            for name,mask in keys.items():
+                shares = entropy(getattr(r, name), mask)
+                distances.setdefault(f"entropy_{name}", []).extend(shares[~shares.isnan()].tolist())
+            for k,j in enumerate(rows.tolist() if links else ()):
+                boxes = collection.features[collection.image_ids[image_of[j]]].boxes
+                about = captions.words[j]
+                things = () if boxes is None else objects_of(links[j], [about.spans[word] for word in about.piece_of], boxes)
+                for kind,maps in (("",r),("_flat",flat)):
+                    if things: distances[f"isda{kind}"].append(isda(maps.words[k], maps.regions[k], things).item())
+                    if len(things) < 2: continue # no relation
+                    distances[f"isda_several{kind}"].append(isda(maps.words[k], maps.regions[k], things).item())
+                    distances[f"isda_shares{kind}"].append(isda(maps.words[k], maps.regions[k], things, renormalised=True).item())
+    return {name: float(np.mean(values)) for name,values in distances.items() if values}
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #0241fb60
 def ensemble(
