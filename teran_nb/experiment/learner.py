@@ -78,8 +78,8 @@ class TrainConfig:
     negatives:str="hardest" # Of the triplet loss: `hardest`, `all`, or `summed` in one hinge, as IAIS prints it
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
     squash:bool=False # Whether the triplet loss of the joint head compares sigmoids of scores, as UNITER's code does
-    hard:int=0 # False images and false captions of each pair that the joint head learns from: the hardest of `candidates`; 0 for the rest of the batch
-    candidates:int=399 # Images drawn for each batch where `hard` is given, each with a caption, among which the model itself finds the hardest
+    hard:int=0 # False images and captions of each pair that the joint head learns from; 0 for the rest of the batch
+    candidates:int=399 # With `hard`: images drawn for a batch, each with a caption, in which the model finds the hardest
     relations:str="" # IAIS beside the loss of the joint head, or else of the alignment: `singular`, `distributed`, or none
     anchors:str="LV" # Of IAIS: words (`L`), regions (`V`), or both
     annealing:str="exp" # How IAIS comes in, of `SCHEDULES`
@@ -101,7 +101,8 @@ class TrainConfig:
         if self.start_pooling: one_of(self.start_pooling, POOLINGS, "pooling to start with")
         if not 0 <= self.hard <= self.candidates:
             raise ValueError(f"hard={self.hard} negatives a side are chosen among candidates={self.candidates}")
-        if self.hard and self.loss != "triplet": raise ValueError(f"hard={self.hard} negatives need loss='triplet', not {self.loss!r}")
+        if self.hard and self.loss != "triplet":
+            raise ValueError(f"hard={self.hard} negatives need loss='triplet', not {self.loss!r}")
 
 # %% ../../nbs/experiment/04_learner.ipynb #f9499a55
 def rate_at(
@@ -109,7 +110,7 @@ def rate_at(
     step:int, # From 0
     per_epoch:int, # Steps of an epoch
 ) -> float: # Learning rate of that step
-    "TERAN divides the rate by ten after 20 of 30 epochs, CGAM after every 8 of 25; TERN keeps it; UNITER's falls to 0; warm-up is linear."
+    "TERAN divides the rate by ten after 20 epochs, CGAM after every 8; TERN keeps it; UNITER's falls to 0; warm-up is linear."
     rise = min(1, (step+1)/config.warmup) if config.warmup else 1
     steps = per_epoch*config.epochs
     fall = {"constant": 1, "step": .1**(step//per_epoch//config.step_at), "cosine": .5*(1+math.cos(math.pi*step/steps)),
@@ -193,7 +194,8 @@ class Batches(torch.utils.data.Dataset):
             captions += group
             image_of += [row]*len(group)
         images = region_batch(regions)
-        if self.read is not None: images = images._replace(pixels=self.read([self.collection[image].picture() for image,_ in dealt]))
+        if self.read is not None:
+            images = images._replace(pixels=self.read([self.collection[image].picture() for image,_ in dealt]))
         return Batch(images, self.tokens[captions].padded(), torch.tensor(image_of))
 
 # %% ../../nbs/experiment/04_learner.ipynb #ef41af5d
@@ -241,7 +243,8 @@ class Objective(nn.Module):
             raise ValueError(f"relations={config.relations!r} needs the joint head or the alignment, and this model "
                              f"has {', '.join(heads)}")
         if config.hard and "joint" not in heads:
-            raise ValueError(f"hard={config.hard} negatives are read by the joint head, and this model has {', '.join(heads)}")
+            raise ValueError(f"hard={config.hard} negatives are read by the joint head, and this model has "
+                             f"{', '.join(heads)}")
         self.model,self.config,self.heads = model,config,heads
         self.pretraining = Pretraining(model) if config.pretrain else None
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
@@ -269,9 +272,9 @@ class Objective(nn.Module):
         return each.sum() if self.config.reduction == "sum" else each.mean()
     def mined(self, batch:Batch, images:Side, captions:Side) -> Tensor:
         "Loss of true pairs and their hardest candidates (IAIS section 4.2)."
-        c,others = self.config,batch.others
-        hardest = hardest_candidates(self.model, batch.images, batch.captions, batch.image_of, others.images, others.captions, c.hard)
-        scores = mined_scores(self.model, images, captions, batch.image_of, others.images, others.captions, *hardest)
+        c,candidates = self.config,(batch.image_of,batch.others.images,batch.others.captions)
+        hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.hard)
+        scores = mined_scores(self.model, images, captions, *candidates, *hardest)
         return self.reduced(mined_triplet(scores.sigmoid() if c.squash else scores, c.margin, c.negatives))
     def forward(self, batch:Batch, done:float=0., pooling:str="") -> Tensor: # `pooling` of the alignment; the model's own when empty
         images,captions = self.model(batch.images, batch.captions)

@@ -104,9 +104,11 @@ def _begun(network, begin, model):
     uniter = uniter_config(begin)
     if uniter is None: return network
     if "joint" not in network.heads:
-        raise ValueError(f"{begin} is a UNITER, and {model} has no joint head; train single-stream, iais-singular or iais-distributed with it")
+        raise ValueError(f"{begin} is a UNITER, and {model} has no joint head; train single-stream, iais-singular or "
+                         "iais-distributed with it")
     if uniter.regions.features != network.regions.features:
-        raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have {network.regions.features}")
+        raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
+                         f"{network.regions.features}")
     return replace(uniter, extractor=network.extractor)
 
 def _overridden(network, training, overrides):

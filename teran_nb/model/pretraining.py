@@ -118,7 +118,7 @@ def hardest_candidates(
     other_images:RegionBatch, # Images that no caption of the pairs describes
     other_captions:TokenBatch, # Captions that describe no image of the pairs
     hard:int, # How many of a side are taken, if there are so many
-) -> tuple[Tensor,Tensor]: # Rows of the false images and of the false captions of each pair, `(pairs, hard)`, the best first
+) -> tuple[Tensor,Tensor]: # Rows of false images and of false captions of each pair, best first, `(pairs, hard)`
     "The candidates that the joint head takes for true most (IAIS section 4.2)."
     joint = model.heads["joint"]
     with model.eval_mode():
@@ -130,7 +130,7 @@ def hardest_candidates(
     rows,columns = (sim.topk(min(hard, sim.shape[1])).indices for sim in (of_captions,of_images))
     return rows,columns
 
-def _rows(batch, rows):
+def _chosen(batch, rows):
     "Some images or captions of a batch."
     return type(batch)(*(None if x is None else x[rows] for x in batch))
 
@@ -148,7 +148,7 @@ def mined_scores(
     joint,(pairs,hard) = model.heads["joint"],rows.shape
     rows,image_places = rows.unique(return_inverse=True)
     columns,caption_places = columns.unique(return_inverse=True)
-    (_,false_regions),(_,false_words) = model(_rows(other_images, rows), _rows(other_captions, columns))
+    (_,false_regions),(_,false_words) = model(_chosen(other_images, rows), _chosen(other_captions, columns))
     own = torch.arange(pairs, device=image_of.device)
     regions = Packed.cat([images[1],false_regions])
     words = Packed.cat([captions[1],false_words])

@@ -340,7 +340,8 @@ def load_original(
     try: config = original_config(checkpoint["config"], path, max_tokens)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
     if stop_list:
-        if not config.reference.stop_words: raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
+        if not config.reference.stop_words:
+            raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
         reference = dataclasses.replace(config.reference, stop_list=tuple(sorted(stop_words(stop_list))))
         config = dataclasses.replace(config, reference=reference)
     largest = max((max(weight.shape, default=0) for weight in checkpoint["model"].values()), default=0)

@@ -120,7 +120,7 @@ class UniterMatcher(Matcher):
 
 # %% ../../nbs/published/06_uniter.ipynb #90fb940f
 _HEAD = 64 # Numbers of an attention head in all published sizes
-_TEXT = "text model","say the folder of its tokenizer by `text=`" # for errors
+_TOKENIZER = "text model","say the folder of its tokenizer by `text=`" # for errors
 _UNITER_NAMES = { # Ours to the published, as prefixes
     "text.network.bert.embeddings.word_embeddings.": "uniter.embeddings.word_embeddings.",
     "text.network.bert.embeddings.position_embeddings.": "uniter.embeddings.position_embeddings.",
@@ -151,7 +151,7 @@ def _renamed(content, path):
         if matching is not None: weights.setdefault(f"rank_output.{part}", matching[1:2])
     return weights
 
-def _sizes(weights, path):
+def _network_of(weights, path):
     "The configuration that the shapes of the weights tell, and the sizes of the tables of pieces and positions."
     def shape(name):
         name = f"uniter.{name}.weight"
@@ -161,19 +161,21 @@ def _sizes(weights, path):
     feed_forward,features = shape("encoder.layer.0.intermediate.dense")[0],shape("img_embeddings.img_linear")[1]
     numbers = [re.match(r"uniter\.encoder\.layer\.(\d+)\.", name) for name in weights]
     layers = 1 + max(int(m[1]) for m in numbers if m)
-    if width % _HEAD: raise ValueError(f"{path}: UNITER's heads have {_HEAD} numbers, which do not divide vectors of {width}")
-    text = TextConfig(layers=0, dim=width, heads=width//_HEAD, feed_forward=feed_forward, dropout=0., max_tokens=positions)
+    if width % _HEAD:
+        raise ValueError(f"{path}: UNITER's heads have {_HEAD} numbers, which do not divide vectors of {width}")
+    heads = width//_HEAD
+    text = TextConfig(layers=0, dim=width, heads=heads, feed_forward=feed_forward, dropout=0., max_tokens=positions)
     config = MatcherConfig(
         text, RegionConfig(features, stack=StackConfig(0)), width, StackConfig(0), heads=("joint",), score="joint",
-        joint=JointConfig(layers, width//_HEAD, width, feed_forward))
+        joint=JointConfig(layers, heads, width, feed_forward))
     return config,pieces,positions
 
 def _embeddings(config, pieces, positions, source, path):
     "A text encoder without layers, and the tokenizer of `source`."
-    tokenizer = pretrained(AutoTokenizer.from_pretrained, source, *_TEXT)
+    tokenizer = pretrained(AutoTokenizer.from_pretrained, source, *_TOKENIZER)
     if len(tokenizer) != pieces:
-        raise ValueError(f"{path} has embeddings of {pieces} pieces, and the tokenizer of {source!r} knows {len(tokenizer)}; "
-                         "say the folder of its own by `text=`")
+        raise ValueError(f"{path} has embeddings of {pieces} pieces, and the tokenizer of {source!r} knows "
+                         f"{len(tokenizer)}; say the folder of its own by `text=`")
     bert = BertConfig(vocab_size=pieces, hidden_size=config.dim, num_hidden_layers=0, num_attention_heads=config.heads,
                       intermediate_size=config.feed_forward, max_position_embeddings=positions, hidden_dropout_prob=0.)
     with tempfile.TemporaryDirectory() as folder:
@@ -206,9 +208,10 @@ def load_uniter(
 ) -> UniterMatcher: # `left_out` names the weights that no score reads
     "Open a published UNITER as a model."
     content = open_checkpoint(path)
-    if not is_uniter(content): raise ValueError(f"{path} is no checkpoint of UNITER: none of its weights is named uniter.*")
+    if not is_uniter(content):
+        raise ValueError(f"{path} is no checkpoint of UNITER: none of its weights is named uniter.*")
     weights = _renamed(content, path)
-    config,pieces,positions = _sizes(weights, path)
+    config,pieces,positions = _network_of(weights, path)
     model = UniterMatcher(config, _embeddings(config.text, pieces, positions, str(text or "bert-base-cased"), path))
     names,own = uniter_names(model),model.state_dict()
     left_out = {name for name in weights if name.startswith(tuple(_UNREAD))}
@@ -217,11 +220,14 @@ def load_uniter(
         if wrong: raise ValueError(f"{path} {what} {len(wrong)} weights, such as {min(wrong)}")
     for name,published in names.items():
         if own[name].shape != weights[published].shape:
-            raise ValueError(f"{path}: {published} is {tuple(weights[published].shape)}, it should be {tuple(own[name].shape)}")
+            shapes = tuple(weights[published].shape),tuple(own[name].shape)
+            raise ValueError(f"{path}: {published} is {shapes[0]}, it should be {shapes[1]}")
         own[name] = weights[published]
     own["regions.kind"] = weights["uniter.embeddings.token_type_embeddings.weight"][1]
     model.load_state_dict(own)
-    for name in sorted(left_out): model.left_out[name] = next(why for prefix,why in _UNREAD.items() if name.startswith(prefix))
+    for name in sorted(left_out):
+        prefix = next(prefix for prefix in _UNREAD if name.startswith(prefix))
+        model.left_out[name] = _UNREAD[prefix]
     model.name = Path(path).stem
     return model.to(device).eval()
 
@@ -233,7 +239,7 @@ def uniter_config(
     path = Path(path)
     if path.is_file():
         content = open_checkpoint(path)
-        return _sizes(_renamed(content, path), path)[0] if is_uniter(content) else None
+        return _network_of(_renamed(content, path), path)[0] if is_uniter(content) else None
     saved = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     about = read_json(saved, dict) if saved else {}
     return to_config(MatcherConfig, about.get("model", {}), saved) if about.get("kind") == "UniterMatcher" else None
