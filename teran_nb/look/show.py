@@ -107,13 +107,15 @@ def grid(
     titles:Sequence[str]=(), # Title of each row
     title:str="", # Title of the figure
     widths:tuple=None, # Relative widths of the columns; equal by default
+    below:float=0, # Room below the last row, such as for its colour bar, inches
 ) -> list[Axes]: # One axis a panel
     "Axes for `n` panels; places that are left over in the last row stay empty."
     columns = min(n, columns)
     rows = math.ceil(n/columns)
-    figure = plt.figure(figsize=(size[0]*columns, size[1]*rows), layout="compressed")
+    figure = plt.figure(figsize=(size[0]*columns, size[1]*rows+below), layout="compressed")
     if title: figure.suptitle(title, fontsize=11)
-    parts = figure.subfigures(rows, 1, squeeze=False)[:,0]
+    heights = [size[1]]*(rows-1) + [size[1]+below]
+    parts = figure.subfigures(rows, 1, squeeze=False, height_ratios=heights)[:,0]
     axes = []
     for part in parts: axes += part.subplots(1, columns, squeeze=False, width_ratios=widths)[0].tolist()
     for part,row_title in zip(parts, titles): part.suptitle(row_title, x=.01, ha="left", fontsize=9)
@@ -518,7 +520,7 @@ def show_heat(
     if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"
     ax.set_title(title, fontsize=1.2*_fontsize(ax))
     notes = [note,a.doubts if bar else ""]
-    ax.set_xlabel("\n".join(wrapped(text, 60, 3) for text in notes if text), fontsize=7, color="dimgrey")
+    ax.set_xlabel("\n".join(wrapped(text, 60, 5) for text in notes if text), fontsize=7, color="dimgrey")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
     return ax
 
@@ -541,10 +543,10 @@ def show_heats(
     width,height = a.frame
     picture,note = picture_of(a.image, a.frame)
     if not note: a = replace(a, picture=lambda: picture) # opened once, not for each word
-    axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80))
+    axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
     last_row,label = axes[-1].figure,_colour_scale(*limits, "pair")[1]
-    if a.doubts: label += f"\n{wrapped(a.doubts, 36*len(last_row.axes), 3)}"
+    if a.doubts: last_row.get_figure(root=True).supxlabel(wrapped(a.doubts, 36*len(last_row.axes), 5), fontsize=8, color="dimgrey")
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 
