@@ -19,7 +19,7 @@ from ..model.similarity import similarity
 from ..model.regions import region_batch
 from ..model.matcher import Matcher
 from .reference import (
-    Slots, filled, filter_words, reference_similarity, reference_triplet, region_slots, stop_ids, word_slots)
+    Slots, filter_words, reference_similarity, reference_triplet, region_slots, stop_ids, word_slots, zero_filled)
 
 # %% ../../nbs/published/05_deviations.ipynb #884d9589
 @dataclass(frozen=True, repr=False)
@@ -47,7 +47,7 @@ def _alignment_faults(regions, vectors, captions):
     cut = word_slots(vectors, captions.ids, captions.mask)
     slots = Slots(words.values, words.offsets, words.lengths.tolist(), vectors.shape[1]-2, [()]*len(words))
     last_token = _largest_change(similarity(regions, cut), similarity(regions, words))
-    zero_fill = _largest_change(similarity(filled(regions), filled(slots), "mwsr"), similarity(regions, words, "mwsr"))
+    zero_fill = _largest_change(similarity(zero_filled(regions), zero_filled(slots), "mwsr"), similarity(regions, words, "mwsr"))
     total = reference_similarity(regions, slots, "sum")
     mean = _largest_change(total/(regions.size*slots.size), total/(regions.lengths[:,None]*words.lengths))
     return [("the last token before [SEP] is dropped", "mrsw", *last_token),
