@@ -536,7 +536,9 @@ def _logger(folder, rows, tensorboard):
         except ImportError: raise ImportError("tensorboard=True needs the package tensorboard: pip install tensorboard") from None
         writer = SummaryWriter(folder/"tensorboard")
     def log(row):
-        with open(path, "a") as f: f.write(json.dumps(row)+"\n")
+        try:
+            with open(path, "a") as f: f.write(json.dumps(row)+"\n")
+        except OSError as e: raise OSError(f"{path} cannot be written ({e.strerror}); free some space, and resume") from None
         if writer is None: return
         for k,v in row.items(): writer.add_scalar(k, v, row["epoch"])
         writer.flush()

@@ -122,6 +122,7 @@ def recall_at_k(
 ) -> float: # In [0,1]
     "Share of queries whose true match is among the first `k` results."
     if not len(rank): raise ValueError("no queries, so they have no recall; give the rank of at least one")
+    if k < 1: raise ValueError(f"the first {k} results; at least one must count")
     return float((np.asarray(rank) < k).mean())
 
 # %% ../../nbs/experiment/01_metrics.ipynb #454de70b
