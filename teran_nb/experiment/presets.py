@@ -64,7 +64,7 @@ _PAPER = Preset(
     "TERN and TERAN keep BERT's first 6 layers and train them at the common rate; they sum the loss over a batch and clip gradients "
     "at norm 2, which the text does not mention; TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps, "
     "its text 2e-5 and 90; TERAN's for Flickr30k batches of 30 and that warm-up; both drop the last word before [SEP]; IAIS has 31 hard negatives a side for each of 8 true "
-    "pairs, here the rest of the batch (preset iais mines them); CGAM prints no batch size, 128 is SCAN's; its regions have no boxes, here they have")
+    "pairs, as in preset iais; CGAM prints no batch size, 128 is SCAN's; its regions have no boxes, here they have")
 
 # %% ../../nbs/experiment/06_presets.ipynb #f0966c82
 def _small_network(width, layers, feed_forward, dropout):
