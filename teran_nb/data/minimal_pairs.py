@@ -338,6 +338,7 @@ def read_pairs(
     if not path.is_dir() and path.suffix == ".jsonl": pairs = read_winoground(path)
     elif not path.is_dir() and isinstance(read_json(path), list): pairs = read_aro(path)
     else: pairs = read_sugarcrepe(path)
+    if not pairs: raise ValueError(f"{path} holds no minimal pairs; name a file or a folder with some")
     if not folder.is_dir():
         raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of "
                                 f"{path.name}")
