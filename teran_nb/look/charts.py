@@ -86,12 +86,17 @@ def metric_unit(
     return (1,"NDCG") if "ndcg" in metric else (100,"%")
 
 def _label_ends(ax, ends):
-    "Names at the right ends of curves, `(x, y, name, colour)`, pushed apart where they would overlap."
-    low,high = ax.get_ylim()
+    "Names right of the axis, `(y, name, colour)` each, pushed apart where they would overlap."
+    (left,right),(low,high) = ax.get_xlim(),ax.get_ylim()
     gap,place = .075*(high-low),-np.inf
-    for x,y,name,colour in sorted(ends, key=lambda end: end[1]):
+    for y,name,colour in sorted(ends):
         place = max(y, place+gap)
-        ax.annotate(name, (x,y), (ax.get_xlim()[1],place), color=colour, fontsize=8, va="center", annotation_clip=False)
+        ax.text(right + .02*(right-left), place, name, color=colour, fontsize=8, va="center")
+
+def _reference(table, metric):
+    "What a metric is compared with, `(value, name)`, where the table has it."
+    beside,name = {"isda": ("isda_flat","flat maps"), "words": ("words_random","a random region")}.get(metric, ("",""))
+    return (metric_unit(metric)[0]*table[beside].mean(),name) if beside in table else None
 
 EPOCH_METRICS = ("t2i_r1","t2i_ndcg_rouge","t2i_ndcg_spice","iais_singular","iais_distributed","isda")
 
@@ -114,7 +119,10 @@ def show_epochs(
             ax.fill_between(seeds.index, seeds["min"], seeds["max"], color=colour, alpha=.2, lw=0)
             best = seeds["mean"].idxmin() if unit in ("nats","loss") else seeds["mean"].idxmax()
             ax.plot(best, seeds["mean"][best], "o", color=colour, markersize=5)
-            ends.append((seeds.index[-1], seeds["mean"].iloc[-1], f" {plain(line)}", colour))
+            ends.append((seeds["mean"].iloc[-1], plain(line), colour))
+        if reference := _reference(epochs, metric):
+            ax.axhline(reference[0], color="grey", ls=":", lw=1)
+            ends.append((*reference, "grey"))
         _label_ends(ax, ends)
         name = metric_name(metric)
         ax.set(xlabel="epoch", ylabel=unit, title=f"{name[0].upper()}{name[1:]}")
@@ -148,6 +156,7 @@ def show_against(
     for (line,rows),colour,marker in zip(points.groupby("line", sort=False), cycle(COLOURS), cycle(MARKERS)):
         label = f"{plain(line)}: r = {correlation(rows[x], rows[y]):.2f} ({len(rows)} points)"
         ax.plot(x_factor*rows[x], y_factor*rows[y], marker, color=colour, markersize=4.5, alpha=.8, label=label)
+    if reference := _reference(points, x): ax.axvline(reference[0], color="grey", ls=":", lw=1, label=reference[1])
     name,against = metric_name(y),metric_name(x)
     ax.set(xlabel=f"{against}, {x_unit}", ylabel=f"{name}, {y_unit}")
     ax.set_title(f"{name[0].upper()}{name[1:]} against {against}: r = {correlation(points[x], points[y]):.2f}", fontsize=10)
@@ -177,20 +186,24 @@ def show_by(
             ax.errorbar(i, seeds.mean(), deviation, fmt="o", color=COLOURS[0], markersize=5, capsize=3, lw=1.2)
             ax.plot([i]*len(seeds), seeds, "o", color=COLOURS[0], markersize=2.5, alpha=.5)
             number = f"{seeds.mean():.1f}" if unit == "%" else f"{seeds.mean():.3f}"
-            ax.annotate(number, (i,seeds.mean()), (6,3), textcoords="offset points", fontsize=8)
+            above = seeds.mean() + (deviation or 0)
+            ground = {"facecolor": "white", "edgecolor": "none", "pad": .5, "alpha": .8}
+            ax.annotate(number, (i,above), (0,6), textcoords="offset points", fontsize=8, ha="center", bbox=ground)
         for (line,rows),colour in zip(beside.groupby("line", sort=False), COLOURS[1:]):
             mean = factor*rows[metric].mean()
             ax.axhline(mean, color=colour, ls="--", lw=1)
-            ends.append((0, mean, f" {plain(line)}", colour))
+            ends.append((mean, plain(line), colour))
         guessed = factor*chance_bound(next(iter(results.lines.values()))[0], metric)
-        if np.isfinite(guessed):
-            ax.axhline(guessed, color="grey", ls=":", lw=1)
-            ends.append((0, guessed, " guessing", "grey"))
+        reference = (guessed,"guessing") if np.isfinite(guessed) else _reference(frame, metric)
+        if reference:
+            ax.axhline(reference[0], color="grey", ls=":", lw=1)
+            ends.append((*reference, "grey"))
         name = metric_name(metric)
         ax.set(xlim=(-.5,len(values)-.4), xlabel=plain(swept.field.iloc[0]), ylabel=unit)
         ax.set_title(f"{name[0].upper()}{name[1:]}", fontsize=9)
         ax.set_xticks(range(len(values)), values, rotation=0 if max(map(len, values)) < 8 else 30, fontsize=8)
-        if unit == "%": ax.set_ylim(0, 1.12*ax.get_ylim()[1])
+        low,high = ax.get_ylim()
+        ax.set_ylim(0 if unit == "%" else low, high + .12*(high-low))
         _label_ends(ax, ends)
     return axes
 
