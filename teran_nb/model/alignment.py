@@ -84,9 +84,9 @@ def mwsr(
     region_mask:Tensor, # True at real regions, `(images, regions)`
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # Similarity of every pair, at most its region count, `(images, captions)`
-    "Best word of every region, summed over the regions of the image (TERAN eq. 3, where the sum has the words' index: a misprint)."
-    best = masked_max(align, word_mask[:,None], -1) # the mask as (captions, 1, words)
-    return best.masked_fill(~region_mask[:,None], 0).sum(-1)
+    "Best word of every region, summed over the regions of the image (TERAN eq. 3)."
+    best = masked_max(align, word_mask[None,:,None,:], -1) # the mask as (1, captions, 1, words)
+    return best.masked_fill(~region_mask[:,None,:], 0).sum(-1) # (images, 1, regions)
 
 @pooling("symm", "Symm.", sum_over=("words","regions"))
 def symm(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`

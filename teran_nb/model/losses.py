@@ -38,23 +38,21 @@ def triplet(
     one_of(negatives, ("hardest","all","summed"), "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(image_of, len(sim))
-    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,)
+    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,); each caption has one true pair
+    wrong_pair = (~true).to(sim.dtype) # 1 or 0, (images, captions)
     if negatives == "hardest":
         wrong = sim.masked_fill(true, -torch.inf)
         caption_cost = (margin + wrong.amax(1)[image_of] - true_sim).clamp(min=0) # hardest caption of each caption's image
         image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
         cost = caption_cost + image_cost
-    else:
-        # Caption t has one true pair, with image image_of[t]. sim[image_of][t] compares this image with every caption,
-        # sim[:,t] compares caption t with every image.
-        is_wrong = (~true).to(sim.dtype)
-        if negatives == "summed":
-            wrong = (sim*is_wrong).sum(1)[image_of] + (sim*is_wrong).sum(0)
-            cost = (wrong - true_sim + margin).clamp(min=0)
-            return cost.sum() if reduction == "sum" else cost.mean()
-        caption_cost = (margin + sim[image_of] - true_sim[:,None]).clamp(min=0)*is_wrong[image_of] # (true pairs, captions)
-        image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # (images, true pairs)
+    elif negatives == "all":
+        own_image = sim[image_of] # row t: the image of caption t against every caption, (true pairs, captions)
+        caption_cost = (margin + own_image - true_sim[:,None]).clamp(min=0)*wrong_pair[image_of]
+        image_cost = (margin + sim - true_sim).clamp(min=0)*wrong_pair # column t: caption t against every image, (images, true pairs)
         cost = caption_cost.sum(1) + image_cost.sum(0)
+    else:
+        wrong = (sim*wrong_pair).sum(1)[image_of] + (sim*wrong_pair).sum(0)
+        cost = (wrong - true_sim + margin).clamp(min=0)
     return cost.sum() if reduction == "sum" else cost.mean()
 
 # %% ../../nbs/model/01_losses.ipynb #d20b3390

@@ -60,15 +60,20 @@ class Network(nn.Module):
     def __init__(self,
         config:MatcherConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
-        vision:nn.Module|None=None, # From pictures and boxes to features, such as a `LearningBackbone`; None reads features
+        vision:nn.Module|None=None, # Makes region features from pictures and boxes, where these learn too; None where features are given
     ):
         super().__init__()
-        self.config,self.text,self.regions,self.vision = config,text,RegionEncoder(config.regions),vision
-        self.project_regions,self.project_words = nn.Linear(self.regions.dim, config.dim),nn.Linear(text.dim, config.dim)
+        self.config = config
+        self.text = text
+        self.regions = RegionEncoder(config.regions)
+        self.vision = vision
+        self.project_regions = nn.Linear(self.regions.dim, config.dim)
+        self.project_words = nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
         self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead()}) # without weights: always there
         for name in config.heads:
-            if name not in self.heads: self.heads[name] = HEADS[name](getattr(config, name, None), config.dim)
+            settings = getattr(config, name, None) # of `crossgraph` and `joint`; the other heads have none
+            if name not in self.heads: self.heads[name] = HEADS[name](settings, config.dim)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Side,Side]:
         "Both sides of a batch, each as (whole vectors, packed parts)."
         whole_images,regions = self.forward_regions(images)
@@ -84,7 +89,7 @@ class Network(nn.Module):
         x,mask = self.text(batch)
         return self.finish(-1, self.project_words(x), mask)
     def finish(self, side:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers: `last[0]` of the images, `last[-1]` of the captions; shared layers are both."
+        "The last layers: the first of `last` for images, the last of it for captions; where they are shared, `last` holds one."
         x = F.normalize(self.last[side](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
