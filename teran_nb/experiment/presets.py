@@ -100,9 +100,9 @@ _IAIS = Preset( # 5,000 steps with ten validations
     TrainConfig(epochs=10, steps=500, images=8, rate=5e-5, optimizer="adamw", schedule="linear", warmup=500,
                 negatives="all", squash=True, hard=31, candidates=399, select="rsum"),
     {},
-    "the text has 8 pairs a step, the code 8 on each of 8 GPUs; the text gives a pair 31 hard negatives of both sides, the code draws the pairs of the two "
+    "the text has 8 pairs a step, the code UNITER's 8 on each of 8 GPUs; the text gives a pair 31 hard negatives of both sides, the code draws the pairs of the two "
     "sides apart; eq. 14 has one hinge around the sum (train.negatives summed), the code a hinge for each negative and sigmoids of scores, as here; the text names no "
-    "warm-up and no optimizer, the code AdamW and 500 steps; eq. 15 adds the loss of both anchors, the code one anchor a side; the code averages 31 hinges and divides "
+    "warm-up and no optimizer, UNITER's configuration AdamW and 500 steps; eq. 15 adds the loss of both anchors, the code one anchor a side; the code averages 31 hinges and divides "
     "them by 8, but not its regulariser, which so weighs 8 x 31 times as much as in eq. 15 (train.iais.weight 248, train.iais.form published); it validates every 500 steps "
     "and keeps the last weights, here the best are kept; the 399 candidates are drawn for each pair, here for the 8 pairs together")
 _IAIS_LARGE = replace(_IAIS, network=replace(_PAPER.network, joint=JointConfig(24, 16, 1024, 4096)))
