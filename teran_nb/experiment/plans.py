@@ -16,6 +16,7 @@ from ..core.config import environment, new_run, one_of, override, pick_device, t
 from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
+from ..model.similarity import check_pooling
 from ..model.network import MatcherConfig
 from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
@@ -215,11 +216,13 @@ def check(
     protocol:str="", # One of `PROTOCOLS`; all of the split when empty
     phrases:str="", # File or folder of phrases to ground
 ) -> None:
-    "Refuse unknown names, a missing GPU, an output folder that cannot be written, and a run that does not exist."
+    "Refuse unknown names, a pooling of your own that padding changes, a missing GPU, a read-only output folder, and a run that does not exist."
     one_of(model, MODELS, "model")
     one_of(preset, PRESETS, "preset")
     one_of(precision, PRECISIONS, "precision")
-    if pooling: one_of(pooling, POOLINGS, "pooling")
+    if pooling:
+        one_of(pooling, POOLINGS, "pooling")
+        if not POOLINGS[pooling].formula.__module__.startswith("teran_nb."): check_pooling(pooling) # those of the library have lessons
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
         raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "
