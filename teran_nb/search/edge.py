@@ -259,7 +259,8 @@ class Edge(Home):
             copies = q.QuantizationSearchParams(ignore=not stage.int8, rescore=False)
             return q.SearchParams(exact=request.exact, quantization=copies)
         where = self._filter(request.where)
-        for stage in request.stages[:-1]: inner = [q.Prefetch(stage.limit, nearest(stage), inner, filter=where, params=how(stage))]
+        for stage in request.stages[:-1]:
+            inner = [q.Prefetch(stage.limit, nearest(stage), inner, filter=where, params=how(stage))]
         last = request.stages[-1]
         return q.QueryRequest(last.limit, query=nearest(last), prefetches=inner, filter=where, params=how(last),
                               with_payload=True if request.vectors else ["image","order"], with_vector=fields_of(self.layout, request.vectors))

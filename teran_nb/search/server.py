@@ -181,7 +181,8 @@ class Server(Home):
             return None if self.local else m.SearchParams(exact=request.exact, quantization=copies)
         where = self._filter(request.where)
         for stage in request.stages[:-1]:
-            inner = [m.Prefetch(query=nearest(stage), using=stage.field, limit=stage.limit, prefetch=inner, filter=where, params=how(stage))]
+            inner = [m.Prefetch(query=nearest(stage), using=stage.field, limit=stage.limit, prefetch=inner, filter=where,
+                                params=how(stage))]
         last = request.stages[-1]
         return m.QueryRequest(query=nearest(last), using=last.field, limit=last.limit, prefetch=inner, filter=where,
                               params=how(last), with_payload=True if request.vectors else ["image","order"],
