@@ -202,8 +202,8 @@ def show_by(
         ax.set(xlim=(-.5,len(values)-.4), xlabel=plain(swept.field.iloc[0]), ylabel=unit)
         ax.set_title(f"{name[0].upper()}{name[1:]}", fontsize=9)
         ax.set_xticks(range(len(values)), values, rotation=0 if max(map(len, values)) < 8 else 30, fontsize=8)
-        low,high = ax.get_ylim()
-        ax.set_ylim(0 if unit == "%" else low, high + .12*(high-low))
+        low,high = (0,ax.get_ylim()[1]) if unit == "%" else ax.get_ylim()
+        ax.set_ylim(low, high + .12*(high-low))
         _label_ends(ax, ends)
     return axes
 
