@@ -132,8 +132,8 @@ def data_fingerprint(
     words = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
     return digest([words,parts(collection.features)])[:16]
 
-# %% ../../nbs/experiment/14_registry.ipynb #cdc81b3f
-_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": TypedDict("_TestedAs", {"model": str})})
+# %% ../../nbs/experiment/14_registry.ipynb #9d96cf2c
+_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": dict})
 
 def read_runs(
     paths:Iterable[str|Path], # Folders of runs, or files that `Results.save` wrote
