@@ -80,7 +80,7 @@ _TINY = Preset(
     TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum"))
 _SCENES = Preset(
     _small_network(64, 1, 128, 0.),
-    TrainConfig(epochs=8, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"),
+    TrainConfig(epochs=12, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"),
     {"alignment+joint": {"images": 16, "rate": 5e-4}, "crossgraph": {"images": 32}})
 _PHOTOS = Preset(
     MatcherConfig(
