@@ -349,7 +349,7 @@ def read_pairs(
     missing = [name for name,file in files.items() if file is None]
     if missing:
         raise FileNotFoundError(f"{path} names {len(missing):,} pictures that are not in {folder}, "
-                                f"such as {missing[0]}; name the folder that holds them, or leave their rows out")
+                                f"such as {missing[0][:80]}; name the folder that holds them, or leave their rows out")
     return MinimalPairs(tuple(pairs), files, path.stem)
 
 def _picture_file(folder, name):

@@ -133,7 +133,7 @@ def data_fingerprint(
     return digest([words,parts(collection.features)])[:16]
 
 # %% ../../nbs/experiment/14_registry.ipynb #9d96cf2c
-_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": dict})
+_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": TypedDict("_RowMeasured", {"model": str})})
 
 def read_runs(
     paths:Iterable[str|Path], # Folders of runs, or files that `Results.save` wrote

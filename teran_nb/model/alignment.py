@@ -96,4 +96,4 @@ def symm(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of 
 @pooling("mravgw", "MrAvgw", sum_over=("words",), per_word=True)
 def mravgw(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-1,1]
     "Best region of every word, averaged over the words of the caption (TERAN section 8.2, eq. 8; Table 4)."
-    return mrsw(align, region_mask, word_mask) / word_mask.sum(-1).clamp(min=1)
+    return mrsw(align, region_mask, word_mask) / word_mask.sum(-1).clamp(min=1) # (captions,), the last axis

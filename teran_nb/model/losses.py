@@ -45,10 +45,10 @@ def triplet(
         caption_cost = (margin + wrong.amax(1)[image_of] - true_sim).clamp(min=0) # hardest caption of each caption's image
         image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
         cost = caption_cost + image_cost
-    elif negatives == "all":
-        own_image = sim[image_of] # row t: the image of caption t against every caption, (true pairs, captions)
+    elif negatives == "all": # t runs over captions, each with its one true pair
+        own_image = sim[image_of] # row t: the image of caption t against every caption, (captions, captions)
         caption_cost = (margin + own_image - true_sim[:,None]).clamp(min=0)*wrong_pair[image_of]
-        image_cost = (margin + sim - true_sim).clamp(min=0)*wrong_pair # column t: caption t against every image, (images, true pairs)
+        image_cost = (margin + sim - true_sim).clamp(min=0)*wrong_pair # column t: caption t against every image, (images, captions)
         cost = caption_cost.sum(1) + image_cost.sum(0)
     else:
         wrong = (sim*wrong_pair).sum(1)[image_of] + (sim*wrong_pair).sum(0)

@@ -292,23 +292,25 @@ def _by_formula(p, regions, words, dtype, memory, progress):
 def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
-    "Refuse a pooling whose answer depends on padding, or is not what it claims to be (ValueError)."
+    "Refuse a pooling whose answer depends on padding or on other pairs, or is not what it claims to be (ValueError)."
     p = POOLINGS[pooling] if isinstance(pooling, str) else pooling
     g = torch.Generator().manual_seed(0)
     for regions,words in ((4,3), (1,2), (3,1)):
         cosines = (2*torch.rand(1, 1, regions, words, generator=g) - 1).requires_grad_()
         region_mask,word_mask = torch.ones(1, regions).bool(),torch.ones(1, words).bool()
         grams = (torch.eye(regions)[None],torch.eye(words)[None]) if p.grams else ()
-        score = p(cosines, region_mask, word_mask, *grams)
+        try: score = p(cosines, region_mask, word_mask, *grams)
+        except (RuntimeError, IndexError) as e:
+            raise ValueError(f"pooling {p.name!r} fails for {regions} regions and {words} words: {e}") from e
         if score.shape != (1,1):
             raise ValueError(f"pooling {p.name!r} gives {tuple(score.shape)} for one pair, not (1, 1)")
         for value in (-1.,0.,1.): # padding may hold any cosine
             padded = F.pad(cosines, (0,2,0,3), value=value),F.pad(region_mask, (0,3)),F.pad(word_mask, (0,2))
             padded += tuple(F.pad(x, (0,n,0,n), value=value) for x,n in zip(grams, (3,2)))
             if not torch.allclose(p(*padded), score, atol=1e-5):
+                cure = "-inf times 0 is nan, multiply by `align` instead" if p(*padded).isnan() else "fill padding with -inf before a maximum"
                 raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} "
-                                 f"words, and {p(*padded).item():.4f} with padding of {value:.0f}; "
-                                 "fill padding with -inf before a maximum")
+                                 f"words, and {p(*padded).item():.4f} with padding of {value:.0f}; {cure}")
             gradient, = torch.autograd.grad(p(*padded).sum(), cosines)
             if not gradient.isfinite().all():
                 raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
@@ -320,3 +322,20 @@ def check_pooling(
         if p.sum_over and not torch.allclose(total, score, atol=1e-5):
             raise ValueError(f"pooling {p.name!r} says sum_over={p.sum_over}, but its formula is another; "
                              "leave sum_over empty")
+    if not p.together: _check_pairs(p, g)
+
+def _check_pairs(p, g):
+    "Refuse a pooling that scores a pair differently beside other pairs."
+    region_mask = torch.arange(4) < torch.tensor([4,2,1])[:,None] # three images with 4, 2 and 1 regions
+    word_mask = torch.arange(3) < torch.tensor([3,1,2])[:,None] # three captions with 3, 1 and 2 words
+    cosines = 2*torch.rand(3, 3, 4, 3, generator=g) - 1
+    for images in (2,3): # fewer images than captions, where a mix-up of their axes fails, and as many, where it is silent
+        grams = (torch.eye(4).expand(images, 4, 4),torch.eye(3).expand(3, 3, 3)) if p.grams else ()
+        try: scores = p(cosines[:images], region_mask[:images], word_mask, *grams)
+        except (RuntimeError, IndexError) as e: raise ValueError(f"pooling {p.name!r} fails for {images} images and 3 captions: {e}") from e
+        if scores.shape != (images,3): raise ValueError(f"pooling {p.name!r} gives {tuple(scores.shape)} for {images} images and 3 captions")
+        for i,j in torch.cartesian_prod(torch.arange(images), torch.arange(3)).tolist():
+            alone = p(cosines[i:i+1,j:j+1], region_mask[i:i+1], word_mask[j:j+1], *(x[:1] for x in grams))
+            if not torch.allclose(scores[i,j], alone[0,0], atol=1e-5):
+                raise ValueError(f"pooling {p.name!r} gives {scores[i,j].item():.4f} for image {i} and caption {j} among others, and "
+                                 f"{alone.item():.4f} alone; a number for each image needs [:,None], one for each caption [None]")
