@@ -22,7 +22,8 @@ from .homes import (
     Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, read_layout, vectors_of)
 
 # %% ../../nbs/search/02_edge.ipynb #b44230ce
-_SMALL = 2**16 # Bytes of the files that are read when an index is opened, and of a block
+_BLOCK = 2**16 # Bytes that a checksum reads at a time
+_SMALL = 2**20 # Bytes in use of the files that are checked when an index is opened
 _AGAIN = "copy the index again, make it again, or remove checksums.json to open it unchecked"
 
 class _Saved(TypedDict):
@@ -35,18 +36,23 @@ def _checksum(path):
     "Of all blocks that are not zeros, since holes become zeros in a copy; of the value of JSON, whose keys the engine sorts anew."
     if path.suffix == ".json":
         with suppress(ValueError,RecursionError): return digest(json.loads(path.read_bytes()))
-    size,place,checksum,zeros = path.stat().st_size,0,0,bytes(_SMALL)
+    size,place,checksum,zeros = path.stat().st_size,0,0,bytes(_BLOCK)
     with open(path, "rb", buffering=0) as file:
         while place < size:
             if hasattr(os, "SEEK_DATA"):
-                try: place = os.lseek(file.fileno(), place, os.SEEK_DATA)//_SMALL*_SMALL
+                try: place = os.lseek(file.fileno(), place, os.SEEK_DATA)//_BLOCK*_BLOCK
                 except OSError as e:
                     if e.errno == errno.ENXIO: break # only a hole is left; other file systems know no holes
             file.seek(place)
-            block = file.read(_SMALL)
+            block = file.read(_BLOCK)
             if block != zeros[:len(block)]: checksum = zlib.crc32(block, zlib.crc32(place.to_bytes(8, "little"), checksum))
-            place += _SMALL
+            place += _BLOCK
     return f"{checksum:08x}"
+
+def _used(path):
+    "Bytes that a file takes on the disk: the engine makes files of many megabytes that are holes at first."
+    about = path.stat()
+    return min(about.st_size, getattr(about, "st_blocks", math.inf)*512)
 
 class _Checksums:
     "Sizes and checksums of the engine's files; the list is empty while files change."
@@ -68,13 +74,13 @@ class _Checksums:
         self.check(_SMALL)
 
     def check(self, most=math.inf):
-        "Compare files of at most so many bytes with the list."
+        "Compare names and sizes with the list, and the content of files that use at most so many bytes."
         present = self._present() if self.files else {}
         for name,(size,checksum) in self.files.items():
             problem = ""
             if name not in present: problem = "is not there"
             elif (now := require_file(present[name]).stat().st_size) != size: problem = f"has {now:,} bytes instead of {size:,}"
-            elif size <= most and _checksum(present[name]) != checksum: problem = "does not match its checksum"
+            elif _used(present[name]) <= most and _checksum(present[name]) != checksum: problem = "does not match its checksum"
             if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {_AGAIN}")
 
     def _save(self, files):
