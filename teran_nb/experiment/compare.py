@@ -128,7 +128,8 @@ def trainings(
     rows = []
     for line,seeds in results.lines.items():
         about = seeds[0].about
-        row = {"model": line, "chosen": about.get("choice", "the preset's")} | about.get("grid", {})
+        scores = {choice: round(score, 3) for choice,score in about.get("grid", {}).items()}
+        row = {"model": line, "chosen": about.get("choice", "the preset's")} | scores
         rows.append(row | {k: ", ".join(str(o.about[k]) for o in seeds) for k in ("epochs trained","seconds")})
     return pd.DataFrame(rows)
 
