@@ -31,7 +31,7 @@ from .runs import evaluate_run, load_model
 from .compare import compare
 
 # %% ../../nbs/experiment/12_ablations.ipynb #7083d7d0
-BUDGET = 12 # Epochs of every row; one on the drawn scenes takes 14 seconds of one core
+BUDGET = 12 # Epochs of every row
 
 def ablation_data(
     quick:bool=False, # Fewer scenes, to see that everything runs
