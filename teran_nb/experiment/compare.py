@@ -6,7 +6,7 @@
 __all__ = ['Choice', 'tune', 'compare', 'trainings', 'sweep', 'read_epochs']
 
 # %% ../../nbs/experiment/11_compare.ipynb #438eb4ed
-import itertools
+import itertools, re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +48,8 @@ class Choice(NamedTuple):
         "The combination in words."
         return ", ".join(f"{name.rpartition('.')[2]} {value}" for name,value in self.overrides.items())
 
+def _folder_name(text): return re.sub(r"[^\w.+-]+", "-", text) # a value may be a path
+
 def tune(
     data:Data, # What the row learns from
     model:str, # One of `MODELS`
@@ -61,7 +63,7 @@ def tune(
     for values in itertools.product(*grid.values()):
         choice = Choice(dict(zip(grid, values)), 0.)
         asked = kwargs | {"overrides": (kwargs.get("overrides") or {}) | choice.overrides}
-        folder = project_path(output)/"grid"/choice.label.replace(", ", "-").replace(" ", "-")
+        folder = project_path(output)/"grid"/_folder_name(choice.label)
         history = read_history(_finished_run(_plan(data, trained_as(model), seed, folder, asked), data, folder))
         choices.append(choice._replace(score=history.best()[history.select]))
     return sorted(choices, key=lambda choice: -choice.score)
@@ -150,7 +152,7 @@ def sweep(
         chosen = list(value) if isinstance(value, (list,tuple)) else [value]
         if len(chosen) != len(names):
             raise ValueError(f"{value!r} is not a value of {field}: give {len(names)} of them, one for each field")
-        folder = project_path(output)/"-".join([*names,*map(str, chosen)])
+        folder = project_path(output)/_folder_name(" ".join([*names,*map(str, chosen)]))
         changed = (overrides or {}) | dict(zip(names, chosen))
         label = " ".join(map(str, chosen))
         runs = compare(data, [model], seeds, folder, overrides=changed, **kwargs).lines[model]
