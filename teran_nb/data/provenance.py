@@ -67,7 +67,7 @@ class Provenance(Shown):
     words:dict # Words of the training captions, and how often each occurs
     usual:UsualFeatures|None=None # Where the training features lie
     path:Path|None=None # Folder that it was read from, or the feature store
-    def knows(self,
+    def is_known(self,
         text:str, # A word as it stands in a caption
     ) -> bool: # True where its parts are known; punctuation is always known
         "Whether a word occurred in a training caption."

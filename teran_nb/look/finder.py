@@ -265,7 +265,7 @@ def query_notes(
         notes.append("The model knows none of these words; the order says nothing.")
     elif named := [w for w in unknown if re.search(r"\w", w)]:
         notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{' …' if len(named) > 8 else ''}.")
-    elif encoder is not None and (new := encoder.note_of_words(words.texts)): notes.append(new)
+    elif encoder is not None and (new := encoder.words_warning(words.texts)): notes.append(new)
     end = words.spans[-1][1]
     if re.search(r"\w", query[end:]):
         last = words.texts[-1]

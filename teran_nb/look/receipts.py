@@ -76,9 +76,9 @@ def show_receipt(
     ax.plot([0,0], [-.5,len(rows)-.5], color="black", lw=.8)
     low,high = min(0, values.min()),max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
-    _receipt_table(ax, rows, names, "sum" if a.note else "similarity")
+    _receipt_table(ax, rows, names, "sum" if a.model_note else "similarity")
     what = f"{POOLINGS[a.pooling].title}: what each word adds; their sum is"
-    what += f" no similarity. {a.note}" if a.note else " the similarity"
+    what += f" no similarity. {a.model_note}" if a.model_note else " the similarity"
     ax.set_xlabel(wrapped(what, 76, 5), fontsize=8)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)

@@ -469,7 +469,7 @@ def show_grounding(
     texts = [_with_cosines(a, group) for group in columns]
     entries = list(zip(badges, _draw_boxes(ax, chosen, badges, size), texts))
     if below: entries.append(("–","grey",f"no region: {_with_cosines(a, below)}"))
-    lines = _legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.note, a.doubts])
+    lines = _legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.model_note, a.warning])
     _caption_title(ax, a.caption)
     if own_figure:
         w,h = size
@@ -519,7 +519,7 @@ def show_heat(
     title = f"“{wrapped(' '.join(a.labels[j] for j in columns), 28, 2)}”"
     if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"
     ax.set_title(title, fontsize=1.2*_fontsize(ax))
-    notes = [note,a.doubts if bar else ""]
+    notes = [note,a.warning if bar else ""]
     ax.set_xlabel("\n".join(wrapped(text, 60, 5) for text in notes if text), fontsize=7, color="dimgrey")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
     return ax
@@ -546,7 +546,7 @@ def show_heats(
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
     last_row,label = axes[-1].figure,_colour_scale(*limits, "pair")[1]
-    if a.doubts: last_row.get_figure(root=True).supxlabel(wrapped(a.doubts, 36*len(last_row.axes), 5), fontsize=8, color="dimgrey")
+    if a.warning: last_row.get_figure(root=True).supxlabel(wrapped(a.warning, 36*len(last_row.axes), 5), fontsize=8, color="dimgrey")
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 

@@ -100,7 +100,7 @@ class AlignmentView:
         self.alignments = _listed(alignments)
         if not self.alignments: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
         self.names = _distinct_names(self.alignments) if names is None else _listed(names)
-        self.notes = [f"{a.note} {a.doubts}".strip() for a in self.alignments] if notes is None else _listed(notes)
+        self.notes = [f"{a.model_note} {a.warning}".strip() for a in self.alignments] if notes is None else _listed(notes)
         if not len(self.names) == len(self.notes) == len(self.alignments):
             raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {len(self.alignments)} "
                              "alignments; give one of each for every alignment")

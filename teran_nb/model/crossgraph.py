@@ -103,7 +103,7 @@ def concepts(self:CrossGraph,
     return torch.cat([regions,words], 2)
 
 @patch
-def relate(self:CrossGraph,
+def cross_encode(self:CrossGraph,
     regions:Tensor, # Unit vectors of one image, `(regions, dim)`
     words:Tensor, # Unit vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Shared concepts of the regions and of the words, of the same shapes

@@ -176,14 +176,14 @@ class Encoder:
     def with_boxes(self, images:Encoded, i:int, about:Regions|None=None, picture=None) -> tuple[Encoded,int]:
         "One encoded image, and its place, with boxes where the encoder can find them again; arguments as of `explain`."
         return images,i
-    def note_on(self, regions:Regions) -> str: return "" # What a reader should know of the answers about one image; see `note` for all of them
-    def knows(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
+    def picture_warning(self, regions:Regions) -> str: return "" # What a reader should know of the answers about one image; see `note` for all of them
+    def is_known(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
     def check(self, regions:Regions) -> None: "Refuse region features that this encoder was not made for (ValueError)."
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **how) -> Tensor:
         "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
         images,captions = self.encoded(images, captions)
         return similarity(images.parts, captions.parts, pooling or self.pooling, **how)
-    def meet(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
+    def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair as its score sees them; unchanged unless the encoder crosses."
         return regions,words
 
@@ -230,22 +230,22 @@ def explain(self:Encoder,
     "Align one encoded image with one encoded caption."
     images,i = self.with_boxes(images, i, about, picture)
     regions,words = images.parts[i],captions.parts[j]
-    if not pooling: regions,words = self.meet(regions, words)
+    if not pooling: regions,words = self.cross_encode(regions, words)
     image_id = images.names[i] if about is None else about.image_id
     boxes,size = self.boxes_of(images, i, about)
     alignment = explain(regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image_id,
-                        picture=picture, pooling=pooling or self.pooling, note=self.note)
-    known = [self.knows(word) for word in alignment.words]
+                        picture=picture, pooling=pooling or self.pooling, model_note=self.note)
+    known = [self.is_known(word) for word in alignment.words]
     if all(known): return alignment
-    return replace(alignment, known=known, doubts=self.note_of_words(alignment.words))
+    return replace(alignment, known=known, warning=self.words_warning(alignment.words))
 
 @patch
-def note_of_words(self:Encoder,
+def words_warning(self:Encoder,
     words:Sequence[str], # Of a sentence
 ) -> str: # Empty where all words are known
     "Which words of a sentence are new to the encoder, and how many it knows."
     words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
-    new = [word for word in words if not self.knows(word)]
+    new = [word for word in words if not self.is_known(word)]
     if not new: return ""
     if len(new) == len(words): return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
     return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
@@ -268,8 +268,8 @@ def align(self:Encoder,
     encoded = self.encode_images([image._replace(regions=regions) if self.own_regions or self.reads_pictures else regions])
     picture = image.open if isinstance(image.picture, Path) else image.picture
     alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
-    note = "" if regions is None else self.note_on(regions)
-    return replace(alignment, doubts=f"{alignment.doubts} {note}".strip()) if note else alignment
+    note = "" if regions is None else self.picture_warning(regions)
+    return replace(alignment, warning=f"{alignment.warning} {note}".strip()) if note else alignment
 
 @patch
 def alignments(self:Encoder,

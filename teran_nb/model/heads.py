@@ -51,7 +51,7 @@ class CrossingHead(nn.Module):
     def floats(self, regions:int, words:int) -> int:
         "Numbers that `forward` holds for one pair of so many regions and words."
         raise TypeError(f"{type(self).__name__} does not define floats")
-    def relate(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
+    def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair after they have seen each other."
         return regions,words
     def similarity(self, images:Side, captions:Side, **how) -> Tensor:

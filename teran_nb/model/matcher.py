@@ -38,17 +38,17 @@ from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_s
 from .heads import Side
 from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without
 from .regions import RegionBatch, region_batch
-from .network import MatcherConfig, Network
+from .network import Network, NetworkConfig
 
 # %% ../../nbs/model/12_matcher.ipynb #18529a7f
 class Matcher(Network, Encoder, ModelHubMixin, library_name="teran_nb", tags=["image-text-retrieval","word-region-alignment"]):
     "Encodes images and captions separately, region by region and word by word."
-    Config,name = MatcherConfig,"matcher"
+    Config,name = NetworkConfig,"matcher"
     folder:Path|None = None # Where it was loaded from
     provenance:Provenance|None = None # What it keeps of its training data
 
 def make_matcher(
-    config:MatcherConfig, # Everything about the network
+    config:NetworkConfig, # Everything about the network
     texts:Sequence[str]=(), # Training captions, where the text encoder learns its vocabulary from them
     vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Matcher: # With fresh or pretrained weights
@@ -206,10 +206,10 @@ def fingerprint(self:Matcher) -> str:
     return h.hexdigest()
 
 @patch
-def meet(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
+def cross_encode(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     "The vectors of one pair as the model's head leaves them, on the CPU."
     if not self.crosses: return regions,words
-    with self.eval_mode(): regions,words = self.head.relate(regions.to(self.device), words.to(self.device))
+    with self.eval_mode(): regions,words = self.head.cross_encode(regions.to(self.device), words.to(self.device))
     return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
 
 # %% ../../nbs/model/12_matcher.ipynb #7f9e6533
@@ -226,15 +226,15 @@ def find_extractor(self:Matcher) -> Extractor:
     return extractor_for(self.extractor, store, device=self.device.type)
 
 @patch
-def note_on(self:Matcher, regions:Regions) -> str:
+def picture_warning(self:Matcher, regions:Regions) -> str:
     "What a reader should know of the answers about one image."
     if self.provenance is None or not self.provenance.is_foreign(regions): return ""
     return f"The picture is unlike the images that this model was trained on ({self.provenance.data}), so its answers mean little here."
 
 @patch
-def knows(self:Matcher, word:str) -> bool:
+def is_known(self:Matcher, word:str) -> bool:
     "Whether a word occurred in a training caption; True where this is not known, as of a pretrained text encoder."
-    if self.provenance is not None: return self.provenance.knows(word)
+    if self.provenance is not None: return self.provenance.is_known(word)
     if self.config.text.pretrained: return True
     vocabulary = self.text.tokenizer.get_vocab()
     return all(part in vocabulary for part in split_words(word))

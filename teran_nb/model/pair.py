@@ -50,8 +50,8 @@ class Alignment:
     pieces:Tensor|None = None # Cosines of the tokenizer's pieces, which the model compared, `(regions, pieces)`
     piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None where every word is one piece
     piece_texts:list|None = None # How the tokenizer writes each piece
-    note:str = "" # What a reader should know of the model that made it
-    doubts:str = "" # Why this answer may mean little: words, or a picture, unlike those of the training
+    model_note:str = "" # What a reader should know of the model that made it
+    warning:str = "" # Why this answer may mean little: words, or a picture, unlike those of the training
     known:list|None = None # Whether each word was seen in training; None where that is not known
     grams:tuple = () # Cosines among the regions and among the pieces, where the pooling compares them
     def __post_init__(self):
@@ -328,7 +328,7 @@ def explain(
     vectors:Tensor, # Vectors of the words, or of their pieces, `(pieces, dim)`
     words:CaptionWords, # The words they stand for
     boxes:np.ndarray=None, # Pixels of each region, `(regions, 4)`
-    **about, # Other fields of `Alignment`: `size`, `caption`, `image_id`, `picture`, `pooling`, `note`
+    **about, # Other fields of `Alignment`: `size`, `caption`, `image_id`, `picture`, `pooling`, `model_note`
 ) -> Alignment: # Words without a piece, cut off by the tokenizer, are left out
     "Align one image with one caption."
     piece_of = torch.as_tensor(words.piece_of, dtype=torch.int64)

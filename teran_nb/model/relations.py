@@ -348,7 +348,7 @@ def contexts(self:Joint,
     return x[:,0],x[:,first_region:],x[:,self.leading:first_region]
 
 @patch
-def relate(self:Joint,
+def cross_encode(self:Joint,
     regions:Tensor, # Vectors of one image, `(regions, dim)`
     words:Tensor, # Vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Region vectors `(regions, width)` and word vectors `(words, width)` after the last layer

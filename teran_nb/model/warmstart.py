@@ -10,7 +10,7 @@ import dataclasses
 from pathlib import Path
 
 from ..photos.vision import LearningBackbone
-from .network import HEADS, MatcherConfig
+from .network import HEADS, NetworkConfig
 from .matcher import Matcher
 
 # %% ../../nbs/model/13_warmstart.ipynb #973dd556
@@ -20,7 +20,7 @@ def _built(part):
     return {f.name: _built(getattr(part, f.name)) for f in dataclasses.fields(part) if f.name not in ("dropout","thaw")}
 
 def begin_with(
-    config:MatcherConfig, # Of the new model
+    config:NetworkConfig, # Of the new model
     folder:str|Path, # A trained model's, or that of its run
     vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Matcher: # With the weights that both have

@@ -24,7 +24,7 @@ from ..model.alignment import POOLINGS
 from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextEncoder, TokenBatch, TokenWords, Tokens
 from ..model.regions import RegionBatch, Stack, StackConfig
-from ..model.network import MatcherConfig
+from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
 from .reference import (
     REFERENCE_POOLINGS, Reference, Slots, reference_similarity, region_slots, stop_ids, word_slots)
@@ -102,7 +102,7 @@ class Variant:
 
 # %% ../../nbs/published/02_published_matcher.ipynb #d18af21e
 @dataclass(frozen=True)
-class PublishedConfig(MatcherConfig):
+class PublishedConfig(NetworkConfig):
     "Configuration of a network of the authors' code."
     variant:Variant=Variant() # Options that the papers leave at their defaults
     reference:Reference=Reference("teran") # Code that is repeated; with an empty `code`, the papers' own arithmetic
@@ -110,12 +110,12 @@ class PublishedConfig(MatcherConfig):
         one_of(self.pooling, REFERENCE_POOLINGS if self.reference.code else POOLINGS, "pooling")
 
 def _shared_fields(config):
-    "The fields that a configuration has in common with every `MatcherConfig`."
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(MatcherConfig)}
+    "The fields that a configuration has in common with every `NetworkConfig`."
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(NetworkConfig)}
 
 def published_config(
-    config:MatcherConfig, # Of any matcher
-) -> PublishedConfig: # The same network; a plain `MatcherConfig` keeps the papers' own arithmetic
+    config:NetworkConfig, # Of any matcher
+) -> PublishedConfig: # The same network; a plain `NetworkConfig` keeps the papers' own arithmetic
     "A configuration as a `PublishedConfig`."
     if isinstance(config, PublishedConfig): return config
     return PublishedConfig(**_shared_fields(config), reference=Reference())
@@ -236,7 +236,7 @@ def corrected(self:PublishedMatcher,
     if text.config.kind == "bert": text.network.fine_tune = text.config.fine_tune or not text.config.pretrained
     text.requires_grad_(getattr(text.network, "fine_tune", True))
     config = dataclasses.replace(self.config, reference=Reference(), pooling=pooling)
-    if config.variant == Variant(): model = Matcher(MatcherConfig(**_shared_fields(config)), text)
+    if config.variant == Variant(): model = Matcher(NetworkConfig(**_shared_fields(config)), text)
     else:
         model = PublishedMatcher(config, text)
         model.original = self.original

@@ -23,7 +23,7 @@ from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
 from ..model.regions import RegionBatch, RegionConfig, StackConfig
 from ..model.relations import Joint, JointConfig
-from ..model.network import MatcherConfig
+from ..model.network import NetworkConfig
 from ..model.matcher import Matcher, load_weights
 from .originals import open_checkpoint, require_tensors
 
@@ -91,7 +91,7 @@ class UniterHead(Joint):
 class UniterMatcher(Matcher):
     "A `Matcher` that reads a pair as UNITER does."
     def __init__(self,
-        config:MatcherConfig, # Its `joint` is the transformer, its text encoder has no layers
+        config:NetworkConfig, # Its `joint` is the transformer, its text encoder has no layers
         text:TextEncoder, # Embeddings of pieces, with the tokenizer
     ):
         nn.Module.__init__(self)
@@ -165,7 +165,7 @@ def _network_of(weights, path):
         raise ValueError(f"{path}: UNITER's heads have {_HEAD} numbers, which do not divide vectors of {width}")
     heads = width//_HEAD
     text = TextConfig(layers=0, dim=width, heads=heads, feed_forward=feed_forward, dropout=0., max_tokens=positions)
-    config = MatcherConfig(
+    config = NetworkConfig(
         text, RegionConfig(features, stack=StackConfig(0)), width, StackConfig(0), heads=("joint",), score="joint",
         joint=JointConfig(layers, heads, width, feed_forward))
     return config,pieces,positions
@@ -234,7 +234,7 @@ def load_uniter(
 # %% ../../nbs/published/06_uniter.ipynb #ded98adc
 def uniter_config(
     path:str|Path, # A file of weights, or the folder of a run or model
-) -> MatcherConfig|None: # None for anything but a UNITER
+) -> NetworkConfig|None: # None for anything but a UNITER
     "The network of a published UNITER, or of a model that began with one."
     path = Path(path)
     if path.is_file():
@@ -242,10 +242,10 @@ def uniter_config(
         return _network_of(_renamed(content, path), path)[0] if is_uniter(content) else None
     saved = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     about = read_json(saved, dict) if saved else {}
-    return to_config(MatcherConfig, about.get("model", {}), saved) if about.get("kind") == "UniterMatcher" else None
+    return to_config(NetworkConfig, about.get("model", {}), saved) if about.get("kind") == "UniterMatcher" else None
 
 def begin_with_uniter(
-    config:MatcherConfig, # As of `uniter_config`; another extractor or dropout is fine
+    config:NetworkConfig, # As of `uniter_config`; another extractor or dropout is fine
     path:str|Path, # Such as `uniter-base.pt`, or the folder of a model that began with it
     text:str|Path="", # As of `load_uniter`
 ) -> UniterMatcher: # In training mode, with the weights of the file

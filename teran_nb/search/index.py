@@ -499,12 +499,12 @@ def _align(self:Index, image, captions, j, pooling):
     "Which region of a stored image each word won."
     if not len(image.regions) or not len(captions.parts[j]): return None
     regions,words = torch.from_numpy(image.regions),captions.parts[j]
-    if self.encoder is not None and not pooling: regions,words = self.encoder.meet(regions, words)
+    if self.encoder is not None and not pooling: regions,words = self.encoder.cross_encode(regions, words)
     boxes,size = image.about.get("boxes"),image.about.get("size")
     boxes = None if boxes is None else np.array(boxes, np.float32)
     return explain(regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
                    image_id=image.image_id, picture=image.about.get("path"), pooling=pooling or self.pooling,
-                   note=self.encoder.note if self.encoder else "")
+                   model_note=self.encoder.note if self.encoder else "")
 
 # %% ../../nbs/search/04_index.ipynb #44b252e0
 @patch
