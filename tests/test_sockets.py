@@ -19,7 +19,7 @@ from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, pooling
 from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
-from teran_nb.model.network import MatcherConfig
+from teran_nb.model.network import NetworkConfig
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.pair import CaptionWords
 from teran_nb.model.regions import RegionConfig, StackConfig
@@ -91,7 +91,7 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
 
     try:
         stack = StackConfig(1, 4, 32)
-        config = MatcherConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=16, last=stack, pooling="smooth",
+        config = NetworkConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=16, last=stack, pooling="smooth",
                                regions=RegionConfig(drawn.features.dim, 32, stack))
         seed_everything(0)
         model = make_matcher(config, drawn.captions.texts)

@@ -35,7 +35,7 @@ BOARD_SCORES = ( # In the order of the table
 
 def score_fields(
     score:str, # A name in `POOLINGS`, or `weighted`, `gpo`, `global`
-) -> dict: # Dotted fields of `MatcherConfig`
+) -> dict: # Dotted fields of `NetworkConfig`
     "What a score changes in the network."
     one_of(score, (*POOLINGS,"weighted","gpo","global"), "score")
     return {"pooling": score} if score in POOLINGS else {"heads": (score,), "score": score}

@@ -17,7 +17,7 @@ from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.similarity import check_pooling
-from ..model.network import MatcherConfig
+from ..model.network import NetworkConfig
 from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
 from ..pretrained.dual import pretrained_name
@@ -33,7 +33,7 @@ class Plan(Shown):
     "Everything an experiment was asked to do; shows itself as a table."
     name:str # Of its run
     about:dict # What was asked for: model, preset, data, overrides ...
-    model:MatcherConfig # The network
+    model:NetworkConfig # The network
     train:TrainConfig # How it is trained
     device:str="auto" # `auto`, `cpu` or `cuda`
     members:int=1 # Models of an ensemble, with consecutive seeds
@@ -153,7 +153,7 @@ def read_plan(
     "The plan of a run."
     path = Path(folder)/name
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
-    network,training = to_config(MatcherConfig, config["model"], path),to_config(TrainConfig, config["train"], path)
+    network,training = to_config(NetworkConfig, config["model"], path),to_config(TrainConfig, config["train"], path)
     return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/08_plans.ipynb #4c88255b

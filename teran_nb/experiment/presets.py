@@ -13,7 +13,7 @@ from ..core.display import Shown, markdown_table
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.relations import JointConfig
-from ..model.network import MatcherConfig
+from ..model.network import NetworkConfig
 from .learner import TrainConfig
 
 # %% ../../nbs/experiment/06_presets.ipynb #00129f78
@@ -44,7 +44,7 @@ def config_table(
 @dataclass(frozen=True, repr=False)
 class Preset(Shown):
     "Sizes and hyper-parameters of one scale; shows itself as a table."
-    network:MatcherConfig # TERAN MrSw; a row changes it
+    network:NetworkConfig # TERAN MrSw; a row changes it
     train:TrainConfig # How TERAN is trained
     by_heads:dict=field(default_factory=dict) # Heads, joined by `+`, to the fields of `train` that they change
     note:str="" # Where the published code differs
@@ -56,7 +56,7 @@ class Preset(Shown):
 
 # %% ../../nbs/experiment/06_presets.ipynb #9b14fa4f
 _PAPER = Preset(
-    MatcherConfig(text=TextConfig(pretrained="bert-base-uncased")),
+    NetworkConfig(text=TextConfig(pretrained="bert-base-uncased")),
     TrainConfig(),
     {"global": {"rate": 2e-5, "images": 90, "schedule": "constant"},
      "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8},
@@ -73,7 +73,7 @@ def _small_network(width, layers, feed_forward, dropout):
     text = TextConfig(
         layers=layers, dim=width, heads=4, feed_forward=feed_forward, embedding=width, hidden=width//2, dropout=dropout, max_tokens=64)
     joint = JointConfig(layers, 4, width, feed_forward, dropout)
-    return MatcherConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=replace(stack, layers=1), joint=joint)
+    return NetworkConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=replace(stack, layers=1), joint=joint)
 
 _TINY = Preset(
     _small_network(32, 1, 64, 0.),
@@ -83,12 +83,12 @@ _SCENES = Preset(
     TrainConfig(epochs=12, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"),
     {"alignment+joint": {"images": 16, "rate": 5e-4}, "crossgraph": {"images": 32}})
 _PHOTOS = Preset(
-    MatcherConfig(
+    NetworkConfig(
         text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)),
         dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2)),
     TrainConfig(epochs=10, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum"))
 _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pretrained text encoder
-    MatcherConfig(
+    NetworkConfig(
         text=TextConfig(pretrained="openai/clip-vit-base-patch32", layers=0, thaw=2, max_tokens=64),
         regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)), dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
     TrainConfig(epochs=10, images=128, rate=5e-5, schedule="cosine", warmup=200, loss="infonce", select="rsum"),

@@ -14,9 +14,9 @@ from ..core.config import one_of
 @dataclass(frozen=True)
 class Row:
     "A model of the papers' tables, as changes to TERAN with MrSw pooling."
-    network:dict=field(default_factory=dict) # Fields of `MatcherConfig`, dotted
+    network:dict=field(default_factory=dict) # Fields of `NetworkConfig`, dotted
     train:dict=field(default_factory=dict) # Fields of `TrainConfig`
-    test:dict=field(default_factory=dict) # Fields of `MatcherConfig` that change after training
+    test:dict=field(default_factory=dict) # Fields of `NetworkConfig` that change after training
     members:int=1 # Models of an ensemble
     begins:str="" # Row whose trained model this one begins with; none when empty
 

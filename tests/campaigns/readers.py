@@ -40,7 +40,7 @@ from teran_nb.look.finder import own_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.model.network import MatcherConfig
+from teran_nb.model.network import NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
@@ -89,7 +89,7 @@ def toy_collection(folder, n=24, pictures=True):
     return Collection.open(folder)
 
 
-TINY = MatcherConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=8, last=StackConfig(1), regions=RegionConfig(12, stack=StackConfig(1)))
+TINY = NetworkConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=8, last=StackConfig(1), regions=RegionConfig(12, stack=StackConfig(1)))
 
 
 def copied(*names):
@@ -503,6 +503,6 @@ READERS = [
 
 def configuration(path):
     try:
-        return to_config(MatcherConfig, read_json(path))
+        return to_config(NetworkConfig, read_json(path))
     except ValueError as e:
         raise ValueError(f"{path}: {e}") from None  # readers of configurations name their file
