@@ -23,11 +23,13 @@ def one_of(
     value:Any, # Chosen value
     known:Iterable, # Values to choose from; anything that supports `in` and iteration
     name:str, # What is chosen, for the error: `pooling`
+    registered:bool=False, # Whether a decorator adds to them, as `pooling` does; the error says so
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones."
     try: is_known = value in known
     except TypeError: is_known = False # a list, where names are asked for
-    if not is_known: raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(map(str, known))}")
+    cure = "; if it is your own, run the cell that defines it first" if registered else ""
+    if not is_known: raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(map(str, known))}{cure}")
     return value
 
 # %% ../../nbs/core/02_config.ipynb #3268c712
