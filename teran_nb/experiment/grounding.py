@@ -18,14 +18,14 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ..core.files import read_json, write_json
+from ..core.files import read_json, user_path, write_json
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
 from ..core.boxes import box_iou
+from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
 from ..data.phrase_table import words_of
 from ..data.stopwords import stop_words
-from ..model.pair import boxes_from_heat, heat_map, heat_peak
 from .metrics import footnote
 
 # %% ../../nbs/experiment/02_grounding.ipynb #d2d3a511
@@ -281,7 +281,7 @@ class PhraseGrounding(Shown):
                 markdown_table(header, rows) + f"\n\n{choice}")
     def save(self, path:str|Path) -> None:
         "Write it as JSON; metrics that are in the file already stay beside it."
-        path = Path(path)
+        path = user_path(path)
         before = read_json(path, dict) if path.is_file() else {}
         scores = {split: part.kinds for split,part in self.parts.items()}
         saved = {"phrases": scores, "phrases_thresholds": self.thresholds, "phrases_about": self.conditions()}

@@ -20,9 +20,9 @@ from torch import Tensor
 from ..core.packed import Packed
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
+from ..core.heat_maps import box_from_heat
 from ..data.features import Regions
 from ..data.collection import Collection
-from ..model.pair import box_from_heat
 from ..model.encoder import Encoded, Encoder
 from ..experiment.relevance import Relevance, ndcg_at_k
 from ..experiment.metrics import ranking, ranks

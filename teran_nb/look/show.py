@@ -27,12 +27,13 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Text
 from PIL import Image
 
-from ..core.files import atomic
+from ..core.files import atomic, user_path
 from ..core.config import one_of
 from ..core.boxes import box_iou
+from ..core.heat_maps import box_from_heat, heat_peak
 from ..data.collection import Collection, CollectionImage
 from ..data.stopwords import STOP_WORDS
-from ..model.pair import Alignment, box_from_heat, heat_peak
+from ..model.pair import Alignment
 
 # %% ../../nbs/look/00_show.ipynb #f2ec8c1f
 @lru_cache
@@ -149,8 +150,9 @@ def save(
     path:str|Path, # `.png`, `.svg` or `.pdf`
 ) -> None:
     "Write the figure of an axis atomically; instead of an empty figure no file is left, not even an older one."
-    kind = one_of(Path(path).suffix[1:], ("png","svg","pdf"), "picture format")
-    if ax.get_label() == "nothing": return Path(path).unlink(missing_ok=True)
+    path = user_path(path)
+    kind = one_of(path.suffix[1:], ("png","svg","pdf"), "picture format")
+    if ax.get_label() == "nothing": return path.unlink(missing_ok=True)
     figure = ax.figure.get_figure(root=True)
     figure.draw_without_rendering() # pictures of a fixed shape need a second pass of the layout
     with atomic(path) as p: figure.savefig(p, format=kind, dpi=110, bbox_inches="tight", pad_inches=.06)
