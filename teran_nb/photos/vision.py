@@ -25,7 +25,7 @@ from transformers import (AutoConfig, AutoModel, AutoModelForObjectDetection, Au
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest, read_json, write_json
-from ..core.hub import pretrained
+from ..core.hub import check_folder, loading, pretrained, whole_model
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
@@ -53,13 +53,16 @@ class Prepare:
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
 # %% ../../nbs/photos/00_vision.ipynb #35ff2ed1
-def _load_vision(loader, name):
-    instead = "name a folder with the model, or say 'windows', which needs no weights"
-    return pretrained(loader, name, "vision model", instead)
+_VISION = "vision model","name a folder with the model, or say 'windows', which needs no weights" # for errors
+_LARGEST_SIDE = 2**12 # Pixels of an input; no model reads more
+_BLANK = Image.new("RGB", (8,8)) # Every model can read it
+
+def _load_vision(loader, name): return pretrained(partial(loader, trust_remote_code=False), name, *_VISION)
 
 def _processor(name):
     "The settings of the image processor; empty, with a warning, where there is none."
     get = ImageProcessingMixin.get_image_processor_dict
+    if os.path.isdir(name): check_folder(name)
     try: return (get(name) if os.path.isdir(name) else pretrained(get, name, "image processor", "none is guessed"))[0]
     except OSError:
         message = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken"
@@ -75,21 +78,26 @@ def prepare_of(
 ) -> Prepare: # What its image processor does, without torchvision
     "Read how a model wants its pictures."
     p = _processor(name)
-    s = p.get("crop_size") if p.get("do_center_crop") and not keep else p.get("size")
-    if not s and p.get("max_num_patches"): s = int(p["max_num_patches"]**.5)*p["patch_size"] # SigLIP 2 of any shape
-    if not s: s = getattr(config, "image_size", None) or 224
-    if isinstance(s, int): s = {"shortest_edge": s}
-    elif isinstance(s, (list,tuple)): s = {"height": s[0], "width": s[1]}
-    short = s.get("shortest_edge") or s.get("longest_edge")
-    keep = keep and "height" not in s and not size
-    if size: edges = size, size
-    elif keep: edges = short, s.get("longest_edge") or p.get("max_size") or 10**6
-    else: edges = s.get("height", short), s.get("width", short)
-    factor = p.get("rescale_factor", 1/255) if p.get("do_rescale", True) else 1.
-    mean, std = p.get("image_mean", (.485,.456,.406)), p.get("image_std", (.229,.224,.225))
-    if not p.get("do_normalize", True): mean, std = (0.,)*3, (1.,)*3
-    square = getattr(config, "model_type", "") == "owlv2"
-    return Prepare(edges, keep, square, tuple(mean), tuple(std), factor, p.get("resample", 2))
+    with loading(name, "vision model", "copy its preprocessor_config.json again"):
+        s = p.get("crop_size") if p.get("do_center_crop") and not keep else p.get("size")
+        if not s and p.get("max_num_patches"): s = int(p["max_num_patches"]**.5)*p["patch_size"] # SigLIP 2 of any shape
+        if not s: s = getattr(config, "image_size", None) or 224
+        if isinstance(s, int): s = {"shortest_edge": s}
+        elif isinstance(s, (list,tuple)): s = {"height": s[0], "width": s[1]}
+        short = s.get("shortest_edge") or s.get("longest_edge")
+        keep = keep and "height" not in s and not size
+        if size: edges = size, size
+        elif keep: edges = short, s.get("longest_edge") or p.get("max_size") or 10**6
+        else: edges = s.get("height", short), s.get("width", short)
+        factor = p.get("rescale_factor", 1/255) if p.get("do_rescale", True) else 1.
+        mean, std = p.get("image_mean", (.485,.456,.406)), p.get("image_std", (.229,.224,.225))
+        if not p.get("do_normalize", True): mean, std = (0.,)*3, (1.,)*3
+        square = getattr(config, "model_type", "") == "owlv2"
+        made = Prepare(edges, keep, square, tuple(mean), tuple(std), factor, p.get("resample", 2))
+        sides = all(type(n) is int and n > 0 for n in edges) and (min if keep else max)(edges) <= _LARGEST_SIDE
+        numbers = len(mean) == len(std) == 3 and np.isfinite([*mean,*std,factor]).all() and min(*std,factor) > 0
+        if not (sides and numbers and made.resample in range(6)): raise ValueError(f"no picture can be prepared by {made}")
+    return made
 
 # %% ../../nbs/photos/00_vision.ipynb #b98baa36
 def weights_hash(
@@ -109,12 +117,7 @@ def load_pretrained(
     device:str="cpu", # Where to compute
 ) -> torch.nn.Module: # In evaluation mode
     "Load a model. A file of another kind of model, which would leave some weights random, is refused."
-    model, info = _load_vision(partial(auto.from_pretrained, output_loading_info=True), name)
-    missing = sorted(k for k in info["missing_keys"] if "pooler" not in k)
-    if missing:
-        raise ValueError(f"{name} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}: "
-                         "it holds another kind of model")
-    return model.to(device).eval()
+    return whole_model(partial(auto.from_pretrained, trust_remote_code=False), name, *_VISION).to(device).eval()
 
 def _name(name, model): return f"{Path(name).name if os.path.isdir(name) else name}@{weights_hash(model)}"
 
@@ -158,7 +161,9 @@ class Backbone:
         weights:bool=True, # False: random weights, which others will replace
     ):
         if weights: model = load_pretrained(AutoModel, name, device)
-        else: model = AutoModel.from_config(_load_vision(AutoConfig.from_pretrained, name)).eval()
+        else:
+            config = _load_vision(AutoConfig.from_pretrained, name)
+            with loading(name, *_VISION): model = AutoModel.from_config(config).eval()
         self.source, self.whole = str(name), model.config
         self.model = model = getattr(model, "vision_model", model)
         _check_input(name, model)
@@ -173,8 +178,12 @@ class Backbone:
         trained_size = getattr(model.config, "image_size", None)
         can_interpolate = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
         self.options = {"interpolate_pos_encoding": True} if can_interpolate and self.size != (trained_size,)*2 else {}
+        if not weights: return
+        with loading(name, *_VISION): features = self.maps([_BLANK])
+        if not features.isfinite().all(): raise ValueError(f"{name}: features of a blank picture are NaN or infinite; copy the model again")
+        self.dim = features.shape[1]
     @cached_property
-    def dim(self) -> int: return self.maps([Image.new("RGB", (8,8))]).shape[1] # Length of a feature vector
+    def dim(self) -> int: return self.maps([_BLANK]).shape[1] # Length of a feature vector
     @torch.inference_mode()
     def maps(self, images:Sequence[Image.Image]) -> Tensor: # `(n, dim, h, w)`, float32
         "Feature maps of pictures."
@@ -228,7 +237,7 @@ class LearningBackbone(nn.Module):
         self.network.requires_grad_(layers < 0)
         for layer in stack[-layers:] if layers > 0 else []: layer.requires_grad_(True)
         if next(self.network.parameters()).is_meta: return
-        backbone.forward(self.read([Image.new("RGB", (8,8))])).sum().backward()
+        with loading(backbone.source, *_VISION): backbone.forward(self.read([_BLANK])).sum().backward()
         for p in self.network.parameters():
             if p.grad is None: p.requires_grad_(False)
             p.grad = None
@@ -287,9 +296,12 @@ class Detector:
         auto = AutoModelForZeroShotObjectDetection if self.open else AutoModelForObjectDetection
         self.model = load_pretrained(auto, name, device)
         self.prepare, self.name = prepare_of(name, config, keep=True), _name(name, self.model)
-        self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
-        self.text = {} # the prompts as the model reads them
-        if self.open: self._tokenize(config, _load_vision(AutoTokenizer.from_pretrained, name))
+        self.source, self.text = name, {} # the prompts as the model reads them
+        with loading(name, *_VISION):
+            self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
+        if not self.open: return
+        tokenizer = _load_vision(AutoTokenizer.from_pretrained, name)
+        with loading(name, *_VISION, probe=lambda: tokenizer(["a word"])): self._tokenize(config, tokenizer)
 
     def _tokenize(self, config, tokenizer):
         "Keep the prompts as tokens; for Grounding DINO also the prompt of each token."
@@ -336,6 +348,10 @@ def __call__(self:Detector,
     images:Sequence[Image.Image], # RGB
 ) -> list[tuple]: # For each picture boxes in pixels `(k, 4)`, best score and class of each `(k,)`
     "Detect; all boxes of the model, without a threshold."
+    with loading(self.source, *_VISION, probe=lambda: self._detect([_BLANK])): return self._detect(images)
+
+@patch
+def _detect(self:Detector, images):
     inputs, detected = [self.prepare(im) for im in images], [None]*len(images)
     shapes = [x.shape for x in inputs]
     for shape in dict.fromkeys(shapes):

@@ -11,6 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from common import ROOT
+from models import (
+    is_finite, make_detector, make_dual, make_learning, make_prepared, make_preparing, make_text, make_uniter, make_vision, prepared_holds,
+    read_detector, read_dual, read_learning, read_prepared, read_text_model, read_uniter, read_vision)
 from PIL import Image
 
 from teran_nb.core.config import seed_everything, to_config
@@ -44,7 +47,7 @@ from teran_nb.model.network import NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
-from teran_nb.published.originals import load_original, read_checkpoint, save_original
+from teran_nb.published.originals import load_original, open_checkpoint, read_checkpoint, save_original
 from teran_nb.search.index import Index, IndexConfig
 
 
@@ -498,6 +501,18 @@ READERS = [
     Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),
     Reader("configuration", lambda f: (f / "config.json").write_text(json.dumps(asdict(TINY))),
            lambda f: configuration(f / "config.json"), lambda c: 0 < c.dim and 0 <= c.last.layers <= 1000),
+    Reader("vision: settings", made(make_vision), read_vision, is_finite, only="vit/*.json"),
+    Reader("vision: weights", made(make_vision), read_vision, is_finite, only="vit/*.safetensors"),
+    Reader("vision: learning", made(make_learning), read_learning, is_finite),
+    Reader("detector", made(make_detector), read_detector, is_finite),
+    Reader("dual: settings", made(make_dual), read_dual, is_finite, only="clip/*.json"),
+    Reader("dual: weights", made(make_dual), read_dual, is_finite, only="clip/*.safetensors"),
+    Reader("text: settings", made(make_text), read_text_model, is_finite, only="bert/*.json"),
+    Reader("text: weights", made(make_text), read_text_model, is_finite, only="bert/*.safetensors"),
+    Reader("uniter: weights", made(make_uniter), lambda f: tensors_digest(open_checkpoint(f / "uniter.pt")), sealed=True, only="uniter.pt"),
+    Reader("uniter: model", made(make_uniter), read_uniter, is_finite),
+    Reader("prepare: unfinished", made(make_preparing), read_prepared, prepared_holds, only=".made.preparing/*.json", writes=True),
+    Reader("prepare: collection", made(make_prepared), read_prepared, prepared_holds, only="made/collection.json", writes=True),
 ]
 
 
