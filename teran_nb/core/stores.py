@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .packed import Packed
-from .files import atomic, checked, digest, most_unpacked, read_json, require_file, write_json
+from .files import atomic, checked, digest, most_unpacked, read_json, require_file, user_path, write_json
 
 # %% ../../nbs/core/09_stores.ipynb #430b0126
 class StoreWriter:
@@ -29,7 +29,7 @@ class StoreWriter:
     def __init__(self,
         folder:str|Path, # Folder to write to; made if it is not there
     ):
-        self.folder = Path(folder)
+        self.folder = user_path(folder)
         self.folder.mkdir(exist_ok=True)
         self.files,self.checksums = {},{}
     def __enter__(self): return self
@@ -100,7 +100,7 @@ class Store:
         kind:str="store", # What it is called in errors, such as `search index`
         shape:type=dict, # A `TypedDict` of what the manifest must hold
     ):
-        self.path,self.kind = Path(path),kind
+        self.path,self.kind = user_path(path),kind
         file = self.path/"manifest.json"
         if not self.path.is_dir(): raise FileNotFoundError(f"{kind} {self.path} is not there")
         self.manifest = manifest = read_json(file)

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, checked, no_collection, read_bytes, read_json, read_text
+from ..core.files import atomic, checked, no_collection, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
 from ..core.display import Shown, escape, markdown_table
 
@@ -429,7 +429,7 @@ def read_entities(
     skip:bool=False, # Leave out empty captions and images without captions, with a warning
 ) -> Captions: # With image sizes, and links whose kind is the (first) type of their phrase
     "Read Flickr30k Entities."
-    path = Path(path)
+    path = user_path(path)
     if not (path/"Sentences").is_dir():
         raise FileNotFoundError(f"{path/'Sentences'} is not there; "
                                 "give the folder that holds Sentences and Annotations")
@@ -454,7 +454,7 @@ def read_captions(
     **kwargs, # For the reader of the layout, such as `per_image`
 ) -> Captions: # Content of the file
     "Read captions in any of the known layouts."
-    with no_collection(): return _read_any(Path(path), skip, kwargs)
+    with no_collection(): return _read_any(user_path(path), skip, kwargs)
 
 def _read_any(path, skip, kwargs):
     if path.is_dir(): return read_entities(path, skip=skip, **kwargs)
@@ -502,7 +502,7 @@ def save(self:Captions,
     path:str|Path, # File ending in `.json`, `.json.gz` (Karpathy's layout) or `.csv`
 ) -> None:
     "Write the captions, atomically."
-    path = Path(path)
+    path = user_path(path)
     ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     one_of(ending, (".json",".json.gz",".csv"), "ending of a captions file")
     data = (_to_csv(self, path) if ending == ".csv" else _to_karpathy(self)).encode("utf8")

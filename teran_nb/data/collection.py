@@ -18,7 +18,7 @@ import numpy as np
 from fastcore.basics import patch
 from PIL import Image
 
-from ..core.files import atomic, digest, home, read_json
+from ..core.files import atomic, digest, home, read_json, user_path
 from ..core.config import one_of
 from .captions import Captions, read_captions
 from .pictures import SUFFIXES, read_picture, upright, within
@@ -105,7 +105,7 @@ class Collection:
             problem = f"have captions and no features, such as {', '.join(unknown[:3])}"
             if missing != "drop": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
             warnings.warn(f"left out {len(unknown)} images that {problem}", stacklevel=2)
-        if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(Path(pictures))
+        if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(user_path(pictures))
         self.features,self.pictures,self.name = features,pictures,name
         self.given = captions # before images were left out
         self.captions = captions.select(np.flatnonzero(known)) if unknown else captions
@@ -186,7 +186,7 @@ def open(cls:Collection,
     missing:str="refuse", # Images with captions and no features: `refuse` or `drop`
 ) -> Collection: # Named as its folder
     "Open the folder of a collection."
-    folder = Path(folder)
+    folder = user_path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f"collection {folder} is not there")
     captions = read_captions(folder/"captions.json")
     return cls(Features(folder/"features"), captions, _find_pictures(folder), missing, folder.name)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, checked, digest, read_json, read_text
+from ..core.files import atomic, checked, digest, read_json, read_text, user_path
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from .captions import Captions, read_table
@@ -33,7 +33,7 @@ def read_sizes(
     path:str|Path, # CSV with id, width, height; JSON with `images`, such as COCO's; or JSON `{id: [width, height]}`
 ) -> dict: # Image id to (width, height) in pixels
     "Read the sizes of pictures."
-    path = Path(path)
+    path = user_path(path)
     if path.suffix == ".csv": rows = [row for _,row in read_table(path)[1]]
     else:
         rows = read_json(path)
@@ -113,7 +113,7 @@ class Source:
         if self.options.classes:
             object.__setattr__(self, "class_names", read_class_names(self.options.classes))
     @property
-    def paths(self) -> list[Path]: return [Path(p) for p in (self.path if isinstance(self.path, (tuple,list)) else [self.path])]
+    def paths(self) -> list[Path]: return [user_path(p) for p in (self.path if isinstance(self.path, (tuple,list)) else [self.path])]
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
@@ -244,7 +244,7 @@ def convert(
     "Convert foreign region features into a feature store, one image at a time."
     one_of(bad, ("stop","skip"), "way with bad rows")
     if not isinstance(source, Source): source = Source(source)
-    path = Path(path)
+    path = user_path(path)
     if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
     settings = [source.format, source.pattern, repr(source.options), str(source.sizes)]
     fingerprint = digest(file_stamps(source.paths) + settings)

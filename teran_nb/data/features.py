@@ -18,7 +18,7 @@ from typing import NotRequired, Self, TypedDict
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, digest, locked, remove_leftovers, require_space
+from ..core.files import atomic, digest, locked, remove_leftovers, require_space, user_path
 from ..core.stores import JoinedArrays, Store, StoreWriter, write_manifest
 
 # %% ../../nbs/data/02_features.ipynb #dfaaefe7
@@ -94,7 +94,7 @@ class FeatureWriter:
         resume:str="", # Hash of the source; if given, the work of a stopped writer is kept and continued
     ):
         if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
-        self.path,self.dim,self.boxes,self.resume = Path(path),dim,boxes,resume
+        self.path,self.dim,self.boxes,self.resume = user_path(path),dim,boxes,resume
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.about = {"extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
         self.class_names = list(class_names)
@@ -288,7 +288,7 @@ def join_features(
     about:dict|None=None, # More entries of the manifest
 ) -> Features: # All images of the first, then all of the second, and so on
     "Make one store of several by a manifest beside them; no array is copied."
-    folder = Path(folder)
+    folder = user_path(folder)
     shares = [Features(folder/name) for name in names]
     joined = _joined_about(shares, folder)
     times = Counter()

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ..core.files import checked, most_unpacked, open_plain, read_text, require_file
+from ..core.files import checked, most_unpacked, open_plain, read_text, require_file, user_path
 
 # %% ../../nbs/data/04_formats.ipynb #f91fc0de
 @dataclass(frozen=True)
@@ -439,7 +439,7 @@ def recognise(
     path:str|Path, # A file or folder of features in a foreign format
 ) -> str: # Its format, a key of `FORMATS`
     "The format of a foreign feature file, by names, endings and the columns of the first row."
-    path = Path(path)
+    path = user_path(path)
     if not path.exists(): raise FileNotFoundError(f"{path} is not there")
     if path.suffix in (".pkl",".pickle",".pth",".pt"):
         raise ValueError(f"{path} is a pickle: reading it could run any program, so it is refused; save plain arrays")

@@ -18,7 +18,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table
-from ..core.files import checked, project_path, read_json, read_text
+from ..core.files import checked, project_path, read_json, read_text, user_path
 from .pictures import SUFFIXES, within
 from .collection import Collection, Pictures
 from .clipart import KINDS, PAINTS, SIZES
@@ -292,7 +292,7 @@ def read_sugarcrepe(
     path:str|Path, # `swap_att.json` and the like, or the folder with all of them
 ) -> list[MinimalPair]: # The kind is the name of the file
     "Read SugarCrepe."
-    path,pairs = Path(path),[]
+    path,pairs = user_path(path),[]
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         for key,row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
@@ -334,7 +334,7 @@ def read_pairs(
     pictures:str|Path, # Folder of the pictures
 ) -> MinimalPairs: # Named by the file
     "Read a benchmark of minimal pairs with its pictures."
-    path,folder = Path(path),Path(pictures)
+    path,folder = user_path(path),user_path(pictures)
     if not path.is_dir() and path.suffix == ".jsonl": pairs = read_winoground(path)
     elif not path.is_dir() and isinstance(read_json(path), list): pairs = read_aro(path)
     else: pairs = read_sugarcrepe(path)

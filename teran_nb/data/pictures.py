@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from ..core.files import require_file
+from ..core.files import require_file, user_path
 
 # %% ../../nbs/data/01_pictures.ipynb #178cf6f5
 def within(
@@ -34,7 +34,7 @@ def find_pictures(
     left_out:dict|None=None, # Takes files that have the name of another, with the reason; without it they are refused
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
-    folder,pictures,unnamed = Path(folder),{},[]
+    folder,pictures,unnamed = user_path(folder),{},[]
     if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)

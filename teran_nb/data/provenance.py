@@ -15,7 +15,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import torch
 
-from ..core.files import atomic, read_json, write_json
+from ..core.files import atomic, read_json, user_path, write_json
 from ..core.stores import load_tensors, save_tensors
 from ..core.display import Shown, markdown_table
 from .features import Regions, WORDS
@@ -121,7 +121,7 @@ def save_provenance(
     folder:str|Path, # Folder of a model; files that are there are replaced
 ) -> None:
     "Write what a model keeps of its training data."
-    folder = Path(folder)
+    folder = user_path(folder)
     about = {"format": 1, "data": kept.data, "extractor": kept.extractor, "recipe": kept.recipe, "words": kept.words}
     if kept.usual is not None:
         arrays = {"mean": kept.usual.mean, "std": kept.usual.std, "directions": kept.usual.directions}
@@ -136,7 +136,7 @@ def open_provenance(
     folder:str|Path, # Folder of a model
 ) -> Provenance|None: # None where a model keeps nothing
     "Read what a model keeps of its training data."
-    folder = Path(folder)
+    folder = user_path(folder)
     if not (folder/"provenance.json").exists(): return None
     about = read_json(folder/"provenance.json", _About, _COPY)
     usual = _open_usual(folder/"provenance.safetensors", about["limit"]) if "limit" in about else None

@@ -20,7 +20,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core.files import atomic, checked, read_json
+from ..core.files import atomic, checked, read_json, user_path
 from ..core.config import one_of
 from ..core.display import Shown, escape, markdown_table
 from ..data.spice import SUBSETS
@@ -359,7 +359,7 @@ def save(
     path:str|Path, # File that ends in .json, .csv, .tex or .md
 ) -> None:
     "Write the results in the format that the file's ending names; LaTeX (booktabs) has the conditions as comments."
-    path = Path(path)
+    path = user_path(path)
     kind = one_of(path.suffix, (".json",".csv",".tex",".md"), "kind of file")
     if kind == ".json":
         lines = {}

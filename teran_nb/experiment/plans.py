@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from ..core.files import project_path, read_json, require_space, write_json
+from ..core.files import project_path, read_json, require_space, user_path, write_json
 from ..core.config import environment, new_run, one_of, override, pick_device, to_config
 from ..core.display import Shown
 from ..data.stopwords import stop_words
@@ -151,7 +151,7 @@ def read_plan(
     name:str="config.json", # File in the folder
 ) -> Plan: # What the run was asked to do
     "The plan of a run."
-    path = Path(folder)/name
+    path = user_path(folder)/name
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
     network,training = to_config(NetworkConfig, config["model"], path),to_config(TrainConfig, config["train"], path)
     return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
@@ -193,7 +193,7 @@ def model_folders(
 ) -> list[Path]: # One for each model of the run
     "Where the models of a run lie: one path, or the folders of all members of an ensemble."
     if pretrained := pretrained_name(path): return [Path(pretrained)]
-    path = project_path(path)
+    path = project_path(user_path(path))
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]
     if not (path/"member-0").is_dir():

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from ..core.files import atomic, checked, digest, project_path, read_json, read_text, write_json
+from ..core.files import atomic, checked, digest, project_path, read_json, read_text, user_path, write_json
 from ..core.config import one_of
 from ..core.display import escape, markdown_table
 from ..data.collection import Collection
@@ -91,7 +91,7 @@ def read_entry(
     path:str|Path, # A file of the registry
 ) -> Entry: # Checked
     "One row of a table, with all its seeds."
-    path = Path(path)
+    path = user_path(path)
     entry = read_json(path, Entry, _WHERE_TO_READ)
     _require_entry(entry, path)
     return entry

@@ -22,7 +22,7 @@ from rapidfuzz.process import cdist
 from scipy.stats import rankdata
 from torch import Tensor
 
-from ..core.files import atomic, digest, home, require_file, require_space
+from ..core.files import atomic, digest, home, require_file, require_space, user_path
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from ..data.captions import Captions
@@ -288,7 +288,7 @@ def read_relevance(
     kept:Captions=None, # The captions in use, where some images of the split were left out
 ) -> Relevance: # Memory-mapped where its rows or columns are consecutive in the file
     "Read precomputed relevance, checked against its split."
-    path = Path(path)
+    path = user_path(path)
     require_file(path)
     values = _memory_map(path, (len(captions),len(captions.image_ids)))
     relevance = Relevance(name, values, path.name, _captions_digest(captions))

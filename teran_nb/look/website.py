@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 
-from ..core.files import atomic, read_json, require_space, write_json
+from ..core.files import atomic, read_json, require_space, user_path, write_json
 from ..core.display import Shown, markdown_table, progress
 from ..data.collection import Collection
 from ..model.pair import Alignment
@@ -353,7 +353,7 @@ def write_site(
     title:str="", # Of the site; by default the collection's name in words
 ) -> Site: # What was written
     "Write a gallery that opens from disk."
-    folder = Path(folder)
+    folder = user_path(folder)
     require_space(folder, 60_000_000)
     previous = _previous_files(folder)
     cards = Cards(model, collection, result, ThumbnailFiles(collection, folder, side), k, title)

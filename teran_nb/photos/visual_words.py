@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from fastcore.basics import patch
 from numpy.typing import ArrayLike
 
-from ..core.files import digest
+from ..core.files import digest, user_path
 from ..core.stores import load_tensors, save_tensors
 from ..core.display import Shown, markdown_table, progress
 from ..data.pictures import opaque
@@ -109,7 +109,8 @@ def load(cls:VisualWords,
     path:str|Path, # A file of `save`
 ) -> VisualWords: # The words that were saved
     "Read words; a file that holds none is refused."
-    if not Path(path).is_file():
+    path = user_path(path)
+    if not path.is_file():
         raise FileNotFoundError(f"visual words {path} are not there; learn some with "
                                 "learn_words(find_pictures(folder).values()) and save them under that name")
     tensors = load_tensors(path, "learn the words again, or copy the file again")

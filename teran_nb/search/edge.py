@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 import torch
 
-from ..core.files import digest, locked, read_json, require_file, require_space, write_json
+from ..core.files import digest, locked, read_json, require_file, require_space, user_path, write_json
 from ..core.stores import load_tensors, save_tensors
 from .centroids import Centroids, SEARCH_EXTRA, Sparse
 from .homes import (
@@ -111,7 +111,7 @@ _OPEN = weakref.WeakValueDictionary() # The folders that this process has open
 class Edge(Home):
     "Images in a folder, searched by Qdrant Edge. Made by `open_edge`."
     def __init__(self, folder):
-        self.folder,self.place,self.shard = Path(folder),str(folder),None
+        self.folder,self.place,self.shard = user_path(folder),str(folder),None
         self._locks,self._locked,self._count = ExitStack(),False,None
         self._checksums,self.is_damaged = _Checksums(self.folder),False # as far as the engine noticed
         if self.folder.exists() and not self.folder.is_dir():
@@ -329,7 +329,7 @@ def open_edge(
     folder:str|Path, # Of an index, or an empty one, or one that is not there
 ) -> Edge:
     "The home in a folder; the same object while this process has it open."
-    key = str(Path(folder).resolve())
+    key = str(user_path(folder).resolve())
     home = _OPEN.get(key)
     if home is None: home = _OPEN[key] = Edge(folder)
     return home
