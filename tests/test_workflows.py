@@ -159,6 +159,9 @@ def test_a_row_begins_with_another(tmp_path):
     assert read_plan(tmp_path / f"tiny-{row}-seed0").about["begin"] == str(weights.parent.parent)
     when = weights.stat().st_mtime_ns
     assert ablate(world, [0], [row], 1, tmp_path).lines == first.lines and weights.stat().st_mtime_ns == when
+    tuned = ablate(world, [1], ["single-stream-pretrained", row], 1, tmp_path / "tuned", grid={"train.rate": [1e-6, .003]})
+    begins = {read_plan(tmp_path / f"tuned/tiny-{name}-seed1").about["begin"] for name in tuned.lines}
+    assert begins == {str(tmp_path / "tuned/tiny-single-stream-pretraining-seed1")}, "both choices begin with the same pretraining"
     assert first.about(row, "changed") == [""] and {"isda", "isda_shares", "entropy_words"} <= first.lines[row][0].metrics.keys()
 
 

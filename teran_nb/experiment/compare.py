@@ -23,12 +23,18 @@ from .plans import open_run, plan, read_plan
 from .runs import evaluate_run, read_history, train
 
 # %% ../../nbs/experiment/11_compare.ipynb #90e0a101
-def _plan(data, model, seed, output, kwargs):
-    "The plan of one row and seed; where the row begins with another row, that one is trained first."
-    begins = MODELS[model].begins
-    if not begins: return plan(data, model, seed=seed, **kwargs)
+def _plan(data, model, seed, output, kwargs, chosen=None):
+    "The plan of one row and seed; the row that it begins with is trained first, without what a grid chose."
+    begins,overrides = MODELS[model].begins,(kwargs.get("overrides") or {}) | (chosen or {})
+    asked = kwargs | {"overrides": overrides}
+    if not begins: return plan(data, model, seed=seed, **asked)
     begin = _finished_run(_plan(data, begins, seed, output, kwargs), data, output)
-    return plan(data, model, seed=seed, **kwargs | {"begin": str(begin)})
+    return plan(data, model, seed=seed, **asked | {"begin": _in_project(begin)})
+
+def _in_project(folder):
+    "A folder as text, from the project on where it lies in it."
+    folder,project = folder.resolve(),project_path(".").resolve()
+    return str(folder.relative_to(project) if folder.is_relative_to(project) else folder)
 
 def _finished_run(p, data, output):
     "The folder of a plan's run after its training; the file `done` marks the end."
@@ -62,9 +68,9 @@ def tune(
     choices = []
     for values in itertools.product(*grid.values()):
         choice = Choice(dict(zip(grid, values)), 0.)
-        asked = kwargs | {"overrides": (kwargs.get("overrides") or {}) | choice.overrides}
         folder = project_path(output)/"grid"/_folder_name(choice.label)
-        history = read_history(_finished_run(_plan(data, trained_as(model), seed, folder, asked), data, folder))
+        p = _plan(data, trained_as(model), seed, project_path(output)/"grid", kwargs, choice.overrides)
+        history = read_history(_finished_run(p, data, folder))
         choices.append(choice._replace(score=history.best()[history.select]))
     return sorted(choices, key=lambda choice: -choice.score)
 
@@ -98,8 +104,8 @@ class _Tested(TypedDict):
 def _outcome(data, model, seed, output, choices, kwargs):
     "Test metrics of one row and seed; its models are trained, resumed or read."
     row = MODELS[one_of(model, MODELS, "model")]
-    if choices: kwargs = kwargs | {"overrides": (kwargs.get("overrides") or {}) | choices[0].overrides}
-    plans = [_plan(data, trained_as(model), seed + i, output, kwargs) for i in range(row.members)]
+    chosen = choices[0].overrides if choices else None
+    plans = [_plan(data, trained_as(model), seed + i, output, kwargs, chosen) for i in range(row.members)]
     runs = [_finished_run(p, data, output) for p in plans]
     path,tested_on = runs[0]/f"metrics-{model}.json",{"data": data.source, "split": data.test.name}
     cure = "remove it, and the run is tested again"
@@ -114,11 +120,9 @@ def _outcome(data, model, seed, output, choices, kwargs):
 
 def _training(p, run, choices):
     "How a run was trained, as a result's conditions."
-    folder,project = run.resolve(),project_path(".").resolve()
-    if folder.is_relative_to(project): folder = folder.relative_to(project)
     history = read_history(run)
     seconds = sum(epoch["seconds"] for epoch in history.epochs)
-    about = {"epochs": p.train.epochs, "epochs trained": len(history.epochs), "seconds": round(seconds), "run": str(folder)}
+    about = {"epochs": p.train.epochs, "epochs trained": len(history.epochs), "seconds": round(seconds), "run": _in_project(run)}
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.score for choice in choices}}
     return about
 
