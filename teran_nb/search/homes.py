@@ -22,7 +22,7 @@ from ..core.packed import Packed
 from ..model.similarity import similarity
 from .centroids import Centroids, Sparse
 
-# %% ../../nbs/search/01_homes.ipynb #bc950537
+# %% ../../nbs/search/01_homes.ipynb #9a8b1e67
 @dataclass(eq=False)
 class StoredImage:
     "One image of an index."
@@ -55,6 +55,7 @@ class Layout:
     added:int=0 # Regions that were added since the centroids were learned
     distance:float=0. # Sum of the distances of these from their centroids
     columns:tuple[str,...]=() # Columns that `where` looks up fast
+    measured:tuple[int,...]=() # Images and candidates of the last `calibrate`; empty before
 
 _Saved = TypedDict("_Saved", {"layout": TypedDict("_Layout", {"dim": int}), "residual": float, "centroids": NotRequired[int]})
 _CURE = "copy it again, or make the index again"
@@ -73,6 +74,8 @@ def read_layout(
         one_of(layout.dtype, ("float16","float32"), "precision")
         one_of(layout.slot, ("",*SLOTS), "slot")
         if not layout.pooling: raise ValueError("Layout.pooling is empty")
+        if layout.measured and (len(layout.measured) != 2 or min(layout.measured) < 1):
+            raise ValueError(f"Layout.measured is {layout.measured}; it holds a number of images and one of candidates")
         if layout.dim < 1: raise ValueError("Layout.dim is 0; regions have at least one number")
     except (TypeError,ValueError) as e: raise ValueError(f"{where}: {e}; {_CURE}") from None
     return layout

@@ -37,7 +37,7 @@ from .homes import (
 from .edge import open_edge
 from .server import Server
 
-# %% ../../nbs/search/04_index.ipynb #8cbb3d99
+# %% ../../nbs/search/04_index.ipynb #ef90ed52
 @dataclass(frozen=True)
 class IndexConfig:
     "How an index is made; an index that exists keeps its own."
@@ -89,14 +89,20 @@ class Index:
         return self.config.pooling or (self.encoder.pooling if self.encoder else "mrsw")
     @property
     def candidates(self) -> int:
-        "Images whose regions a search compares, unless it names another number: `candidates_for` the index's size, or what was set."
+        "Images whose regions a search compares, unless it names another number: what was set, what `calibrate` measured, or `candidates_for` the size."
         if self.home.exact: return len(self)
-        return self._candidates or candidates_for(len(self))
+        if self._candidates: return self._candidates
+        return candidates_for(len(self), self.layout.measured) if self.is_calibrated else candidates_for(len(self))
+    @property
+    def is_calibrated(self) -> bool: return bool(self.layout and self.layout.measured) # Whether `calibrate` measured how many candidates it needs
     @candidates.setter
-    def candidates(self, count:int): self._candidates = count # 0 to choose by size again
+    def candidates(self, count:int): self._candidates = count # 0 to choose again
     def __len__(self): return self.home.count()
     def __repr__(self):
-        how = "every image compared" if self.home.centroids is None else f"{len(self.home.centroids):,} centroids"
+        how = "every image compared"
+        if self.home.centroids is not None:
+            reason = "as was set" if self._candidates else "as measured" if self.is_calibrated else "by its size"
+            how = f"{len(self.home.centroids):,} centroids, {self.candidates:,} candidates {reason}"
         sets = f", regions of {self.layout.dim}, {self.layout.dtype}, {how}" if self.layout else ""
         return f"Index({self.home.place}: {len(self):,} images{sets})"
     def close(self) -> None: self.home.close()
@@ -542,6 +548,46 @@ def search(self:Index,
         found.append(answers)
     return Hits(captions.names, found)
 
+# %% ../../nbs/search/04_index.ipynb #5a884fb4
+@patch
+def _best(self:Index, captions, k, candidates):
+    "Names of the best `k` by MaxSim for each sentence."
+    proposed = self._proposed(captions, "regions", k, None, candidates, False, "")
+    return [{x.image_id for x in images} for images in proposed]
+
+def _found_share(found, exact): return sum(len(f & e) for f,e in zip(found, exact))/max(1, sum(map(len, exact)))
+
+@patch
+def recall(self:Index,
+    sentences:Sentences|Encoded|Packed, # Sentences like those that will be asked, encoded or not
+    candidates:int=0, # As of `search`
+    k:int=10, # Images of an answer
+) -> float: # In [0,1]
+    "Share of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
+    if self.layout is None or self.home.exact: return 1.
+    captions = self._captions(sentences)
+    return _found_share(self._best(captions, k, max(k, candidates or self.candidates)), self._best(captions, k, len(self)))
+
+# %% ../../nbs/search/04_index.ipynb #5025bb84
+@patch
+def calibrate(self:Index,
+    sentences:Sentences|Encoded|Packed, # Sentences like those that will be asked, encoded or not; a hundred are enough
+    share:float=.99, # Of the exact best `k` images, by MaxSim, that a search shall find
+    k:int=10, # Images of an answer
+) -> Index: # Itself
+    "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
+    if not 0 < share <= 1: raise ValueError(f"a share of {share} of the best images; give one above 0, at most 1")
+    if self.layout is None or self.home.exact: return self
+    captions,few,enough = self._captions(sentences),k,len(self)
+    if not int(captions.parts.lengths.sum()): raise ValueError("no sentence has a word to measure by; give some like those that will be asked")
+    exact = self._best(captions, k, len(self))
+    while enough > 1.05*few + 1:
+        middle = round((few*enough)**.5)
+        if _found_share(self._best(captions, k, middle), exact) < share: few = middle
+        else: enough = middle
+    self.home.save(replace(self.layout, measured=(len(self),enough)), self.home.centroids)
+    return self
+
 # %% ../../nbs/search/04_index.ipynb #42d6c391
 @patch
 def verify(self:Index) -> Index: # Itself
@@ -577,13 +623,13 @@ def optimize(self:Index) -> Index: # Itself
     self.home.optimize()
     return self
 
-# %% ../../nbs/search/04_index.ipynb #49077012
+# %% ../../nbs/search/04_index.ipynb #4c07cf85
 @patch
 def rebuild(self:Index,
     centroids:int=0, # Number of centroids; `centroid_count` of the stored regions when 0
     show:bool=False, # Whether to show progress
 ) -> Index: # Itself
-    "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile."
+    "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile. What `calibrate` measured is forgotten."
     if self.layout is None or self.home.exact: return self
     vectors,images,total,coded = 0,[],len(self),self.layout.coded
     keep = np.random.default_rng(self.config.seed)
@@ -601,7 +647,7 @@ def rebuild(self:Index,
             added,distance = added+count,distance+far
             self.home.recode(some, slot)
             bar.update(len(some))
-    self.home.save(replace(self.layout, slot=slot, added=added, distance=distance), learned)
+    self.home.save(replace(self.layout, slot=slot, added=added, distance=distance, measured=()), learned)
     return self
 
 # %% ../../nbs/search/04_index.ipynb #e7390674
@@ -702,7 +748,7 @@ def _compared(self:Index, captions, field, limit, candidates, pooling):
         words = max(1, len(captions.parts[j])) if per_word else 1
         yield images,[x.similarity/words for x in images]
 
-# %% ../../nbs/search/04_index.ipynb #cdea7e6b
+# %% ../../nbs/search/04_index.ipynb #f86a68aa
 def index_images(
     encoder:Encoder, # The model
     collection:Collection, # Images
@@ -721,6 +767,9 @@ def index_images(
         if index.layout is None: _reserve(index, collection, source)
         index.add(collection, batch=batch, show=show)
         index.optimize()
+    texts = collection.captions.texts
+    if texts and index.candidates < len(index) and not index.is_calibrated and index._way("") == "regions":
+        index.calibrate([texts[i] for i in np.linspace(0, len(texts) - 1, 100).astype(int)])
     if index.names != image_ids:
         raise ValueError(f"{folder} holds {len(index):,} other images; choose another folder, or remove it")
     return index
