@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import one_of
-from ..core.hub import pretrained
+from ..core.hub import loading, pretrained, whole_model
 from ..data.vocabulary import make_tokenizer
 from .pair import CaptionWords
 
@@ -252,15 +252,19 @@ def text_encoder(
     one_of(config.kind, ("bert","bigru","bilstm","bigru-mean"), "text encoder")
     if config.pretrained:
         about = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
-        tokenizer = pretrained(AutoTokenizer.from_pretrained, *about)
+        tokenizer = pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *about)
+        with loading(*about): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail at its first caption only
         if config.kind == "bert":
-            bert = _text_side(pretrained(partial(AutoModel.from_pretrained, dtype=torch.float32), *about))
+            bert = _text_side(whole_model(partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False), *about))
             _keep_layers(bert, config.layers, config.pretrained)
             room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
             if config.max_tokens > room:
                 raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} "
                                  "were asked for")
-            return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))
+            encoder = TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))
+            with loading(*about), torch.no_grad(): vectors = encoder(["a word"])[0] # without dropout: transformers gives it in evaluation mode
+            if not vectors.isfinite().all(): raise ValueError(f"{config.pretrained}: vectors of a word are NaN or infinite; copy the model again")
+            return encoder
     else:
         if not len(texts):
             raise ValueError("an encoder from scratch learns its vocabulary from training captions; "

@@ -23,6 +23,7 @@ from torch import Tensor
 from ..core.packed import Packed
 from ..core.files import digest, home, project_path, read_json
 from ..core.config import one_of, override, pick_device
+from ..core.hub import loading
 from ..core.display import progress
 from ..data.features import Regions
 from ..data.collection import Collection
@@ -220,6 +221,14 @@ def _windows(self:DualEncoder, picture, batch):
         boxes += [b.cpu() + torch.tensor([x,y]*2) for b,(x,y,*_) in zip(v.boxes, frames[i:i+batch])]
     return whole,torch.cat(patches),torch.cat(boxes)
 
+_DUAL = "pretrained dual encoder","copy the model again, or choose another precision" # for errors
+
+def _joined(whole, source):
+    "Whole vectors; damaged settings, or half precision, can make them NaN."
+    whole = torch.cat(whole)
+    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_DUAL[1]}")
+    return whole
+
 @patch
 def _encode_pictures(self:DualEncoder, images, batch, show):
     names,whole,parts,boxes,sizes = [],[torch.zeros(0, self.family.dim)],[],[],[]
@@ -227,7 +236,8 @@ def _encode_pictures(self:DualEncoder, images, batch, show):
     given = iter(given_images(images))
     while some := list(islice(given, batch)):
         pictures = [image.open() for image in some]
-        for image,picture,(vector,regions,frames) in zip(some, pictures, self._vectors(some, pictures)):
+        with loading(self.family.source, *_DUAL, probe=self.family.try_out): vectors = list(self._vectors(some, pictures))
+        for image,picture,(vector,regions,frames) in zip(some, pictures, vectors):
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
             names.append(image.image_id)
             whole.append(vector.float().cpu()[None])
@@ -239,7 +249,7 @@ def _encode_pictures(self:DualEncoder, images, batch, show):
     if not names:
         return Encoded(whole[0], Packed(whole[0], [0]), [], (), Packed(torch.zeros(0, 4), [0]), torch.zeros(0, 2))
     sizes = torch.tensor(sizes, dtype=torch.float64)
-    return Encoded(torch.cat(whole), Packed.from_sets(parts), names, (), Packed.from_sets(boxes), sizes)
+    return Encoded(_joined(whole, self.family.source), Packed.from_sets(parts), names, (), Packed.from_sets(boxes), sizes)
 
 @patch
 def encode_images(self:DualEncoder,
@@ -296,7 +306,7 @@ def encode_captions(self:DualEncoder,
     "Encode captions."
     texts,words,sets,whole = sentences(captions),[],[],[]
     for i in progress(range(0, len(texts), batch), "encode captions", disable=not show):
-        v = self.family.sentences(texts[i:i+batch])
+        with loading(self.family.source, *_DUAL, probe=self.family.try_out): v = self.family.sentences(texts[i:i+batch])
         whole.append(v.whole.float().cpu())
         if self.config.words == "prompts": continue
         for k,text in enumerate(texts[i:i+batch]):
@@ -304,7 +314,8 @@ def encode_captions(self:DualEncoder,
             words.append(about)
             sets.append(vectors)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
-    if self.config.words == "tokens": return Encoded(torch.cat(whole), Packed.from_sets(sets), texts, words)
+    whole = _joined(whole, self.family.source)
+    if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(sets), texts, words)
     silent = stop_words(self.config.stop_words) if self.config.stop_words else ()
     words = [caption_words(text, [*self.config.phrases,*phrases], silent) for text in texts]
     vocabulary = list(dict.fromkeys(word for about in words for word in about.texts))
@@ -312,7 +323,7 @@ def encode_captions(self:DualEncoder,
     rows = [row[word] for about in words for word in about.texts]
     lengths = [len(about.texts) for about in words]
     vectors = self._prompts(vocabulary, batch)[torch.tensor(rows, dtype=torch.int64)]
-    return Encoded(torch.cat(whole), Packed(vectors, np.cumsum([0,*lengths])), texts, words)
+    return Encoded(whole, Packed(vectors, np.cumsum([0,*lengths])), texts, words)
 
 @patch
 def _prompts(self:DualEncoder, words, batch):

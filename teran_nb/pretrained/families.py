@@ -26,9 +26,9 @@ from transformers.image_processing_base import ImageProcessingMixin
 from transformers.processing_utils import ProcessorMixin
 from transformers.utils import find_adapter_config_file
 
-from ..core.files import digest, write_json
+from ..core.files import digest, user_path, write_json
 from ..core.config import one_of
-from ..core.hub import pretrained
+from ..core.hub import pretrained, require_finite
 from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .dense import LastBlock, box_states, dense_states, keep_call, nearness, patch_shares
@@ -135,9 +135,10 @@ def save_random(
             if p.numel() == 1: torch.nn.init.uniform_(p, .5, 1.5)
             elif p.ndim > 1: torch.nn.init.normal_(p, std=p.shape[-1]**-.5)
             else: torch.nn.init.normal_(p, std=.1, mean=float(p.detach().mean()))
+    folder = user_path(folder)
     for part in (model, tokenizer, _random_processor(kind)): part.save_pretrained(folder)
-    if kind == "colmodernvbert": write_json(Path(folder)/"processor_config.json", {"image_seq_len": 4})
-    return Path(folder)
+    if kind == "colmodernvbert": write_json(folder/"processor_config.json", {"image_seq_len": 4})
+    return folder
 
 # %% ../../nbs/pretrained/01_families.ipynb #7995a531
 class PictureVectors(NamedTuple):
@@ -230,6 +231,7 @@ class Family:
         else: rules = str(sorted(tokenizer.get_vocab().items()))
         settings = _settings(model.config.to_dict()),str(pictures),prompts,rules
         self.digest = digest([weights_hash(model), settings])[:12]
+        self.source = self.name # The folder or hub name where `family_of` found it
     @property
     def device(self) -> torch.device: return next(self.model.parameters()).device
     @property
@@ -248,6 +250,10 @@ class Family:
         return self.modes[0] if dense == "auto" else one_of(dense, self.modes, f"dense mode of {self.name}")
     def score(self, images:Tensor, texts:Tensor) -> Tensor: # Of whole vectors, where the family has such a score
         raise TypeError(f"{self.name} has no score of whole vectors; `late_score` compares their parts")
+    def try_out(self) -> None:
+        "Encode a blank picture and a word, which every model can read."
+        self.pictures([Image.new("RGB", (8,8))])
+        self.sentences(["a word"])
     def inputs(self, batch:Mapping[str,Tensor]) -> dict[str,Tensor]:
         "What an image processor or tokenizer made, on the device and in the precision of the network."
         return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
@@ -279,6 +285,7 @@ def _weights(family, name, dtype, **how):
     model,info = load(name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **how)
     missing = sorted(info["missing_keys"])
     if missing: raise ValueError(f"it lacks {len(missing)} weights of a {family.model_class}, such as {missing[0]}")
+    require_finite(model, name)
     return model
 
 def _pictures_of(family, name, **how):
@@ -313,7 +320,8 @@ def family_of(
     dtype:torch.dtype=torch.float32, # Precision of the network; vectors come out in float32
 ) -> Family:
     "Open a pretrained model of a known family."
-    name,instead = str(name),"name a folder or a hub name of a pretrained dual encoder"
+    name = str(user_path(name)) if str(name)[:1] in ("","~") else str(name)
+    instead = "name a folder or a hub name of a pretrained dual encoder"
     family = FAMILIES[pretrained(_config, name, "pretrained dual encoder", instead).model_type]
     load = lambda name, **how: _weights(family, name, dtype, **how)
     model = pretrained(load, name, family.model_class, instead)
@@ -323,7 +331,9 @@ def family_of(
     load = lambda name, **how: _tokenizer_of(model, name, **how)
     tokenizer = pretrained(load, name, f"{family.name} with its tokenizer", instead)
     if family.processor_class: processor = _prompts_of(family, name, processor, tokenizer, local_files_only=True)
-    return family(model.to(device), processor, tokenizer)
+    opened = family(model.to(device), processor, tokenizer)
+    opened.source = name
+    return opened
 
 # %% ../../nbs/pretrained/01_families.ipynb #8ccabb93
 class DualFamily(Family):

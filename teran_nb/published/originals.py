@@ -9,13 +9,14 @@ __all__ = ['open_checkpoint', 'require_tensors', 'read_checkpoint', 'original_co
 # %% ../../nbs/published/03_originals.ipynb #609e8b55
 import argparse, dataclasses, pickle, re, tempfile, zipfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ..core.files import atomic, checked, require_file
+from ..core.files import atomic, checked, require_file, user_path
 from ..core.config import to_config
 from ..core.display import Shown, markdown_table
 from ..core.hub import pretrained
@@ -24,7 +25,7 @@ from ..data.pictures import within
 from ..data.stopwords import stop_words
 from ..model.text import TextConfig, load_text, save_text
 from ..model.regions import RegionConfig, StackConfig
-from ..model.network import HEADS
+from ..model.heads import HEADS
 from ..model.matcher import Matcher
 from .reference import Reference
 from .published_matcher import PublishedConfig, PublishedMatcher, Variant, published_config
@@ -37,7 +38,7 @@ def open_checkpoint(
     path:str|Path, # A file that `torch.save` wrote
 ) -> object: # Its content
     "Open a file of weights and settings without running code from it."
-    path = Path(path)
+    path = user_path(path)
     if not path.exists(): raise FileNotFoundError(f"no checkpoint at {path}")
     require_file(path)
     try:
@@ -257,7 +258,7 @@ def save_original(
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
 ) -> None:
     "Write a checkpoint in the originals' format."
-    path,config,original = Path(path),published_config(model.config),getattr(model, "original", None)
+    path,config,original = user_path(path),published_config(model.config),getattr(model, "original", None)
     _check_savable(config)
     named = bool(config.text.pretrained)
     pretrain = config.text.pretrained or f"{path.name.split('.')[0]}-text"
@@ -291,9 +292,9 @@ _KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert
 
 def _text_encoder(config, source):
     "A text encoder with the architecture and vocabulary of `source`, and as many layers as the checkpoint keeps."
-    def shortened(name, **kwargs): return AutoConfig.from_pretrained(name, num_hidden_layers=config.layers, **kwargs)
+    def shortened(name, **kwargs): return AutoConfig.from_pretrained(name, num_hidden_layers=config.layers, trust_remote_code=False, **kwargs)
     with tempfile.TemporaryDirectory() as folder:
-        pretrained(AutoTokenizer.from_pretrained, source, *_TEXT).save_pretrained(folder)
+        pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), source, *_TEXT).save_pretrained(folder)
         pretrained(shortened, source, *_TEXT).save_pretrained(folder)
         return load_text(config, folder)
 
@@ -324,7 +325,7 @@ def load_original(
     stop_list:str="", # Text file with the words of its stop-word filter, one a line; NLTK's, as published, when empty
 ) -> PublishedMatcher: # Repeats the published code; `original` says what was left out
     "Open an original checkpoint as a model."
-    path = Path(path)
+    path = user_path(path)
     checkpoint = read_checkpoint(path)
     name = str(_Settings(checkpoint["config"], path).get("text-model.pretrain"))
     beside = within(path.parent, name)

@@ -8,6 +8,7 @@ __all__ = ['centred', 'UniterRegions', 'UniterHead', 'UniterMatcher', 'is_uniter
 
 # %% ../../nbs/published/06_uniter.ipynb #bf9e7319
 import re, tempfile
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BertConfig
 
-from ..core.files import read_json
+from ..core.files import read_json, user_path
 from ..core.config import to_config
 from ..core.hub import pretrained
 from ..data.features import Regions
@@ -172,7 +173,7 @@ def _network_of(weights, path):
 
 def _embeddings(config, pieces, positions, source, path):
     "A text encoder without layers, and the tokenizer of `source`."
-    tokenizer = pretrained(AutoTokenizer.from_pretrained, source, *_TOKENIZER)
+    tokenizer = pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), source, *_TOKENIZER)
     if len(tokenizer) != pieces:
         raise ValueError(f"{path} has embeddings of {pieces} pieces, and the tokenizer of {source!r} knows "
                          f"{len(tokenizer)}; say the folder of its own by `text=`")
@@ -236,7 +237,7 @@ def uniter_config(
     path:str|Path, # A file of weights, or the folder of a run or model
 ) -> NetworkConfig|None: # None for anything but a UNITER
     "The network of a published UNITER, or of a model that began with one."
-    path = Path(path)
+    path = user_path(path)
     if path.is_file():
         content = open_checkpoint(path)
         return _network_of(_renamed(content, path), path)[0] if is_uniter(content) else None
