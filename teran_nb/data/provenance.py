@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from ..core.files import atomic, read_json, user_path, write_json
-from ..core.stores import load_tensors, save_tensors
 from ..core.display import Shown, markdown_table
+from ..core.stores import load_tensors, save_tensors
 from .features import Regions, WORDS
 from .collection import Collection
 from .vocabulary import split_words, word_counts
@@ -58,6 +58,8 @@ def usual_features(
     return replace(world, limit=float(np.quantile(residuals, .99)))
 
 # %% ../../nbs/data/15_provenance.ipynb #9ba3418c
+_FOREIGN = 1.15 # How far above the limit a foreign picture is, in limits
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Provenance(Shown):
     "What a model keeps of its training data; shows itself as a table."
@@ -77,7 +79,7 @@ class Provenance(Shown):
         regions:Regions, # Of an image
     ) -> bool: # False where the training features are not known
         "Whether an image is unlike the training images."
-        return self.usual is not None and self.usual.residual(regions.features) > self.usual.limit
+        return self.usual is not None and self.usual.residual(regions.features) > _FOREIGN*self.usual.limit
     def _repr_markdown_(self):
         frequent = sorted(self.words, key=lambda word: -self.words[word])[:8]
         rows = [("trained on",self.data), ("regions by",self.extractor or "an extractor that is not recorded"),
