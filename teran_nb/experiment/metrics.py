@@ -8,7 +8,7 @@ __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'ranking', 'Ranks', 'ranks
 
 # %% ../../nbs/experiment/01_metrics.ipynb #55a68f0e
 import json, re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -131,6 +131,10 @@ NDCGS = ("t2i_ndcg_rouge","t2i_ndcg_spice","i2t_ndcg_rouge","i2t_ndcg_spice")
 LABELS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "rouge": "ROUGE-L", "spice": "SPICE"}
 LABELS |= {f"spice_{subset}": f"SPICE {subset}" for subset in SUBSETS}
 _LOSSES = {"isda": "ISDa", "iais_singular": "IAIS singular", "iais_distributed": "IAIS distributed"} # in nats
+_RELATIONS = {
+    "isda_flat": "ISDa, flat maps", "isda_several": "two things or more", "isda_several_flat": "two things or more, flat maps",
+    "isda_shares": "rows renormalised", "isda_shares_flat": "rows renormalised, flat maps", "entropy_words": "entropy, words to words",
+    "entropy_regions": "regions to regions", "entropy_words_to_regions": "words to regions", "entropy_regions_to_words": "regions to words"}
 
 def footnote(
     about:dict, # What numbers were measured with, such as protocol and seed
@@ -140,9 +144,9 @@ def footnote(
     return "\n\n" + ", ".join(conditions) if conditions else ""
 
 def _format(value, metric):
-    "A number as tables print it: fractions in %, NDCG and losses with three digits, ranks as they are."
+    "A number as tables print it: fractions in %, NDCG, losses and entropies with three digits, ranks as they are."
     if pd.isna(value): return "-"
-    if "ndcg" in metric or metric in _LOSSES: return f"{value:.3f}"
+    if "ndcg" in metric or metric in _LOSSES|_RELATIONS: return f"{value:.3f}"
     if metric.endswith("median"): return f"{value:g}"
     if metric.endswith("mean"): return f"{value:.1f}"
     return f"{100*value:.1f}"
@@ -289,6 +293,7 @@ def results(
         if isinstance(item, Results): many.append(item.lines)
         elif item is not None:
             name = item.about.get("model") or item.about.get("protocol", "")
+            if item.about.get("changed"): name = f"{name}, {item.about['changed']}"
             if "source" in item.about: name = f"{name} ({item.about['source']}, {item.about['protocol']})"
             many.append({name: (item,)})
     return Results(_merge(*many))
@@ -311,7 +316,9 @@ _GROUNDED = {"words": "words on their box %", "words_random": "a random region %
              "noun": "nouns %", "colour": "colours %", "size": "sizes %", "number": "numbers %", "pairs": "minimal pairs %"}
 
 @patch
-def columns(self:Results) -> dict: # Metric to heading, in the order of the papers' tables
+def columns(self:Results,
+    metrics:Iterable[str]=(), # Names, in this order; those of the papers' tables when empty
+) -> dict: # Metric to heading
     "The metrics that the table shows, where any line has them."
     frame = self.to_pandas()
     names = {c.partition("_ndcg_")[2] for c in frame if "_ndcg_" in c}
@@ -321,15 +328,19 @@ def columns(self:Results) -> dict: # Metric to heading, in the order of the pape
         for k in ("r1","r5","r10"): headings[f"{d}_{k}"] = f"{d} {LABELS[k]} %"
         for name in names: headings[f"{d}_ndcg_{name}"] = f"{d} NDCG {LABELS.get(name, name)}"
     headings |= {"mean_recall": "mR %"} | _GROUNDED | _LOSSES
-    return {metric: heading for metric,heading in headings.items() if metric in frame}
+    shown = list(metrics) or list(headings)
+    headings |= _RELATIONS | {c: c[6:].replace("_", " ") + " %" for c in frame if c.startswith("pairs_")}
+    return {metric: headings.get(metric, metric) for metric in shown if metric in frame}
 
 # %% ../../nbs/experiment/01_metrics.ipynb #7e7d44ca
 _OF_ONE_RUN = ("model","pooling","run","seconds","epochs trained","choice","grid") # `trainings` of experiment/compare shows them
 
 @patch
-def table(self:Results) -> pd.DataFrame: # Columns `model`, the headings of `columns`, and `seeds`; cells are text
+def table(self:Results,
+    metrics:Iterable[str]=(), # As of `columns`
+) -> pd.DataFrame: # Columns `model`, the headings of `columns`, and `seeds`; cells are text
     "One row per line: the mean, and ± the sample standard deviation over several seeds."
-    frame,columns,rows = self.to_pandas(),self.columns(),[]
+    frame,columns,rows = self.to_pandas(),self.columns(metrics),[]
     for line in self.lines:
         seeds, cells = frame[frame.line == line], []
         for metric in columns:
