@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from .heads import CrossingHead
+from .heads import CrossingHead, head
 
 # %% ../../nbs/model/09_crossgraph.ipynb #0c13a8ac
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class CrossGraphConfig:
             raise ValueError(f"heads={self.heads} and hidden={self.hidden} must be at least 1")
 
 # %% ../../nbs/model/09_crossgraph.ipynb #9f130913
+@head("crossgraph")
 class CrossGraph(CrossingHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
-    ranks_by = "a graph of both sides"
+    ranks_by,settings = "a graph of both sides","crossgraph"
     def __init__(self,
         config:CrossGraphConfig, # Shape and switches
         dim:int, # Length of region and word vectors, a multiple of `config.heads`

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..core.packed import Packed, length_mask
 from .alignment import masked_max, mravgw, mwsr, pooling
 from .similarity import similarity
-from .heads import Side
+from .heads import Head, Side, head
 
 # %% ../../nbs/model/10_poolings.ipynb #972be9b2
 @pooling("filip-regions", "FILIP regions", sum_over=("regions",), per_region=True)
@@ -176,9 +176,10 @@ def tokenflow(
     return (mean_over(of_region, region_mask[:,None]) + mean_over(of_word, word_mask[None]))/2
 
 # %% ../../nbs/model/10_poolings.ipynb #db5ae959
-class WeightedHead(nn.Module):
+@head("weighted")
+class WeightedHead(Head):
     "Best cosines of words and of regions, averaged with learned weights (DRL, arXiv 2203.07111)."
-    crosses,aligns,ranks_by = False,True,"best words and regions with learned weights"
+    aligns,ranks_by = True,"best words and regions with learned weights"
     no_index = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,
         config:None, # Nothing to configure
@@ -239,9 +240,10 @@ class GPO(nn.Module):
         ordered = values.masked_fill(~mask[...,None], -torch.inf).sort(1, descending=True).values
         return (weights[...,None].to(values.dtype)*ordered.masked_fill(~mask[...,None], 0)).sum(1)
 
-class GPOHead(nn.Module):
+@head("gpo")
+class GPOHead(Head):
     "Compares one pooled vector of the regions with one of the words."
-    crosses,aligns,ranks_by = False,False,"one pooled vector a side"
+    ranks_by = "one pooled vector a side"
     no_index = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,
         config:None, # Nothing to configure

@@ -23,7 +23,7 @@ from ..core.boxes import box_iou
 from ..data.features import Regions
 from ..data.collection import CollectionImage
 from .encoder import Encoder
-from .heads import CrossingHead
+from .heads import CrossingHead, head
 
 # %% ../../nbs/model/08_relations.ipynb #dee0c226
 @dataclass(frozen=True)
@@ -264,9 +264,10 @@ class _Projection(nn.Module):
     def forward(self, x): return self.norm(self.project(x) + self.kind)
 
 # %% ../../nbs/model/08_relations.ipynb #ffc8c9b6
+@head("joint")
 class Joint(CrossingHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
-    ranks_by = "one transformer over both sides"
+    ranks_by,settings = "one transformer over both sides","joint"
     leading = 1 # Slots before those of the words
     def __init__(self,
         config:JointConfig, # Shape of the transformer

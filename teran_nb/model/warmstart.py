@@ -10,7 +10,8 @@ import dataclasses
 from pathlib import Path
 
 from ..photos.vision import LearningBackbone
-from .network import HEADS, NetworkConfig
+from .heads import HEADS
+from .network import NetworkConfig
 from .matcher import Matcher
 
 # %% ../../nbs/model/13_warmstart.ipynb #973dd556
