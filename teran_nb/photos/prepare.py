@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TypedDict
 
 import numpy as np
 import torch
 from PIL import Image
 
-from ..core.files import digest, home, locked, make_once, project_path, read_json, remove_leftovers, write_json
+from ..core.files import checked, digest, home, locked, make_once, project_path, read_json, remove_leftovers, write_json
 from ..core.config import commit, one_of, to_config
 from ..core.display import Shown, escape, markdown_table
 from ..core.parallel import Share, this_share, wait_for
@@ -277,6 +278,18 @@ def _convert(recipe, files, work, resume, show):
     return [tuple(sentence.replace(f"{paths[0].parent}/", "").split(": ", 1)) for sentence in report.broken]
 
 # %% ../../nbs/photos/03_prepare.ipynb #5f184856
+_LeftOut = TypedDict("_LeftOut", {"left_out": list[tuple[str,str]], "self": str})
+
+def _left_out(work, store):
+    "Files or rows that were left out, with reasons. A process that was stopped before it wrote them left them in the store, or their number."
+    path,cure = work/"left-out.json","remove it, and the reasons are read from the features"
+    if path.exists():
+        saved = read_json(path, _LeftOut, cure)
+        if saved["self"] == digest(saved["left_out"]): return saved["left_out"]
+        raise ValueError(f"{path} does not match its checksum; {cure}")
+    bad,rows = store.manifest.get("extraction", {}).get("bad", {}),store.manifest["counts"].get("rows left out", 0)
+    return [*bad.items()] or [("rows of the features",f"{rows:,}, whose reasons are lost")]*(rows > 0)
+
 def _describe(recipe, by, work, resume, device, show, extraction, share, shares):
     "A collection of the recipe's pictures or features in `work`; what was left out; warnings about captions."
     files = find_pictures(recipe.picture_folder, {} if recipe.bad == "skip" else None) if recipe.pictures else {}
@@ -286,9 +299,10 @@ def _describe(recipe, by, work, resume, device, show, extraction, share, shares)
         else: left_out = _extract(recipe, files, by, work, resume, device, show, extraction, share, shares)
         if share.rank: return # the first process does the rest
         if shares > 1: remove_leftovers(work)
-        write_json(work/"left-out.json", left_out)
-    left_out = read_json(work/"left-out.json") if (work/"left-out.json").is_file() else []
-    image_ids = Features(work/"features").verify().image_ids
+        write_json(work/"left-out.json", {"left_out": left_out, "self": digest(left_out)})
+    store = Features(work/"features").verify()
+    left_out = _left_out(work, store)
+    image_ids = store.image_ids
     missing = recipe.missing if recipe.features else "drop" # pictures that could not be used are in `left_out` already
     captions,warned = _read_captions(recipe, image_ids, missing)
     if captions is None: captions = Captions([], [], image_ids)
@@ -310,8 +324,8 @@ def _work_folder(work, request, resume, share):
             if not resume: shutil.rmtree(work)
     may_change = ("bad","missing","merge","prefix","captions","reading","state")
     fixed = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
-    asked = read_json(work/"asked.json") if has_begun() and (work/"asked.json").is_file() else {}
-    shares = asked.pop("shares", 1) if asked else share.world
+    asked = read_json(work/"asked.json", dict, "resume=False begins again") if has_begun() and (work/"asked.json").is_file() else {}
+    shares = checked(asked.pop("shares", 1), int, work/"asked.json", "resume=False begins again") if asked else share.world
     if has_begun() and asked != fixed:
         raise ValueError(f"{work} is unfinished work of another recipe; resume=False begins again")
     work.mkdir(parents=True, exist_ok=True)
@@ -351,14 +365,34 @@ def _write_manifest(folder, recipe, about, left_out, near, start, show):
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
         "counts": counts, "left_out": left_out, "same": dataclasses.asdict(same)})
 
+class _Same(TypedDict):
+    "Pictures that occur in two splits."
+    pairs:list[tuple[str,str,str,str,str|float]]
+    images:int
+    splits:list[str]
+    by:str
+
+class _Manifest(TypedDict, total=False):
+    "What collection.json holds."
+    asked:dict
+    near:int
+    extractor:str
+    notes:list[tuple[str,str]]
+    counts:dict[str,int|float|str]
+    left_out:list[tuple[str,str]]
+    same:_Same
+
 def _open_prepared(output, request, near):
     "The collection that exists, if it was made of this request."
-    manifest = read_json(output/"collection.json") if (output/"collection.json").is_file() else {}
+    cure = "copy the collection again, or make it again"
+    manifest = read_json(output/"collection.json", _Manifest, cure) if (output/"collection.json").is_file() else {}
     if manifest.get("asked") != request:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("left-out.json","sizes.json","asked.json",WORDS): # of unfinished work, needed until the folder had its name
         (output/name).unlink(missing_ok=True)
+    lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
+    if lacks: raise ValueError(f"{output/'collection.json'} has no {lacks[0]}; {cure}")
     if manifest.get("near", near) != near:
         raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
                               "choose another output, or remove it")

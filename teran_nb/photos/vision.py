@@ -95,7 +95,7 @@ def prepare_of(
         square = getattr(config, "model_type", "") == "owlv2"
         made = Prepare(edges, keep, square, tuple(mean), tuple(std), factor, p.get("resample", 2))
         sides = all(type(n) is int and n > 0 for n in edges) and (min if keep else max)(edges) <= _LARGEST_SIDE
-        numbers = len(mean) == len(std) == 3 and np.isfinite([*mean,*std,factor]).all() and min(*std,factor) > 0
+        numbers = len(mean) == len(std) == 3 and np.abs(mean).max() < 1e6 and all(1e-6 < v < 1e6 for v in (*std,factor))
         if not (sides and numbers and made.resample in range(6)): raise ValueError(f"no picture can be prepared by {made}")
     return made
 

@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoTokenizer
 from ..core.files import atomic, checked, require_file, user_path
 from ..core.config import to_config
 from ..core.display import Shown, markdown_table
-from ..core.hub import pretrained
+from ..core.hub import loading, pretrained
 from ..core.stores import check_archive
 from ..data.pictures import within
 from ..data.stopwords import stop_words
@@ -293,7 +293,7 @@ _KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert
 def _text_encoder(config, source):
     "A text encoder with the architecture and vocabulary of `source`, and as many layers as the checkpoint keeps."
     def shortened(name, **kwargs): return AutoConfig.from_pretrained(name, num_hidden_layers=config.layers, trust_remote_code=False, **kwargs)
-    with tempfile.TemporaryDirectory() as folder:
+    with loading(source, *_TEXT), tempfile.TemporaryDirectory() as folder:
         pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), source, *_TEXT).save_pretrained(folder)
         pretrained(shortened, source, *_TEXT).save_pretrained(folder)
         return load_text(config, folder)

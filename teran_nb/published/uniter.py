@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, BertConfig
 
 from ..core.files import read_json, user_path
 from ..core.config import to_config
-from ..core.hub import pretrained
+from ..core.hub import loading, pretrained
 from ..data.features import Regions
 from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
@@ -179,7 +179,7 @@ def _embeddings(config, pieces, positions, source, path):
                          f"{len(tokenizer)}; say the folder of its own by `text=`")
     bert = BertConfig(vocab_size=pieces, hidden_size=config.dim, num_hidden_layers=0, num_attention_heads=config.heads,
                       intermediate_size=config.feed_forward, max_position_embeddings=positions, hidden_dropout_prob=0.)
-    with tempfile.TemporaryDirectory() as folder:
+    with loading(source, *_TOKENIZER), tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         bert.save_pretrained(folder)
         return load_text(config, folder)
