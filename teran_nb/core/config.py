@@ -125,6 +125,13 @@ def commit(
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (subprocess.CalledProcessError, FileNotFoundError): return ""
 
+def _processor():
+    "Name of the processor, and the instructions that torch uses on it: with others, sums are rounded otherwise."
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{[*names, platform.processor() or platform.machine()][0]} ({torch.backends.cpu.get_cpu_capability()})"
+
 def environment(
     seed:int, # Seed of the run
     device:str|torch.device="cpu", # Device of the run
@@ -140,7 +147,7 @@ def environment(
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": str(device),
-        "device_name": torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine(),
+        "device_name": torch.cuda.get_device_name() if on_gpu else _processor(),
         "seed": seed,
     }
 
