@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['BUDGET', 'CLAIMS', 'ablation_data', 'ablate', 'Claim', 'welch', 'paired_bootstrap', 'claim_interval', 'verdict',
-           'chance_bound', 'Finding', 'Findings', 'findings', 'tested_by', 'relation_table', 'related']
+           'chance_bound', 'Finding', 'Findings', 'findings', 'tested_by', 'without_contexts', 'relation_table',
+           'related']
 
 # %% ../../nbs/experiment/12_ablations.ipynb #21e9f7a1
 import re, sys
@@ -18,27 +19,32 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from ..core.files import atomic, project_path, read_json
-from ..core.config import one_of
+from ..core.config import one_of, override
 from ..core.display import Shown, markdown_table
 from ..data.collection import CollectionImage
+from ..data.minimal_pairs import scene_pairs
 from ..model.relations import Related, word_relations
 from ..published.papers import PUBLISHED, published, table
 from .metrics import Results, Retrieval, read_results
-from .evaluation import Evaluation
+from .evaluation import Evaluation, context_scores
 from .rows import MODELS, trained_as
+from .presets import WORLDS
 from .datasets import Data, load_data
 from .runs import evaluate_run, load_model
 from .compare import compare
 
 # %% ../../nbs/experiment/12_ablations.ipynb #7083d7d0
 BUDGET = 12 # Epochs of every row
+_TUPLES = "data/spice/scenes-test.jsonl.gz"
 
 def ablation_data(
     quick:bool=False, # Fewer scenes, to see that everything runs
     preset:str="", # Another scale
 ) -> Data: # Drawn scenes
-    "What all rows learn from."
-    return load_data(preset=preset or ("quick" if quick else "scenes"))
+    "What all rows learn from; the tuples for SPICE of the scenes' test split are kept."
+    scale = preset or ("quick" if quick else "scenes")
+    kept = scale not in WORLDS and project_path(_TUPLES).is_file()
+    return load_data(preset=scale, relevance={"test": {"spice": _TUPLES}} if kept else None)
 
 # %% ../../nbs/experiment/12_ablations.ipynb #860b90d0
 def _finished_seeds(row, preset, output):
@@ -315,17 +321,36 @@ def tested_by(
             lines[f"{row}, tested by {pooling}"] = tuple(evaluations)
     return Results(lines)
 
+# %% ../../nbs/experiment/12_ablations.ipynb #f2d5836a
+def without_contexts(
+    results:Results, # From `ablate`, or of `read_runs`; ensembles are left out
+    data:Data, # Drawn scenes
+    device:str="auto", # `auto`, `cpu` or `cuda`
+) -> Results: # Minimal pairs of the test split; a line for each row, then for its words alone, its regions alone, and both
+    "Ask trained models about minimal pairs, with and without contexts."
+    pairs,lines = scene_pairs(data.test),{}
+    about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
+    singles = {row: seeds for row,seeds in results.lines.items() if MODELS[row].members == 1}
+    for row,seeds in singles.items():
+        for result in seeds:
+            model = load_model(result.about["run"], device)
+            model.config,model.name = override(model.config, MODELS[row].test),row
+            model.heads["alignment"].pooling = model.config.pooling
+            conditions = about | {k: result.about[k] for k in ("seed","commit","changed","epochs","run") if k in result.about}
+            for name,scores in context_scores(model, pairs, data.test).items():
+                line = name if name == row else f"{row}, {name}"
+                lines[line] = lines.get(line, ()) + (Retrieval(scores.metrics, conditions | {"model": line}),)
+    return Results(lines)
+
 # %% ../../nbs/experiment/12_ablations.ipynb #7f9268c6
-_MEASURES = {"isda": "ISDa", "isda_flat": "ISDa, flat maps", "isda_several": "two things or more", "isda_several_flat": "two things or more, flat maps",
-             "isda_shares": "rows renormalised", "isda_shares_flat": "rows renormalised, flat maps", "entropy_words": "entropy, words to words",
-             "entropy_regions": "regions to regions", "entropy_words_to_regions": "words to regions", "entropy_regions_to_words": "regions to words"}
+_MEASURES = ("isda","isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat",
+             "entropy_words","entropy_regions","entropy_words_to_regions","entropy_regions_to_words")
 
 def relation_table(
     results:Results, # From `ablate`
 ) -> pd.DataFrame: # Mean over the seeds; NaN where a row was not measured
     "How far the relations of words and of regions are apart, in nats, and how flat the maps are, in [0,1]."
-    frame = results.to_pandas()
-    kept = {name: heading for name,heading in _MEASURES.items() if name in frame}
+    frame,kept = results.to_pandas(),results.columns(_MEASURES)
     return frame.groupby("line", sort=False)[list(kept)].mean().rename(columns=kept).reset_index(names="model")
 
 # %% ../../nbs/experiment/12_ablations.ipynb #b231e93a

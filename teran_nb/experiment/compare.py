@@ -16,6 +16,7 @@ import pandas as pd
 
 from ..core.files import project_path, read_json, write_json
 from ..core.config import one_of
+from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Results, Retrieval, ranks
 from .rows import MODELS, trained_as
 from .datasets import Data
@@ -107,11 +108,13 @@ def _outcome(data, model, seed, output, choices, kwargs):
     chosen = choices[0].overrides if choices else None
     plans = [_plan(data, trained_as(model), seed + i, output, kwargs, chosen) for i in range(row.members)]
     runs = [_finished_run(p, data, output) for p in plans]
-    path,tested_on = runs[0]/f"metrics-{model}.json",{"data": data.source, "split": data.test.name}
+    path,drawn = runs[0]/f"metrics-{model}.json",is_drawn(data.test)
+    tested_on = {"data": data.source, "split": data.test.name, "minimal pairs": drawn}
     cure = "remove it, and the run is tested again"
     before = read_json(path, _Tested, cure) if path.is_file() else {}
     if before.get("of") != tested_on or "ranks" not in before:
-        result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=data.relevance("test"), relations=True)[1]
+        relevance,pairs = data.relevance("test"),scene_pairs(data.test) if drawn else None
+        result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=relevance, pairs=pairs, relations=True)[1]
         ranked = ranks(result.sim, data.test.captions.image_of)
         by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()} # from 0
         write_json(path, {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query})
