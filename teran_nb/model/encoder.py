@@ -21,8 +21,8 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
+from ..core.files import atomic, digest, project_path, remove_leftovers, user_path
 from ..core.parallel import Share, wait_for
-from ..core.files import atomic, digest, project_path, remove_leftovers
 from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.captions import Captions
 from ..data.pictures import opaque, read_picture, upright
@@ -41,11 +41,11 @@ class Encoded(NamedTuple):
     parts:Packed # Regions or words of each, of unit length
     names:list # Image ids, or the captions themselves
     words:Sequence[CaptionWords] = () # Of captions: the words that the vectors stand for
-    boxes:Packed|None = None # Of images whose encoder chooses its own regions: pixels of each, `(regions, 4)`; else those of the features
+    boxes:Packed|None = None # Where the encoder chooses its own regions: pixels of each, `(regions, 4)`; None where the features have the boxes
     sizes:Tensor|None = None # With `boxes`: width and height of each picture in pixels, `(n, 2)`
     def to(self, device:torch.device) -> "Encoded": return self._replace(whole=self.whole.to(device), parts=self.parts.to(device))
     def take(self, rows:Sequence[int]) -> "Encoded":
-        "Some of them."
+        "Some of the images or captions, in the order of `rows`."
         rows = torch.as_tensor(rows, dtype=torch.int64)
         words = [self.words[i] for i in rows.tolist()] if len(self.words) else ()
         boxes,sizes = (None,None) if self.boxes is None else (self.boxes[rows],self.sizes[rows])
@@ -68,25 +68,25 @@ class GivenImage(NamedTuple):
         if callable(self.picture): return self.picture()
         return read_picture(self.picture)[0] if isinstance(self.picture, Path) else self.picture
 
-def _given(image, place):
-    "One image that stands at a place of a list."
+def _given(image, i):
+    "Image `i` of a list, in one form."
     if isinstance(image, GivenImage): return image
     if isinstance(image, Regions): return GivenImage(image.image_id, image)
     if isinstance(image, CollectionImage):
         return GivenImage(image.regions.image_id, image.regions, image.picture if image.path else None)
     if isinstance(image, (str,Path)):
-        path = Path(image).expanduser()
+        path = user_path(image)
         if not path.exists(): path = project_path(image)
         if not path.is_file():
             what = "is a folder; name a file in it, or make a collection of it by `prepare`" if path.is_dir() else "is not there"
             raise FileNotFoundError(f"picture {image} {what} (images come first, then sentences)")
         return GivenImage(path.stem, None, path)
-    if isinstance(image, Image.Image): return GivenImage(f"picture {place+1}", None, upright(image.copy())[0])
+    if isinstance(image, Image.Image): return GivenImage(f"picture {i+1}", None, upright(image.copy())[0])
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim not in (2,3) or image.ndim == 3 and image.shape[2] not in (3,4):
             raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or "
                             f"(height, width, 4), not {image.dtype} of shape {image.shape}")
-        return GivenImage(f"picture {place+1}", None, opaque(Image.fromarray(image)))
+        return GivenImage(f"picture {i+1}", None, opaque(Image.fromarray(image)))
     raise TypeError("an image is given as Regions, as an image of a collection, or as a picture (a path, a picture of "
                     f"Pillow, an array), not as {type(image).__name__}")
 
@@ -97,14 +97,20 @@ def given_images(
     if isinstance(images, Collection):
         for i in range(len(images)): yield _given(images[i], i)
         return
-    one = isinstance(images, (GivenImage,Regions,CollectionImage,str,Path,Image.Image)) or isinstance(images, np.ndarray) and images.ndim < 4
-    if one or not isinstance(images, (Features,Iterable)) or isinstance(images, (dict,set,bytes,torch.Tensor)): images = [images]
+    if isinstance(images, np.ndarray): several = images.ndim == 4
+    elif isinstance(images, (GivenImage,str,bytes,dict,set,Tensor)): several = False # these have parts that are no images
+    else: several = isinstance(images, (Features,Iterable))
+    if not several: images = [images]
     for i,image in enumerate(images): yield _given(image, i)
 
 # %% ../../nbs/model/04_encoder.ipynb #5d671192
 class RegionSets(Sequence):
-    "The `Regions` of some images, read when they are asked for."
-    def __init__(self, get:Callable, names:Sequence, lengths:Sequence):
+    "The `Regions` of some images, read from the store when they are asked for."
+    def __init__(self,
+        get:Callable[[int],Regions], # Reads the regions of image `i`
+        names:Sequence[str], # Of the images
+        lengths:Sequence[int], # Number of regions of each
+    ):
         self.get,self.names,self.lengths = get,list(names),lengths
     def __len__(self): return len(self.names)
     def __getitem__(self, i): return self.get(i)
@@ -150,7 +156,7 @@ class Encoder:
     pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
     crosses:bool = False # Whether a score needs both sides of a pair together
     no_index:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
-    note:str = "" # What a reader of its words and boxes should know
+    note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     own_regions:bool = False # Whether it chooses regions in the picture itself, so that `Encoded.boxes` hold and not those of the features
     reads_pictures:bool = False # Whether it needs the picture of an image beside its regions
@@ -168,15 +174,15 @@ class Encoder:
     def reads(self, collection:Collection) -> list: # Anything that JSON can hold
         "What the encoded images of a collection depend on, besides the encoder."
         return [collection.features.manifest["sha256"],collection.image_ids]
-    def boxes_of(self, images:Encoded, i:int, about:Regions|None=None) -> tuple[np.ndarray|None,tuple|None]: # `(regions, 4)`, `(width, height)`
-        "Pixels of the regions of one image, and its picture's size: those that were encoded with it, else those of `about`; None where not known."
+    def boxes_of(self, images:Encoded, i:int, regions:Regions|None=None) -> tuple[np.ndarray|None,tuple|None]: # `(regions, 4)`, `(width, height)`
+        "Boxes of one image in pixels, and its picture's size: those encoded with it, else those of its `Regions`; None where not known."
         if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
-        if about is None: return None,None
-        return None if self.own_regions else about.boxes,about.size
-    def with_boxes(self, images:Encoded, i:int, about:Regions|None=None, picture=None) -> tuple[Encoded,int]:
-        "One encoded image, and its place, with boxes where the encoder can find them again; arguments as of `explain`."
+        if regions is None: return None,None
+        return None if self.own_regions else regions.boxes,regions.size
+    def with_boxes(self, images:Encoded, i:int, regions:Regions|None=None, picture=None) -> tuple[Encoded,int]:
+        "One encoded image and its row, with boxes where the encoder can find them again; arguments as of `explain`."
         return images,i
-    def picture_warning(self, regions:Regions) -> str: return "" # What a reader should know of the answers about one image; see `note` for all of them
+    def picture_warning(self, regions:Regions) -> str: return "" # Why answers about this image may mean little; "" for no reason
     def is_known(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
     def check(self, regions:Regions) -> None: "Refuse region features that this encoder was not made for (ValueError)."
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **how) -> Tensor:
@@ -211,9 +217,8 @@ def encoded(self:Encoder,
     captions:Encoded|Sentences, # Captions, encoded or not
 ) -> tuple: # Both sides
     "Encode what is not encoded yet."
-    def is_raw(side): return not (isinstance(side, tuple) and len(side) and isinstance(side[0], (Tensor,type(None))))
-    if is_raw(images): images = self.encode_images(images).to(self.device)
-    if is_raw(captions): captions = self.encode_captions(captions).to(self.device)
+    if not isinstance(images, Encoded): images = self.encode_images(images).to(self.device)
+    if not isinstance(captions, Encoded): captions = self.encode_captions(captions).to(self.device)
     return images,captions
 
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
@@ -223,32 +228,21 @@ def explain(self:Encoder,
     i:int, # Which of them
     captions:Encoded, # Encoded captions
     j:int, # Which of them
-    about:Regions=None, # The regions of that image; for boxes, size and image id
+    regions:Regions=None, # Of that image, for boxes, size and image id
     picture:Path|str|Image.Image|Callable=None, # The picture, its path, or a function that gives it
     pooling:str="", # How the alignment is pooled; the encoder's own by default
 ) -> Alignment:
     "Align one encoded image with one encoded caption."
-    images,i = self.with_boxes(images, i, about, picture)
-    regions,words = images.parts[i],captions.parts[j]
-    if not pooling: regions,words = self.cross_encode(regions, words)
-    image_id = images.names[i] if about is None else about.image_id
-    boxes,size = self.boxes_of(images, i, about)
-    alignment = explain(regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image_id,
-                        picture=picture, pooling=pooling or self.pooling, model_note=self.note)
+    images,i = self.with_boxes(images, i, regions, picture)
+    region_vectors,word_vectors = images.parts[i],captions.parts[j]
+    if not pooling: region_vectors,word_vectors = self.cross_encode(region_vectors, word_vectors)
+    image_id = images.names[i] if regions is None else regions.image_id
+    boxes,size = self.boxes_of(images, i, regions)
+    alignment = explain(region_vectors, word_vectors, captions.words[j], boxes, size=size, caption=captions.names[j],
+                        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.note)
     known = [self.is_known(word) for word in alignment.words]
     if all(known): return alignment
     return replace(alignment, known=known, warning=self.words_warning(alignment.words))
-
-@patch
-def words_warning(self:Encoder,
-    words:Sequence[str], # Of a sentence
-) -> str: # Empty where all words are known
-    "Which words of a sentence are new to the encoder, and how many it knows."
-    words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
-    new = [word for word in words if not self.is_known(word)]
-    if not new: return ""
-    if len(new) == len(words): return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
-    return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
 
 @patch
 def align(self:Encoder,
@@ -268,8 +262,8 @@ def align(self:Encoder,
     encoded = self.encode_images([image._replace(regions=regions) if self.own_regions or self.reads_pictures else regions])
     picture = image.open if isinstance(image.picture, Path) else image.picture
     alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
-    note = "" if regions is None else self.picture_warning(regions)
-    return replace(alignment, warning=f"{alignment.warning} {note}".strip()) if note else alignment
+    if regions is None: return alignment
+    return replace(alignment, warning=f"{alignment.warning} {self.picture_warning(regions)}".strip())
 
 @patch
 def alignments(self:Encoder,
@@ -282,6 +276,18 @@ def alignments(self:Encoder,
     captions = captions or self.encode_captions(collection)
     for j,i in enumerate(collection.captions.image_of):
         yield self.explain(images, int(i), captions, j, collection.features[collection.image_ids[i]])
+
+# %% ../../nbs/model/04_encoder.ipynb #9683cf07
+@patch
+def words_warning(self:Encoder,
+    words:Sequence[str], # Of a sentence
+) -> str: # Empty where all words are known
+    "Which words of a sentence are new to the encoder, and how many it knows."
+    words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
+    new = [word for word in words if not self.is_known(word)]
+    if not new: return ""
+    if len(new) == len(words): return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
+    return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
 
 # %% ../../nbs/model/04_encoder.ipynb #83c18a7b
 def encoding_key(
@@ -305,6 +311,7 @@ def _open_encoded(path, names):
     return Encoded(whole["whole"], parts, names, (), boxes, whole.get("sizes"))
 
 def _save_encoded(images, path):
+    "Write encoded images as a folder of tensors, whole or not at all."
     whole = {"whole": images.whole} | ({} if images.boxes is None else {"sizes": images.sizes})
     try:
         with atomic(path) as tmp:
@@ -316,22 +323,25 @@ def _save_encoded(images, path):
         if not path.is_dir(): raise # otherwise another process wrote it first
 
 def _encode_chunks(encoder, collection, path, share, size, show):
-    "Encode this process's chunks of a collection; the first process waits for all of them and gives them their name."
-    unfinished,keep = path.with_name(f".{path.name}.unfinished"),encoder.keep
-    chunks = {unfinished/f"{first:012}": range(first, min(first+size, len(collection))) for first in range(0, len(collection), size)}
-    encoder.keep = None # a chunk is kept here only
+    "Encode this process's chunks of a collection; the first process waits for all of them and gives their folder its name."
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    starts = range(0, len(collection), size)
+    chunks = [unfinished/f"{start:012}" for start in starts]
+    done = [chunk.with_suffix(".done") for chunk in chunks] # a chunk's folder is there a moment before its writer has tidied up
+    keep,encoder.keep = encoder.keep,None # chunks are kept here only
     try:
-        for k,(chunk,rows) in enumerate(chunks.items()):
-            if k % share.world != share.rank or path.is_dir(): continue
-            if not chunk.is_dir():
+        for k in range(share.rank, len(chunks), share.world):
+            if path.is_dir(): break
+            if not chunks[k].is_dir():
+                rows = range(starts[k], min(starts[k]+size, len(collection)))
                 images = encoder.encode_images(collection.select(rows), show=show)
                 if type(images.parts) is not Packed:
                     raise ValueError("the padded slots of published code are not kept; encode with one process")
-                _save_encoded(images, chunk)
-            chunk.with_suffix(".done").touch() # the folder itself is there a moment before its writer has tidied up
+                _save_encoded(images, chunks[k])
+            done[k].touch()
     finally: encoder.keep = keep
     if share.rank == 0 and not path.is_dir():
-        wait_for(lambda: all(chunk.with_suffix(".done").is_file() for chunk in chunks))
+        wait_for(lambda: all(mark.is_file() for mark in done))
         for mark in unfinished.glob("*.done"): mark.unlink()
         remove_leftovers(unfinished)
         os.replace(unfinished, path)
