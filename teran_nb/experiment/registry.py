@@ -7,7 +7,7 @@ __all__ = ['NOT_RECORDED', 'Record', 'Entry', 'read_entry', 'read_registry', 'da
            'further_seed', 'repeated', 'to_run', 'workflow_command', 'registered', 'printed', 'filled', 'board_results']
 
 # %% ../../nbs/experiment/14_registry.ipynb #b25202bd
-import argparse, ast, atexit, json, os, re, shlex, shutil, tempfile
+import argparse, ast, atexit, json, os, re, shlex, shutil, sys, tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from .datasets import Data, load_data
 from .plans import read_plan
 from .runs import read_history
 from .compare import Choice, trainings
-from .ablations import findings, relation_table
+from .ablations import findings, without_contexts
 from .board import BOARD_SCORES, Board, Cell, LOSSES
 
 # %% ../../nbs/experiment/14_registry.ipynb #707a4d40
@@ -260,6 +260,15 @@ def further_seed(
 
 # %% ../../nbs/experiment/14_registry.ipynb #152c0b9a
 _COMPARED = ("protocol","candidates","NDCG@25","models","pooling","changed","epochs") # Conditions that both must share
+_ROUNDING = 1e-9 # Of a number that was written and read
+
+def _as_before(result, stored):
+    "What the registry has of the same seed on the same machine with the same torch: then the digits must be the same."
+    now = _record_of(result, "", "")
+    now |= {"torch": now["versions"]["torch"]}
+    if now["machine"] == NOT_RECORDED: return {}
+    def same(before): return all(before.about[k] == now[k] for k in ("seed","machine","threads","torch"))
+    return next((before.metrics for before in stored if same(before)), {})
 
 def repeated(
     again:Results, # Measured now
@@ -267,7 +276,7 @@ def repeated(
     fingerprint:str="", # Of the data they were measured on; not compared when empty
     level:float=.99, # As of `further_seed`
 ) -> pd.DataFrame: # A row for each number: what the registry expects, what it is now, whether that is inside
-    "Compare results with those of the registry."
+    "Compare results with those of the registry: the same seed on the same machine to the digit, others with the spread of its seeds."
     known,rows = read_registry(folder, again.lines),[]
     for row,seeds in again.lines.items():
         stored = known.lines[row]
@@ -284,10 +293,11 @@ def repeated(
         for metric in again.columns():
             values = [result.metrics[metric] for result in stored if metric in result.metrics]
             if not values: continue
-            low,high = further_seed(values, level, finest)
             for result in seeds:
-                now = result.metrics[metric]
-                rows.append({"model": row, "metric": metric, "seed": result.about.get("seed"), "registry": np.mean(values),
+                now,before = result.metrics[metric],_as_before(result, stored).get(metric)
+                low,high = further_seed(values, level, finest) if before is None else (before-_ROUNDING,before+_ROUNDING)
+                expected = "a further seed" if before is None else "the same digits"
+                rows.append({"model": row, "metric": metric, "seed": result.about.get("seed"), "expected": expected,
                              "low": low, "high": high, "now": now, "inside": low <= now <= high})
     return pd.DataFrame(rows)
 
@@ -348,7 +358,7 @@ def registered(
     if len(outside):
         shown = markdown_table(list(outside), outside.round(4).values.tolist())
         raise ValueError(f"{len(outside)} of {len(compared)} numbers lie where no further seed of {folder} is "
-                         f"expected:\n{shown}")
+                         f"expected, or are others than those of the same seed on the same machine:\n{shown}")
     return compared
 
 # %% ../../nbs/experiment/14_registry.ipynb #3865b187
@@ -361,11 +371,11 @@ def _commands(results):
     known = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
     return "\n\n```sh\n" + "\n".join(known) + "\n```"
 
-def _result_table(results):
+def _result_table(results, metrics):
     conditions = [f"{escape(k)} {escape(v)}" for k,v in results.conditions().items() if k not in ("command","models")]
-    return _frame_table(results.table()) + "\n\n" + "; ".join(conditions) + _commands(results)
+    return _frame_table(results.table(metrics)) + "\n\n" + "; ".join(conditions) + _commands(results)
 
-def _board_table(results):
+def _board_table(results, _):
     "The table of poolings and losses."
     order,every = list(LOSSES),[]
     for seeds in results.lines.values(): every += seeds
@@ -375,23 +385,19 @@ def _board_table(results):
 
 _PRINTED = {
     "table": _result_table,
-    "claims": lambda results: findings(results)._repr_markdown_(),
-    "trainings": lambda results: _frame_table(trainings(results)),
-    "relations": lambda results: _frame_table(relation_table(results).round(3)),
+    "claims": lambda results, _: findings(results)._repr_markdown_(),
+    "trainings": lambda results, _: _frame_table(trainings(results)),
     "board": _board_table}
 
 def printed(
-    kind:str, # One of `table`, `claims`, `trainings`, `relations`, `board`
+    kind:str, # One of `table`, `claims`, `trainings`, `board`
     folder:str|Path, # A table of the registry
     rows:Iterable[str]=(), # Rows, in this order; all of them when empty
-    metrics:Iterable[str]=(), # Names of metrics; all that tables show when empty
+    metrics:Iterable[str]=(), # Names of metrics of a `table`; those of the papers' tables when empty
 ) -> str: # Markdown
     "A table of the registry as a document has it."
-    results = read_registry(folder, rows)
-    if metrics:
-        def only(o): return replace(o, metrics={k: o.metrics[k] for k in metrics if k in o.metrics})
-        results = Results({row: tuple(map(only, seeds)) for row,seeds in results.lines.items()})
-    return _PRINTED[one_of(kind, _PRINTED, "kind of table")](results)
+    prints = _PRINTED[one_of(kind, _PRINTED, "kind of table")]
+    return prints(read_registry(folder, rows), metrics)
 
 # %% ../../nbs/experiment/14_registry.ipynb #a31ee39e
 _BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -431,8 +437,9 @@ def _from_shell(arguments=None):
     parser = argparse.ArgumentParser("python -m teran_nb.experiment.registry", description=_from_shell.__doc__)
     parser.add_argument("target", help="a markdown file, or a folder of the registry")
     parser.add_argument("runs", nargs="*", help="folders of runs, or tables that Results.save wrote, to enter")
-    parser.add_argument("--command", default="", help="that measures them")
+    parser.add_argument("--command", default="", help="that measures them; with --pairs what was typed here")
     parser.add_argument("--rows", nargs="*", default=[], help="enter these rows only")
+    parser.add_argument("--pairs", action="store_true", help="ask the runs about minimal pairs, with and without contexts, and enter that")
     given = parser.parse_args(arguments)
     target = project_path(given.target)
     if target.suffix == ".md":
@@ -440,10 +447,13 @@ def _from_shell(arguments=None):
         with atomic(target) as tmp: tmp.write_text(text, encoding="utf8")
         return None
     if not given.runs: return read_registry(target)
-    if not given.command: parser.error("say by --command what measures them")
+    typed = "python -m teran_nb.experiment.registry " + shlex.join(arguments or sys.argv[1:])
+    command = given.command or (typed if given.pairs else "")
+    if not command: parser.error("say by --command what measures them")
     runs = read_runs(given.runs)
-    kept = {row: seeds for row,seeds in runs.lines.items() if not given.rows or row in given.rows}
-    register(Results(kept), target, given.command)
+    entered = Results({row: seeds for row,seeds in runs.lines.items() if not given.rows or row in given.rows})
+    if given.pairs: entered = without_contexts(entered, load_data(**read_plan(project_path(given.runs[0])).about["data"]))
+    register(entered, target, command)
     return read_registry(target)
 
 if __name__ == "__main__" and __package__ == "teran_nb.experiment": print(_from_shell() or "filled")
