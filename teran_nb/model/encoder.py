@@ -217,8 +217,10 @@ def encoded(self:Encoder,
     captions:Encoded|Sentences, # Captions, encoded or not
 ) -> tuple: # Both sides
     "Encode what is not encoded yet."
-    if not isinstance(images, Encoded): images = self.encode_images(images).to(self.device)
-    if not isinstance(captions, Encoded): captions = self.encode_captions(captions).to(self.device)
+    def is_encoded(side): # an `Encoded`, or vectors and parts of a network in training
+        return isinstance(side, tuple) and len(side) > 0 and isinstance(side[0], (Tensor,type(None)))
+    if not is_encoded(images): images = self.encode_images(images).to(self.device)
+    if not is_encoded(captions): captions = self.encode_captions(captions).to(self.device)
     return images,captions
 
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
