@@ -16,7 +16,7 @@ from typing import Any
 from huggingface_hub import constants, get_session, hf_hub_download
 from torch import nn
 
-from .files import read_json, require_file
+from .files import read_json, require_file, user_path
 
 # %% ../../nbs/core/08_hub.ipynb #b18513db
 _MOST_LAYERS = 1000
@@ -89,6 +89,7 @@ def pretrained(
     instead:str, # What can be done without it, for the error
 ) -> Any: # What the loader gives
     "Load a model from a folder, the cache, or the hub."
+    if not name or str(name)[0] == "~": name = str(user_path(name))
     folder = os.path.isdir(name)
     if folder and not os.path.isfile(f"{name}/config.json"):
         raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")

@@ -20,7 +20,7 @@ from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_do
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..core.files import atomic, read_json, write_json
+from ..core.files import atomic, read_json, user_path, write_json
 from ..core.config import to_config
 from ..core.display import escape, markdown_table, progress
 from ..core.hub import pretrained
@@ -81,13 +81,14 @@ def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:i
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
     chunks = [order[i:i+batch] for i in range(0, len(order), batch)]
-    done = []
+    wholes,sets = [],[]
     with self.eval_mode(), torch.inference_mode():
         for rows in progress(chunks, label) if show else chunks:
             whole,parts = encode(rows)
-            done.append((whole.cpu(),parts.to("cpu")))
-    back = np.argsort(order, kind="stable")
-    return torch.cat([whole for whole,_ in done])[back],type(done[0][1]).cat([parts for _,parts in done])[back]
+            wholes.append(whole.cpu())
+            sets.append(parts.to("cpu"))
+    original_order = np.argsort(order, kind="stable")
+    return torch.cat(wholes)[original_order],type(sets[0]).cat(sets)[original_order]
 
 @patch
 def encode_images(self:Matcher,
@@ -96,7 +97,7 @@ def encode_images(self:Matcher,
     show:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
-    if self.vision is not None: images = list(given_images(images)) # with their pictures
+    if self.vision is not None: images = list(given_images(images)) # regions alone would leave out the pictures
     sets = region_sets(images, self.describe)
     if len(sets): self.check(sets[0])
     def encode(rows):
@@ -116,11 +117,10 @@ def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can
 @patch
 def check(self:Matcher, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
-    c,dim = self.config,regions.features.shape[1]
-    if dim != c.regions.features:
-        raise ValueError(f"the model reads region features of {c.regions.features} numbers, these have {dim}")
-    if c.extractor and regions.extractor and regions.extractor != c.extractor:
-        raise ValueError(f"the model was trained on features by {c.extractor!r}, these are by {regions.extractor!r}; "
+    expected,dim = self.config.regions.features,regions.features.shape[1]
+    if dim != expected: raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}")
+    if self.extractor and regions.extractor and regions.extractor != self.extractor:
+        raise ValueError(f"the model was trained on features by {self.extractor!r}, these are by {regions.extractor!r}; "
                          "extract them the same way, or train on these")
 
 # %% ../../nbs/model/12_matcher.ipynb #2442f845
@@ -187,7 +187,7 @@ def ranks_by(self:Matcher) -> str: return self.head.ranks_by
 
 @patch(as_prop=True)
 def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
-    "What a reader of words and boxes should know."
+    "What a reader of any alignment of this model should know."
     if self.crosses:
         return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were mixed, "
                 "and were not trained to match.")
@@ -227,7 +227,7 @@ def find_extractor(self:Matcher) -> Extractor:
 
 @patch
 def picture_warning(self:Matcher, regions:Regions) -> str:
-    "What a reader should know of the answers about one image."
+    "Why answers about this image may mean little: it is unlike the training images."
     if self.provenance is None or not self.provenance.is_foreign(regions): return ""
     return f"The picture is unlike the images that this model was trained on ({self.provenance.data}), so its answers mean little here."
 
@@ -243,7 +243,7 @@ def is_known(self:Matcher, word:str) -> bool:
 @patch
 def save(self:Matcher, folder:str|Path) -> None:
     "Write the model's folder. In a folder with a model of the same configuration only the weights are replaced, atomically."
-    folder = Path(folder)
+    folder = user_path(folder)
     weights = self.state_dict()
     if folder.exists():
         if to_config(type(self.config), _saved_config(folder)) != self.config:
@@ -274,6 +274,7 @@ def load_weights(
     model.load_state_dict(weights)
 
 def _check_weights(model, weights, where):
+    "Refuse weights that do not fit a model, by name and shape."
     own = model.state_dict()
     reshaped = {k for k in own.keys() & weights.keys() if own[k].shape != weights[k].shape}
     wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": reshaped}
@@ -286,7 +287,7 @@ def model_folder(
     folder:str|Path, # A model's folder, or that of its run
 ) -> Path: # The folder with config.json and model.safetensors
     "Where a saved model is (FileNotFoundError)."
-    folder = Path(folder)
+    folder = user_path(folder)
     if (folder/"model/config.json").is_file(): folder = folder/"model"
     if not (folder/"config.json").is_file(): raise FileNotFoundError(f"no model in {folder}: config.json is not there")
     if not (folder/"model.safetensors").is_file():
@@ -295,7 +296,7 @@ def model_folder(
         raise FileNotFoundError(f"no model in {folder}: {why}")
     return folder
 
-def _sides(config, folder):
+def _saved_encoders(config, folder):
     "The text encoder of a saved model, and the vision model of one that has it, with random weights."
     text = load_text(config.text, folder/"text")
     return [text,load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else [text]
@@ -314,19 +315,27 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()} # format 1
     try:
         with torch.device("meta"): # takes no memory, however large the configuration says that the network is
-            _check_weights(cls(config, *_sides(config, folder)), weights, folder/"model.safetensors")
+            _check_weights(cls(config, *_saved_encoders(config, folder)), weights, folder/"model.safetensors")
     except Exception as e: # torch and transformers raise any error
         if str(folder) in str(e): raise
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None
-    model = cls(config, *_sides(config, folder))
+    model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
     model.folder,model.provenance = folder,open_provenance(folder)
     model.name = folder.parent.name if folder.name == "model" else folder.name
     return model.to(device).eval()
 
 # %% ../../nbs/model/12_matcher.ipynb #8d3c0169
+@patch
+def save_pretrained(self:Matcher,
+    save_directory:str|Path, # Folder; made if it is not there
+    **how, # As of `ModelHubMixin`, such as `push_to_hub`
+) -> str|None:
+    "Write the model's folder, with a model card, as `from_pretrained` opens it."
+    return ModelHubMixin.save_pretrained(self, user_path(save_directory), **how)
+
 @patch
 def _save_pretrained(self:Matcher, save_directory:Path):
     "Write the model's files into a folder that exists."
@@ -340,7 +349,7 @@ def _save_pretrained(self:Matcher, save_directory:Path):
 def _from_pretrained(cls:Matcher, *, model_id:str, revision:str|None=None, cache_dir:str|Path|None=None, force_download:bool=False,
                      local_files_only:bool=False, token:str|bool|None=None, device:str|torch.device="cpu", **_):
     "Open a folder, or a model of the hub."
-    if Path(model_id).is_dir(): return cls.load(model_id, device)
+    if user_path(model_id).is_dir(): return cls.load(model_id, device)
     where = {"revision": revision, "cache_dir": cache_dir, "force_download": force_download, "token": token}
     get = partial(snapshot_download, **where)
     if local_files_only: get = partial(get, local_files_only=True)
@@ -355,17 +364,22 @@ def generate_model_card(self:Matcher,
 ) -> ModelCard:
     "A model card, written from the model and its run."
     run = self.folder.parent if self.folder is not None and self.folder.name == "model" else self.folder
-    def beside(name): return read_json(run/name) if run is not None and (run/name).is_file() else {}
-    plan,environment,measured,kept = beside("config.json").get("about", {}),beside("environment.json"),beside("metrics.json"),self.provenance
-    about = measured.get("about", {})
-    rows = [("row",plan.get("model","")), ("preset",plan.get("preset","")), ("changed",about.get("changed","")), ("trained on",kept.data if kept else ""),
-            ("seed",environment.get("seed","")), ("commit",environment.get("commit","")), ("torch",environment.get("torch","")),
-            ("parameters",f"{sum(p.numel() for p in self.parameters()):,}")]
-    metrics = [(name,f"{value:.1f}" if "median" in name or "mean" in name else f"{100*value:.1f}") for name,value in measured.get("metrics", {}).items()]
+    def of_run(name): return read_json(run/name) if run is not None and (run/name).is_file() else {}
+    plan,environment,test = of_run("config.json").get("about", {}),of_run("environment.json"),of_run("metrics.json")
+    conditions,training_data = test.get("about", {}),self.provenance.data if self.provenance else ""
+    training = {"row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
+                "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
+                "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}
+    metrics = []
+    for name,value in test.get("metrics", {}).items():
+        is_rank = name.endswith(("median","mean"))
+        metrics.append((name, f"{value:.1f}" if is_rank else f"{100*value:.1f}"))
+    measured_by = [str(conditions[k]) for k in ("protocol","candidates","models") if conditions.get(k)]
     template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
     head = self._hub_mixin_info.model_card_data.to_dict() | data
     return ModelCard.from_template(
         ModelCardData(**head), template_str=template.read_text(encoding="utf8"), name=escape(self.name), source=source or self.name,
-        ranks_by=self.ranks_by, training=markdown_table(["","training"], [row for row in rows if row[1] != ""]), note=self.note,
-        metrics=markdown_table(["metric",""], metrics) if metrics else "", extractor=self.extractor, data=escape(kept.data) if kept else "",
-        protocol=escape(", ".join(str(about[k]) for k in ("protocol","candidates","models") if about.get(k))), words=f"{len(kept.words):,}" if kept else "")
+        ranks_by=self.ranks_by, note=self.note, extractor=self.extractor, data=escape(training_data),
+        words=f"{len(self.provenance.words):,}" if self.provenance else "",
+        training=markdown_table(["","training"], [row for row in training.items() if row[1] != ""]),
+        metrics=markdown_table(["metric",""], metrics) if metrics else "", protocol=escape(", ".join(measured_by)))
