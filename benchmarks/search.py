@@ -1,7 +1,7 @@
 """Recall, time and size of `teran_nb.search`: exact in memory against Qdrant Edge in two and three stages, in one process, interleaved.
 
-`python benchmarks/search.py --collection FOLDER --run RUN` encodes the scenes of a collection (`teran_nb.data.scenes.draw_world` draws one of any size) by a trained
-model and prints tables in markdown; without a collection the vectors are synthetic, and clustered as those of trained models are: a region is one of `--latent`
+`python benchmarks/search.py --worlds FOLDER --run RUN` encodes scenes by a trained model and prints tables in markdown. The first 10,000 have captions; they and as many
+more as `--images` asks for are drawn where the folder does not hold them yet. `--collection FOLDER` takes the images and captions of a collection, before those of the worlds; without both the vectors are synthetic, and clustered as those of trained models are: a region is one of `--latent`
 directions (some common, most rare; eight of them in an image) plus noise, of cosine 0.6 with its direction; a sentence is made of 8 to 14 regions of one image plus noise.
 
 Recall is against the exact answer over the stored vectors: how often the first is the same, how many of the ten best are found. Times are of one call of
@@ -9,6 +9,8 @@ Recall is against the exact answer over the stored vectors: how often the first 
 `--parts growth` shows how the candidates that find 90, 95 and 99 % of the exact ten grow with the collection: the rank of each of the ten in the first stage.
 `--parts strangers` shows what happens when images of another kind are added: all regions turned by one random rotation, for which the centroids were not learned.
 `--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
+`--parts scan` and `--parts product` compare every image by its centroids alone, or by product-quantised regions, which no engine offers for sets; `--parts defaults` says
+what the default number of candidates finds, and what `Index.calibrate` makes of it;
 `--parts poolings` the poolings that are not MaxSim.
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
@@ -25,18 +27,20 @@ from scipy.sparse import csr_matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from common import machine, rss
+from common import described_scenes, machine, rss
 from teran_nb.core.display import markdown_table
 from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.data.collection import Collection
+from teran_nb.data.features import Features
+from teran_nb.data.scenes import SEED_STEP, draw_world
 from teran_nb.data.stopwords import STOP_WORDS
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.charts import show_front
 from teran_nb.look.show import grid, save
 from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.similarity import similarity
-from teran_nb.search.centroids import centroid_count, learn_centroids, pool_regions
+from teran_nb.search.centroids import Centroids, candidates_for, centroid_count, learn_centroids, pool_regions
 from teran_nb.search.edge import Edge, open_edge
 from teran_nb.search.index import Index, IndexConfig
 
@@ -64,9 +68,21 @@ def synthetic(args):
     sentences = Packed.from_sets([one() for _ in range(args.sentences + OTHERS)])
     return images,sentences[:args.sentences],None,sentences[args.sentences:]
 
+WORLD,STORE = 10_000,5000 # Scenes with captions, and scenes of each store of others
+
+def drawn(folder, images, workers):
+    "Collections and stores of at least so many scenes, drawn where they are not there yet."
+    world,seed = Path(folder)/"scenes-100",100
+    if not world.is_dir(): draw_world(world, (WORLD - 2,1,1), seed, workers)
+    stores = [(Path(folder)/f"described-{i:03}",(seed + 1)*SEED_STEP + i*STORE) for i in range(-(-max(0, images - WORLD)//STORE))]
+    for store,first in stores: described_scenes(store, first, STORE, workers)
+    return [Collection.open(world),*[Collection(Features(store)) for store,_ in stores]]
+
 def scenes(args):
-    "Collections and captions of theirs as a trained model encodes them; also, of each sentence, the word of each vector; and other captions."
-    model,collections = load_model(args.run),[Collection.open(folder) for folder in args.collection]
+    "Images and captions as a trained model encodes them; also, of each sentence, the word of each vector; and other captions."
+    model = load_model(args.run)
+    collections = [Collection.open(folder) for folder in args.collection]
+    if args.worlds: collections += drawn(args.worlds, args.images - sum(map(len, collections)), args.workers)
     images = Packed.cat([encoded_images(model, c, args.keep).parts for c in collections])[:args.images]
     texts = [text for c in collections for text in c.captions.texts][:5*len(images)]
     rows = np.linspace(0, len(texts) - 1, args.sentences).astype(int)
@@ -138,8 +154,15 @@ def measure(images, sentences, args, folder):
         measured,searches,sizes = measure_size(images[:n], sentences, args, folder/f"of-{n}")
         points += measured
         print(f"{n:,} images\n\n" + markdown_table(HEADER, searches) + "\n\n" + markdown_table(SIZES, sizes) + "\n", flush=True)
-        if args.json: write_json(args.json, {"machine": machine(), "rows": sorted(points, key=lambda point: point["images"])})
+        if args.json: write_rows(args.json, points)
     if args.json: draw(args.json)
+
+def write_rows(path, points):
+    "Add points to a file, in which those of other sizes stay."
+    rows = read_json(path)["rows"] if Path(path).is_file() else []
+    sizes = {point["images"] for point in points}
+    rows = [row for row in rows if row["images"] not in sizes] + points
+    write_json(path, {"machine": machine(), "rows": sorted(rows, key=lambda point: point["images"])})
 
 def measure_size(images, sentences, args, folder):
     "One size: the points of the figure, rows of searches, and rows of sizes."
@@ -364,6 +387,89 @@ def growth(images, sentences, args):
     rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
     print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)
 
+# stages that the engine does not offer
+
+class Scan:
+    "MaxSim over centroids instead of regions, of every image: a word takes the best of an image's centroids, as in PLAID (Santhanam et al., 2022), without lists."
+    lanes = 16 # Words whose cosines, as bytes, are one record
+    def __init__(self, images, centroids, codes):
+        "Codes `(regions,)` become a table of a fixed number for each image; shorter images repeat their first one."
+        longest,lengths = int(images.lengths.max()),images.lengths.numpy()
+        place = np.minimum(np.arange(longest), lengths[:,None] - 1)
+        self.centroids,self.codes = centroids,codes[images.offsets[:-1].numpy()[:,None] + place].astype(np.uint16).T.copy()
+
+    def scores(self, words, block=8192):
+        "Similarity of every image with the words of a sentence, `(images,)`."
+        cosines = (self.centroids.vectors @ words.T).numpy()
+        least,most = cosines.min(),cosines.max()
+        tables = np.zeros((-(-len(words)//self.lanes),len(cosines),self.lanes), np.uint8)
+        levels = ((cosines - least)/max(most - least, 1e-9)*255).round().astype(np.uint8)
+        for j,column in enumerate(levels.T): tables[j//self.lanes,:,j%self.lanes] = column
+        scores = np.zeros(self.codes.shape[1], np.int32)
+        for records in tables.view(np.complex128)[...,0]: # 16 bytes are taken at a time
+            for first in range(0, len(scores), block):
+                codes = self.codes[:,first:first+block]
+                best = records.take(codes[0]).view(np.uint8)
+                for some in codes[1:]: np.maximum(best, records.take(some).view(np.uint8), out=best)
+                scores[first:first+block] += best.reshape(-1, self.lanes).sum(1, dtype=np.int32)
+        return scores
+
+def ranks_by(scores, exact):
+    "Rank of each of the exact ten, from 1, by the scores of all images."
+    rank = np.empty(len(scores), int)
+    rank[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+    return rank[exact].tolist()
+
+def scan(images, sentences, args):
+    "Candidates that a scan of all images needs, by the side of the library's first stage, and how long it takes."
+    stored,rows,needed = rounded(images),[],{}
+    sizes = args.sizes or [len(images)//4,len(images)//2,len(images)]
+    for n in sizes:
+        few = stored[:n]
+        exact,stage = exact_rows(few, sentences),FirstStage(few, args.seed)
+        ranks,_,_ = stage.ranks(sentences, exact, LIBRARY)
+        found = {"lists of centroids (the library)": (ranks,"",len(stage.centroids(1, LIBRARY.pooled)[1]))}
+        for more in (1,2):
+            w = replace(LIBRARY, more=more)
+            (coded,centroids),(codes,_) = stage.centroids(more, w.pooled),stage.codes(w)
+            compared,ranks,cpu = Scan(coded, centroids, codes[:,0]),[],[]
+            for i in range(len(sentences)):
+                start = time.process_time()
+                scores = compared.scores(sentences[i])
+                cpu.append(1000*(time.process_time() - start))
+                ranks += ranks_by(scores, exact[i])
+            found[f"scan, centroids x {more}"] = ranks,np.median(cpu),len(centroids)
+        for name,(ranks,cpu,count) in found.items():
+            needed.setdefault(name, []).append(np.percentile(ranks, SHARES))
+            rows.append([f"{n:,}", name, f"{count:,}", *[f"{v:,.0f}" for v in needed[name][-1]], f"{cpu:.1f}" if cpu else ""])
+            print(rows[-1], file=sys.stderr, flush=True)
+    for name,values in needed.items():
+        powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(values).T]
+        rows.append(["grows with the power", name, "", *[f"{v:.2f}" for v in powers], ""])
+    print(markdown_table(["images","first stage","centroids",*[f"candidates for {s} %" for s in SHARES],"CPU ms"], rows) + "\n", flush=True)
+
+def product(images, sentences, args):
+    "Images that must be compared again in half precision, when all are compared by product-quantised regions."
+    stored,rows = rounded(images),[]
+    exact = exact_rows(stored, sentences)
+    starts = stored.offsets[:-1].numpy()
+    sample = stored.values[torch.randperm(len(stored.values), generator=torch.Generator().manual_seed(args.seed))[:2**15]]
+    for pieces in (4,8,16):
+        width,codes,books = stored.dim//pieces,[],[]
+        for part in range(pieces):
+            own = slice(part*width, (part + 1)*width)
+            books.append(learn_centroids(sample[:,own].contiguous(), 256, args.seed).vectors)
+            codes.append(nearest_rows(stored.values[:,own].contiguous(), Centroids(books[-1], 0.), 1)[0][:,0])
+        ranks = []
+        for i in range(len(sentences)):
+            cosines = sum((book @ sentences[i][:,part*width:(part + 1)*width].T).numpy()[codes[part]] for part,book in enumerate(books))
+            ranks += ranks_by(np.maximum.reduceat(cosines, starts).sum(1), exact[i])
+        bytes_image = pieces*len(stored.values)/len(stored)
+        rows.append([f"{pieces} bytes a region", *[f"{v:,.0f}" for v in np.percentile(ranks, SHARES)], f"{bytes_image:,.0f}"])
+        print(rows[-1], file=sys.stderr, flush=True)
+    rows.append(["half precision", *["10"]*3, f"{2*stored.dim*len(stored.values)/len(stored):,.0f}"])
+    print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
+
 # the engine
 
 class Quantised(Edge):
@@ -395,6 +501,24 @@ def engine(images, sentences, args, folder):
         for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
         index.close()
     print(markdown_table([*HEADER,"bytes an image"], rows) + "\n", flush=True)
+
+def defaults(images, sentences, others, args, folder):
+    "Recall with the number of candidates that an index chooses by its size, and with what `calibrate` measures by other captions."
+    rows = []
+    for n in args.sizes or [len(images)]:
+        index = build(folder/f"default-{n}", images[:n], IndexConfig(centroids=args.centroids))
+        exact = exact_names(images[:n], sentences)
+        for count in (0,50,100,200):
+            start = time.process_time()
+            if count: index.calibrate(others[:count])
+            seconds = time.process_time() - start
+            chosen = index.layout.measured[1] if count else index.candidates
+            names,_,cpu = ask(index, sentences, chosen)
+            how = f"calibrated by {count} captions" if count else "by its size"
+            rows.append([f"{n:,}", how, f"{chosen:,}", *recalls(names, exact), f"{np.median(cpu):.1f}", f"{seconds:.0f}" if count else ""])
+            print(rows[-1], file=sys.stderr, flush=True)
+        index.close()
+    print(markdown_table(["images","candidates","","R@1 %","R@10 %","CPU ms","CPU s to calibrate"], rows) + "\n", flush=True)
 
 def poolings(images, sentences, args, folder):
     "What a pooling costs that is not MaxSim."
@@ -443,6 +567,8 @@ def strangers(images, sentences, args, folder):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--collection", nargs="*", default=[], help="folders of drawn collections; synthetic vectors without")
+    p.add_argument("--worlds", default="", help="folder where drawn scenes are kept")
+    p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
     p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the trained run that encodes it")
     p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
     p.add_argument("--images", type=int, default=10_000)
@@ -452,7 +578,7 @@ def arguments():
     p.add_argument("--sentences", type=int, default=200)
     p.add_argument("--centroids", type=int, default=0, help="as of IndexConfig")
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
-    p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings"])
+    p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings","scan","product","defaults"])
     p.add_argument("--ideas", nargs="*", default=list(IDEAS), help="names of `IDEAS`, or fields of `Weights` such as keep=32,power=2")
     p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it")
     p.add_argument("--draw", default="", help="only draw the figure of this file again")
@@ -460,7 +586,9 @@ def arguments():
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
-    if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=6, candidates=[10,100], collection=[])
+    if args.quick:
+        parts = [*args.parts,"scan","product","defaults"]
+        vars(args).update(images=300, dim=32, latent=40, sentences=6, candidates=[10,100], collection=[], worlds="", parts=parts)
     return args
 
 def main():
@@ -468,9 +596,9 @@ def main():
     if args.draw: return draw(args.draw)
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
     warnings.filterwarnings("ignore", "Sparse")
-    images,sentences,words,others = scenes(args) if args.collection else synthetic(args)
-    names = ", ".join(Path(folder).name for folder in args.collection)
-    what = f"scenes of {names}, encoded by {Path(args.run).name}" if args.collection else "synthetic vectors"
+    images,sentences,words,others = scenes(args) if args.collection or args.worlds else synthetic(args)
+    names = ", ".join(Path(folder).name for folder in args.collection) or "drawn scenes"
+    what = f"{names}, encoded by {Path(args.run).name}" if args.collection or args.worlds else "synthetic vectors"
     print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {what}, {len(images.values)/len(images):.1f} regions of {images.dim} numbers each; "
           f"{len(sentences)} sentences of {sentences.lengths.float().mean():.1f} words\n", flush=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -478,6 +606,9 @@ def main():
         if "growth" in args.parts: growth(images, sentences, args)
         if "ideas" in args.parts: ideas(images, sentences, words, others, args)
         if "engine" in args.parts: engine(images, sentences, args, Path(folder))
+        if "scan" in args.parts: scan(images, sentences, args)
+        if "product" in args.parts: product(images, sentences, args)
+        if "defaults" in args.parts: defaults(images, sentences, others, args, Path(folder))
         if "poolings" in args.parts: poolings(images, sentences, args, Path(folder))
         if "strangers" in args.parts: strangers(images, sentences, args, Path(folder))
 
