@@ -338,7 +338,7 @@ def without_contexts(
             model.heads["alignment"].pooling = model.config.pooling
             conditions = about | {k: result.about[k] for k in ("seed","commit","changed","epochs","run") if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
-                line = name if name == row else f"{row}, {name}"
+                line = row if name == row else f"{row}-{name.replace(' ', '-')}"
                 lines[line] = lines.get(line, ()) + (Retrieval(scores.metrics, conditions | {"model": line}),)
     return Results(lines)
 

@@ -35,6 +35,9 @@ def ranking(
 ) -> Tensor: # Candidates from best to worst, `(queries, k)`
     "Order candidates: higher similarity first, among ties the lower index first."
     sim = torch.as_tensor(sim)
+    if sim.ndim != 2 or k is not None and k < 1 or sim.isnan().any():
+        raise ValueError(f"the first {'all' if k is None else k} of similarities of the shape {tuple(sim.shape)}, "
+                         f"{int(sim.isnan().sum()):,} of them NaN; needed are numbers (queries, candidates), and at least the first result")
     if k is None or k >= sim.shape[1]: return _argsort(sim)[:,:k]
     values,candidates = sim.topk(k+1, dim=1)
     candidates = candidates[:,:k].sort(dim=1)[0]
@@ -61,7 +64,7 @@ def ranks(
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
     sim,image_of = torch.as_tensor(sim).cpu(),torch.as_tensor(image_of)
-    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
+    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:] or image_of.is_floating_point():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
                          "ranks need (images, captions), at least one of each")
     if not 0 <= image_of.min() <= image_of.max() < len(sim):
@@ -105,6 +108,10 @@ def folds(
     images:int, # Number of images
 ) -> list: # For each fold, the rows of its images and the rows of its captions
     "Cut a split into the folds of a protocol; a fold holds neighbouring images."
+    if protocol.folds < 1: raise ValueError(f"{protocol.name} has {protocol.folds} folds; at least one must be ranked")
+    image_of = np.asarray(image_of)
+    if len(image_of) and not 0 <= image_of.min() <= image_of.max() < images:
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {images-1}")
     if images % protocol.folds:
         raise ValueError(f"{protocol.folds} folds do not divide {images:,} images; "
                          "choose a protocol without folds, or another split")
@@ -112,7 +119,7 @@ def folds(
     if protocol.images and size != protocol.images:
         raise ValueError(f"{protocol.name} ranks {protocol.folds*protocol.images:,} images, and here are {images:,}; "
                          "choose another protocol, or the split it is for")
-    fold_of = np.asarray(image_of) // size
+    fold_of = image_of // size
     return [(np.arange(f*size, (f+1)*size),np.flatnonzero(fold_of == f)) for f in range(protocol.folds)]
 
 # %% ../../nbs/experiment/01_metrics.ipynb #fb8404d2
@@ -123,6 +130,7 @@ def recall_at_k(
     "Share of queries whose true match is among the first `k` results."
     if not len(rank): raise ValueError("no queries, so they have no recall; give the rank of at least one")
     if k < 1: raise ValueError(f"the first {k} results; at least one must count")
+    if not np.min(rank) >= 0: raise ValueError(f"the lowest rank is {np.min(rank)}; ranks are numbers from 0")
     return float((np.asarray(rank) < k).mean())
 
 # %% ../../nbs/experiment/01_metrics.ipynb #454de70b
@@ -132,9 +140,11 @@ LABELS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "rouge": "ROUGE-L", "spice": 
 LABELS |= {f"spice_{subset}": f"SPICE {subset}" for subset in SUBSETS}
 _LOSSES = {"isda": "ISDa", "iais_singular": "IAIS singular", "iais_distributed": "IAIS distributed"} # in nats
 _RELATIONS = {
-    "isda_flat": "ISDa, flat maps", "isda_several": "two things or more", "isda_several_flat": "two things or more, flat maps",
-    "isda_shares": "rows renormalised", "isda_shares_flat": "rows renormalised, flat maps", "entropy_words": "entropy, words to words",
-    "entropy_regions": "regions to regions", "entropy_words_to_regions": "words to regions", "entropy_regions_to_words": "regions to words"}
+    "isda_flat": "ISDa, flat maps",
+    "isda_several": "ISDa, two things or more", "isda_several_flat": "ISDa, two things or more, flat maps",
+    "isda_shares": "ISDa, rows renormalised", "isda_shares_flat": "ISDa, rows renormalised, flat maps",
+    "entropy_words": "entropy, words to words", "entropy_regions": "entropy, regions to regions",
+    "entropy_words_to_regions": "entropy, words to regions", "entropy_regions_to_words": "entropy, regions to words"}
 
 def footnote(
     about:dict, # What numbers were measured with, such as protocol and seed
