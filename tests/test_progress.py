@@ -12,6 +12,12 @@ import teran_nb.core.display as display
 display.LOG_SECONDS = .3
 for _ in display.progress(range(20), "extracting"): time.sleep(.1)
 with display.still_running("validation of epoch 1", .3): time.sleep(1)
+bar = display.progress(desc="epoch 12/20", total=144, initial=59, unit="batch")
+bar.set_postfix_str("loss 12.34, rsum 127.9 % (best 127.9), 123 min left in all", refresh=False)
+for _ in range(3):
+    time.sleep(.5)
+    bar.update()
+bar.close()
 """
 
 
@@ -26,5 +32,6 @@ def test_progress_reaches_the_log_and_stays_one_output(tmp_path):
     lines = done.stderr.splitlines()
     assert sum(line.startswith("extracting:") and "/20" in line for line in lines) >= 2, done.stderr
     assert any(line.startswith("validation of epoch 1:") for line in lines), done.stderr
+    assert "123 min left in all]" in done.stderr, done.stderr  # the end of the longest line that a training writes
     outputs = json.loads((tmp_path / "out.ipynb").read_text())["cells"][0]["outputs"]
-    assert len(outputs) == 1 and "100%" in "".join(outputs[0]["data"]["text/plain"])
+    assert len(outputs) == 2 and "100%" in "".join(outputs[0]["data"]["text/plain"])

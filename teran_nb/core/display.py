@@ -60,7 +60,7 @@ def progress(
     if _in_kernel(): bar,seconds = _KernelBar,1
     else: bar,seconds = tqdm,.1 if is_terminal else 10
     return bar(items, desc=desc, total=total, mininterval=seconds,
-               dynamic_ncols=is_terminal, ncols=None if is_terminal else 100, **kwargs)
+               dynamic_ncols=is_terminal, ncols=None if is_terminal else 120, **kwargs)
 
 # %% ../../nbs/core/03_display.ipynb #79d30c2b
 @contextmanager
