@@ -35,9 +35,9 @@ def every_pair(
     if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
     device = device or regions.values.device
     pairs = max(1, int(memory * 2**20 / 4 / floats))
-    by_length = [p.lengths.argsort(stable=True) for p in (regions,words)]
-    images = by_length[0].split(len(regions) if together else min(len(regions), max(1, int(pairs**.5))))
-    captions = by_length[1].split(max(1, pairs // len(images[0])))
+    image_order,caption_order = regions.lengths.argsort(stable=True),words.lengths.argsort(stable=True)
+    images = image_order.split(len(regions) if together else min(len(regions), max(1, int(pairs**.5))))
+    captions = caption_order.split(max(1, pairs // len(images[0])))
     several = len(images)*len(captions) > 1
     def block(i, c):
         sides = *regions[i].to(device).padded(),*words[c].to(device).padded()
@@ -48,7 +48,7 @@ def every_pair(
     with autocast:
         for i in show_progress(images, "similarity") if progress else images:
             rows.append(torch.cat([block(i, c) for c in captions], 1))
-    return torch.cat(rows)[by_length[0].argsort()][:,by_length[1].argsort()]
+    return torch.cat(rows)[image_order.argsort()][:,caption_order.argsort()]
 
 # %% ../../nbs/model/03_similarity.ipynb #7d9aea6c
 def _max(x):
@@ -90,13 +90,13 @@ class _Block:
     def sums(self, x, dim, dtype):
         "The sum over each set."
         return torch.cat([group.sum(1, dtype=dtype) for group in self.groups(x, dim)], dim)
-    def add_at_maxima(self, link, x, dim, grad):
-        "Add the gradient of the maximum over each set of `x` to `link`, where the maximum was reached."
-        parts = zip(self.groups(link, dim), self.groups(x, dim), grad.split(self.counts, dim))
-        for target,group,g in parts: target.scatter_add_(1, group.argmax(1, keepdim=True), g.unsqueeze(1))
+    def add_at_maxima(self, x_grad, x, dim, grad):
+        "Add the gradient of the maximum over each set of `x` to `x_grad`, where the maximum was reached."
+        parts = zip(self.groups(x_grad, dim), self.groups(x, dim), grad.split(self.counts, dim))
+        for group_grad,group,g in parts: group_grad.scatter_add_(1, group.argmax(1, keepdim=True), g.unsqueeze(1))
 
 def _length_blocks(offsets, size, by_position=False, in_place=False):
-    "A pack in blocks of about `size` vectors, of sets of like length; empty sets are in none."
+    "A pack in blocks of about `size` vectors, of sets of similar length; empty sets are in no block."
     lengths = offsets.diff()
     def by_length(sets): return sets[lengths[sets].argsort(stable=True)]
     sets = lengths.nonzero()[:,0]
@@ -116,35 +116,35 @@ def _dots(x, y, out=None):
         return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0]
 
 # %% ../../nbs/model/03_similarity.ipynb #fb62a266
-def _sizes(regions, words, dtype, memory):
+def _block_sizes(regions, words, dtype, memory):
     "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
-    keep = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
+    kept_words = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
     side = min(memory / 8 / dtype.itemsize, 5 * 2**20 if regions.device.type == "cpu" else torch.inf)**.5
     rows,columns = 1.5*side,side/1.5
     def stretched(size, other, available): return size * max(1, min(4, other // max(1, available)))
     rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
-    return max(1, min(int(rows), keep)),max(1, min(int(columns), keep)),keep
+    return max(1, min(int(rows), kept_words)),max(1, min(int(columns), kept_words)),kept_words
 
 # %% ../../nbs/model/03_similarity.ipynb #a6b4b1d7
 class _Forward:
     "The similarity matrix, block by block."
-    may_stay = True # With few vectors on one side, those of the other stay in place
+    allow_in_place = True # With few vectors on one side, those of the other stay in place and the cosines are sorted
     def __init__(self, regions, words, region_offsets, word_offsets, maxima, dtype, memory):
         self.values,self.maxima,self.dtype = (regions,words),maxima,dtype
-        rows,columns,keep = _sizes(regions, words, dtype, memory * 2**20)
-        few_words = self.may_stay and 2*len(words) < words.shape[1]
-        few_regions = self.may_stay and 2*len(regions) < regions.shape[1]
+        rows,columns,kept_words = _block_sizes(regions, words, dtype, memory * 2**20)
+        few_words = self.allow_in_place and 2*len(words) < words.shape[1]
+        few_regions = self.allow_in_place and 2*len(regions) < regions.shape[1]
         self.images = _length_blocks(region_offsets, rows, in_place=few_words)
         self.captions = _length_blocks(word_offsets, columns, by_position=True, in_place=few_regions)
-        self.kept = max(1, keep // columns) if len(self.images) > 1 else 1
+        self.kept_blocks = max(1, kept_words // columns) if len(self.images) > 1 else 1
         largest = max(map(len, self.images), default=0) * max(map(len, self.captions), default=0)
         self.out = regions.new_empty(largest, dtype=dtype)
         self.total = torch.float64 if dtype == torch.float64 else torch.float32
         self.sim = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.total)
-    def __len__(self): return -(-len(self.captions) // self.kept) * len(self.images)
+    def __len__(self): return -(-len(self.captions) // self.kept_blocks) * len(self.images)
     def __iter__(self):
-        for k in range(0, len(self.captions), self.kept):
-            sorted_words = [(block, block.load(self.values[1], self.dtype)) for block in self.captions[k:k+self.kept]]
+        for k in range(0, len(self.captions), self.kept_blocks):
+            sorted_words = [(block, block.load(self.values[1], self.dtype)) for block in self.captions[k:k+self.kept_blocks]]
             for images in self.images:
                 x = images.load(self.values[0], self.dtype)
                 for captions,y in sorted_words:
@@ -161,20 +161,21 @@ class _Forward:
 
 # %% ../../nbs/model/03_similarity.ipynb #bdec2fcf
 class _Backward(_Forward):
-    "What the pairs' gradients give to regions and words, block by block."
-    may_stay = False
+    "The gradients of regions and words, block by block."
+    allow_in_place = False
     def __init__(self, grad, wanted, regions, words, *how):
         super().__init__(regions, words, *how)
-        self.grad,self.link = grad,torch.empty_like(self.out)
+        self.grad,self.cosine_grad = grad,torch.empty_like(self.out)
         self.result = [torch.zeros_like(v, dtype=grad.dtype) if w else None for v,w in zip(self.values, wanted)]
     def pool(self, images, captions, x, y, cosines):
         device = cosines.device
         grad = self.grad[images.sets.to(device)[:,None],captions.sets.to(device)].to(self.dtype)
-        link = self.link[:cosines.numel()].view_as(cosines).zero_()
-        if "words" in self.maxima: images.add_at_maxima(link, cosines, 0, grad[:,captions.owners.to(device)])
-        if "regions" in self.maxima: captions.add_at_maxima(link, cosines, 1, grad[images.owners.to(device)])
-        for result,block,other,part in zip(self.result, (images,captions), (y,x), (link,link.T)):
-            if result is not None: result.index_add_(0, block.rows.to(device), _dots(part, other.T).to(result.dtype))
+        cosine_grad = self.cosine_grad[:cosines.numel()].view_as(cosines).zero_()
+        if "words" in self.maxima: images.add_at_maxima(cosine_grad, cosines, 0, grad[:,captions.owners.to(device)])
+        if "regions" in self.maxima: captions.add_at_maxima(cosine_grad, cosines, 1, grad[images.owners.to(device)])
+        region_grad,word_grad = self.result
+        if region_grad is not None: region_grad.index_add_(0, images.rows.to(device), _dots(cosine_grad, y.T).to(region_grad.dtype))
+        if word_grad is not None: word_grad.index_add_(0, captions.rows.to(device), _dots(cosine_grad.T, x.T).to(word_grad.dtype))
 
 # %% ../../nbs/model/03_similarity.ipynb #7c231c2f
 def _padded(values, offsets, sets):
@@ -182,7 +183,6 @@ def _padded(values, offsets, sets):
     mask = length_mask(offsets.diff()[sets])
     rows = (offsets[sets][:,None] + torch.arange(mask.shape[1], device=mask.device)).masked_fill(~mask, 0)
     return values[rows], rows, mask
-
 
 def _winners(images, captions, maxima):
     "Rows of regions, rows of words and the pair of the cosines that made up the similarities of some pairs."
@@ -198,7 +198,7 @@ def _winners(images, captions, maxima):
         yield region_rows[pair,region], word_rows[pair,best[pair,region]], pair
 
 def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
-    "What the gradients of few pairs give to regions and words, as many pairs at a time as the memory (MiB) allows."
+    "The gradients of regions and words where few pairs have one, for as many pairs at a time as the memory (MiB) allows."
     regions,words = regions.to(grad.dtype),words.to(grad.dtype)
     result = [torch.zeros_like(v) if w else None for v,w in zip((regions,words), wanted)]
     region_count,word_count = (o.diff() for o in offsets)
@@ -206,13 +206,13 @@ def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
     if not pairs.numel(): return result
     r,w = int(region_count.max()),int(word_count.max())
     floats = (r+w)*regions.shape[1] + 3*r*w
-    for some in pairs.split(max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats)), 1):
-        sides = _padded(regions, offsets[0], some[0]),_padded(words, offsets[1], some[1])
+    for batch in pairs.split(max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats)), 1):
+        sides = _padded(regions, offsets[0], batch[0]),_padded(words, offsets[1], batch[1])
         for region,word,pair in _winners(*sides, maxima):
-            rows,values = torch.stack([region,word]),grad[tuple(some)][pair]
-            link = torch.sparse_coo_tensor(rows, values, (len(regions),len(words)), check_invariants=False)
-            if wanted[0]: torch.addmm(result[0], link, words, out=result[0])
-            if wanted[1]: torch.addmm(result[1], link.t(), regions, out=result[1])
+            places,values = torch.stack([region,word]),grad[tuple(batch)][pair]
+            cosine_grad = torch.sparse_coo_tensor(places, values, (len(regions),len(words)), check_invariants=False)
+            if wanted[0]: torch.addmm(result[0], cosine_grad, words, out=result[0])
+            if wanted[1]: torch.addmm(result[1], cosine_grad.t(), regions, out=result[1])
     return result
 
 # %% ../../nbs/model/03_similarity.ipynb #981e2626
@@ -304,16 +304,7 @@ def check_pooling(
             raise ValueError(f"pooling {p.name!r} fails for {regions} regions and {words} words: {e}") from e
         if score.shape != (1,1):
             raise ValueError(f"pooling {p.name!r} gives {tuple(score.shape)} for one pair, not (1, 1)")
-        for value in (-1.,0.,1.): # padding may hold any cosine
-            padded = F.pad(cosines, (0,2,0,3), value=value),F.pad(region_mask, (0,3)),F.pad(word_mask, (0,2))
-            padded += tuple(F.pad(x, (0,n,0,n), value=value) for x,n in zip(grams, (3,2)))
-            if not torch.allclose(p(*padded), score, atol=1e-5):
-                cure = "-inf times 0 is nan, multiply by `align` instead" if p(*padded).isnan() else "fill padding with -inf before a maximum"
-                raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} "
-                                 f"words, and {p(*padded).item():.4f} with padding of {value:.0f}; {cure}")
-            gradient, = torch.autograd.grad(p(*padded).sum(), cosines)
-            if not gradient.isfinite().all():
-                raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
+        _check_padding(p, score, cosines, region_mask, word_mask, grams)
         parts = {"words": (mrsw, words if p.per_word else 1), "regions": (mwsr, regions if p.per_region else 1)}
         total = 0
         for side in p.sum_over:
@@ -323,6 +314,20 @@ def check_pooling(
             raise ValueError(f"pooling {p.name!r} says sum_over={p.sum_over}, but its formula is another; "
                              "leave sum_over empty")
     if not p.together: _check_pairs(p, g)
+
+def _check_padding(p, score, cosines, region_mask, word_mask, grams):
+    "Refuse a pooling whose score of a pair, or its gradient, depends on padding."
+    for value in (-1.,0.,1.): # padding may hold any cosine
+        padded_grams = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(grams, (3,2))]
+        padded = p(F.pad(cosines, (0,2,0,3), value=value), F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_grams)
+        if not torch.allclose(padded, score, atol=1e-5):
+            regions,words = cosines.shape[2:]
+            cure = "-inf times 0 is nan, multiply by `align` instead" if padded.isnan() else "fill padding with -inf before a maximum"
+            raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} "
+                             f"words, and {padded.item():.4f} with padding of {value:.0f}; {cure}")
+        gradient, = torch.autograd.grad(padded.sum(), cosines)
+        if not gradient.isfinite().all():
+            raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
 
 def _check_pairs(p, g):
     "Refuse a pooling that scores a pair differently beside other pairs."
