@@ -22,7 +22,7 @@ from rapidfuzz.process import cdist
 from scipy.stats import rankdata
 from torch import Tensor
 
-from ..core.files import atomic, digest, home, require_file, require_space, user_path
+from ..core.files import atomic, checked, digest, home, require_file, require_space, user_path
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
 from ..data.captions import Captions
@@ -167,6 +167,8 @@ def rouge_l_scores(
     workers:int=-1, # Threads; -1 for one per core
 ) -> np.ndarray: # ROUGE-L in [0,1], float64, `(candidates, images)`
     "ROUGE-L of every candidate with every image, as the standard implementation computes it (beta 1.2)."
+    for texts in (candidates,*references): checked(texts, list[str], "captions")
+    if not len(references): raise ValueError("there are no images; ROUGE-L needs at least one with a caption")
     blocks = list(_rouge_l_blocks(candidates, references, np.float64, workers))
     return np.concatenate(blocks) if blocks else np.zeros((0,len(references)))
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
+from ..core.packed import require_masked
 from .heads import CrossingHead, head
 
 # %% ../../nbs/model/09_crossgraph.ipynb #0c13a8ac
@@ -71,6 +72,7 @@ def side(self:CrossGraph,
     mask:Tensor, # True at real nodes, `(n, nodes)`
 ) -> _Side: # For `concepts`
     "The part of eq. 1-5 that depends on one side only."
+    require_masked(nodes, mask, "nodes")
     nodes = nodes.masked_fill(~mask[...,None], 0)
     if not self.config.graph: return _Side(nodes, mask)
     source,destination = self.source(nodes),self.destination(nodes)
@@ -144,6 +146,9 @@ def forward(self:CrossGraph,
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair (CGAM eq. 1-13)."
+    if regions.shape[-1] != words.shape[-1]:
+        raise ValueError(f"vectors of regions have {regions.shape[-1]} numbers, and those of words {words.shape[-1]}; a graph "
+                         "of both needs one space")
     images,captions = self.side(regions, region_mask),self.side(words, word_mask)
     concepts = self.concepts(images, captions)
     pairs = len(regions),len(words),-1

@@ -13,17 +13,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.packed import require_masked
 from ..core.config import one_of
 
 # %% ../../nbs/model/01_losses.ipynb #0b2ed669
 def positives(
     image_of:Tensor, # Row of each caption's image, `(captions,)`
-    images:int, # How many images there are
+    sim:Tensor|int, # Similarity of every pair, `(images, captions)`, or how many images there are
 ) -> Tensor: # True where image and caption belong together, `(images, captions)`
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
-    if not images or not len(image_of):
-        raise ValueError(f"{images} images and {len(image_of)} captions; a loss needs at least one of each")
+    shape = (sim,len(image_of)) if isinstance(sim, int) else tuple(sim.shape)
+    if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:] or image_of.is_floating_point():
+        raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs (images, captions), "
+                         "at least one of each, and the row of each caption's image as a whole number")
+    images = shape[0]
     if not image_of.is_cuda and not 0 <= image_of.min() <= image_of.max() < images: # on a GPU this check would force a synchronization
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
                          f"{images-1}")
@@ -66,7 +70,7 @@ def triplet(
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
     one_of(negatives, ("hardest","all","summed"), "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
-    true = positives(image_of, len(sim))
+    true = positives(image_of, sim)
     true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,); each caption has one true pair
     wrong_pair = (~true).to(sim.dtype) # 1 or 0, (images, captions)
     if negatives == "hardest":
@@ -92,7 +96,7 @@ def info_nce(
     scale:float|Tensor=1/.07, # What similarities are multiplied by, a number or a scalar tensor
 ) -> Tensor: # A number, at least 0: the mean over captions and both directions
     "Symmetric contrastive loss; captions of one image are no negatives of each other."
-    logits,true = sim*scale,positives(image_of, len(sim))
+    logits,true = sim*scale,positives(image_of, sim)
     pair = logits[image_of, torch.arange(sim.shape[1], device=sim.device)]
     wrong = logits.masked_fill(true, -torch.inf)
     # The formula with a = exp(pair) and b = the sum of exp(wrong): -log(a/(a+b)) = log(1+b/a) = softplus(log b - pair).
@@ -108,7 +112,7 @@ def sigmoid_loss(
     bias:float|Tensor=-10., # Added after that
 ) -> Tensor: # A number, at least 0: the sum over pairs, divided by the number of captions
     "Sigmoid loss of all pairs (SigLIP, arXiv 2303.15343)."
-    z = 2*positives(image_of, len(sim)).to(sim.dtype) - 1
+    z = 2*positives(image_of, sim).to(sim.dtype) - 1
     return F.softplus(-z*(sim*scale + bias)).sum()/sim.shape[1]
 
 # %% ../../nbs/model/01_losses.ipynb #79f0e467
@@ -120,6 +124,11 @@ def grouped_alignment(
     scale:float|Tensor=1/.07, # What cosines are multiplied by
 ) -> Tensor: # A number, at least 0: the mean over captions and both directions
     "Words against the groups of regions that they select (SPARC, arXiv 2401.09865)."
+    require_masked(regions, region_mask, "regions")
+    require_masked(words, word_mask, "words")
+    if not len(words) or regions.shape[::2] != words.shape[::2]:
+        raise ValueError(f"regions {tuple(regions.shape)} and words {tuple(words.shape)} are not those of the same captions, at "
+                         "least one, with vectors of one length")
     regions,words = F.normalize(regions, dim=-1),F.normalize(words, dim=-1)
     cosines = words @ regions.mT # (captions, words, regions)
     real = (region_mask | ~region_mask.any(-1, keepdim=True))[:,None] # of an image without regions, the zeros of the padding

@@ -49,7 +49,7 @@ def hard_negatives(
 ) -> tuple[Tensor,Tensor]: # For each caption, a false image of it, and a false caption of its image, `(captions,)` each
     "Draw false pairs by the softmax of their similarity (ALBEF section 3.2)."
     if len(sim) < 2: raise ValueError("a batch of one image has no false pairs; use at least two images in a batch")
-    wrong = sim.detach().float().masked_fill(positives(image_of, len(sim)), -torch.inf)
+    wrong = sim.detach().float().masked_fill(positives(image_of, sim), -torch.inf)
     images,captions = wrong.T.softmax(1).multinomial(1)[:,0],wrong[image_of].softmax(1).multinomial(1)[:,0]
     return images,captions
 
@@ -121,6 +121,9 @@ def hardest_candidates(
 ) -> tuple[Tensor,Tensor]: # Rows of false images and of false captions of each pair, best first, `(pairs, hard)`
     "The candidates that the joint head takes for true most (IAIS section 4.2)."
     joint = model.heads["joint"]
+    if len(image_of) != len(captions.ids) or hard < 1:
+        raise ValueError(f"{len(captions.ids)} captions, the images of {len(image_of)}, and {hard} candidates; each caption "
+                         "needs its image, and a side at least one candidate")
     with model.eval_mode():
         own_images,own_captions = model(images, captions)
         false_images,false_captions = model(other_images, other_captions)

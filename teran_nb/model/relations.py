@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEncoder
 
+from ..core.packed import require_masked
 from ..core.config import one_of
 from ..core.boxes import box_iou
 from ..data.features import Regions
@@ -47,9 +48,11 @@ def _attention(scores, query_mask, key_mask):
     weights = scores.masked_fill(~key_mask[:,None,None], -1e30).softmax(-1)
     return weights.mean(1).clamp(min=1e-30).masked_fill(~real, 0)
 
-def _require_pairs(regions, words):
+def _require_pairs(regions, region_mask, words, word_mask):
     if len(regions) != len(words):
         raise ValueError(f"relations are those of pairs, here are {len(regions)} images and {len(words)} captions")
+    require_masked(regions, region_mask, "regions")
+    require_masked(words, word_mask, "words")
 
 def attend(
     scores:Tensor, # Scaled scores of queries with keys, words first, `(pairs, heads, words+regions, words+regions)`
@@ -58,6 +61,10 @@ def attend(
 ) -> Relations: # Attention of the four blocks
     "Four attention maps from raw scores (IAIS eq. 6)."
     n = word_mask.shape[1]
+    slots = n + region_mask.shape[1]
+    if scores.ndim != 4 or scores.shape[2:] != (slots,slots) or {len(word_mask),len(region_mask)} != {len(scores)}:
+        raise ValueError(f"scores of the shape {tuple(scores.shape)}, words {tuple(word_mask.shape)} and regions "
+                         f"{tuple(region_mask.shape)}; needed are scores (pairs, heads, {slots}, {slots}) of the same pairs")
     word_rows,region_rows = scores[:,:,:n],scores[:,:,n:]
     return Relations(
         words=_attention(word_rows[...,:n], word_mask, word_mask),
@@ -75,7 +82,10 @@ def cosine_relations(
     temperature:float=.1, # Cosines are divided by it before the softmax; at least about 0.01
 ) -> Relations: # Differentiable
     "Attention maps from the cosines of matched pairs, whose sides were encoded separately."
-    _require_pairs(regions, words)
+    _require_pairs(regions, region_mask, words, word_mask)
+    if regions.shape[-1] != words.shape[-1]:
+        raise ValueError(f"vectors of regions have {regions.shape[-1]} numbers, and those of words {words.shape[-1]}; "
+                         "cosines need one space")
     with torch.autocast(regions.device.type, enabled=False):
         slots = torch.cat([words,regions], 1).to(torch.promote_types(words.dtype, torch.float32))
         return attend((slots @ slots.mT)[:,None]/temperature, word_mask, region_mask)
@@ -100,7 +110,11 @@ def compress(
 ) -> Tensor: # Attention from object to object, `(objects, objects)`
     "Ext and Cps for every two objects (IAIS eq. 7)."
     member = attention.new_zeros(len(sets), len(attention))
-    for k,slots in enumerate(sets): member[k,list(slots)] = 1
+    for k,slots in enumerate(sets):
+        if not (len(slots) and 0 <= min(slots) and max(slots) < len(attention)):
+            raise ValueError(f"object {k} has the slots {list(slots)}, and the map has those from 0 to {len(attention)-1}; "
+                             "an object needs one at least")
+        member[k,list(slots)] = 1
     return member @ attention @ member.T/member.sum(1, keepdim=True)
 
 # %% ../../nbs/model/08_relations.ipynb #6fecd9ff
@@ -342,7 +356,7 @@ def contexts(self:Joint,
     word_mask:Tensor, # True at real words, `(pairs, words)`
 ) -> tuple[Tensor,Tensor,Tensor]: # First slot `(pairs, width)`, regions `(pairs, regions, width)`, words `(pairs, words, width)`
     "Vectors of matched pairs after the last layer."
-    _require_pairs(regions, words)
+    _require_pairs(regions, region_mask, words, word_mask)
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     x = self._run_layers(x, mask, self.encoder.layer)
     first_region = self.leading + words.shape[1]
@@ -368,7 +382,7 @@ def relations(self:Joint,
     layer:int=0, # Whose attention, from 1; 0 for the last
 ) -> Relations: # Differentiable
     "Attention of one layer in matched pairs (IAIS sections 3.3 and 5.4)."
-    _require_pairs(regions, words)
+    _require_pairs(regions, region_mask, words, word_mask)
     layers = self.encoder.layer
     if not 0 <= layer <= len(layers):
         raise ValueError(f"the joint head has {len(layers)} layers, so layer={layer} is none of them")
