@@ -36,7 +36,7 @@ from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.prepare import extractor_for, trained_on
 from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_sets, sentences
 from .heads import Side
-from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without
+from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without_words
 from .regions import RegionBatch, region_batch
 from .network import Network, NetworkConfig
 
@@ -128,7 +128,7 @@ def check(self:Matcher, regions:Regions) -> None:
 def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
     "Tokens of captions, without the words that the model leaves out of its alignment."
     tokens = self.text.tokenize(texts)
-    return without(tokens, stop_words(self.config.stop_words)) if self.config.stop_words else tokens
+    return without_words(tokens, stop_words(self.config.stop_words)) if self.config.stop_words else tokens
 
 @patch
 def warn_wordless(self:Matcher, tokens:Tokens) -> None:

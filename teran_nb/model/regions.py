@@ -25,8 +25,10 @@ def box_geometry(
     sizes:Tensor, # Width and height of the picture, `(..., 2)`, of the same leading axes or fewer
 ) -> Tensor: # `(x1/W, y1/H, x2/W, y2/H, area/WH)`, each in [0,1], `(..., 5)`
     "Where a box is and how large, independent of the picture's resolution (TERN eq. 2)."
-    b = boxes/torch.cat([sizes,sizes], -1)
-    return torch.cat([b, ((b[...,2]-b[...,0])*(b[...,3]-b[...,1]))[...,None]], -1)
+    corners = boxes/torch.cat([sizes,sizes], -1)
+    x1,y1,x2,y2 = corners.unbind(-1)
+    area = (x2-x1)*(y2-y1)
+    return torch.cat([corners, area[...,None]], -1)
 
 # %% ../../nbs/model/07_regions.ipynb #a8f56733
 class RegionBatch(NamedTuple):
@@ -101,7 +103,7 @@ class RegionEncoder(nn.Module):
         if config.place == "project-and-sum": self.place = nn.Linear(5, self.dim)
         self.stack = Stack(config.stack, self.dim)
     def forward(self, features:Tensor, geometry:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        x,geometry,mask = F.pad(features, (0,0,1,0)),F.pad(geometry, (0,0,1,0)),F.pad(mask, (1,0), value=True)
+        x,geometry,mask = F.pad(features, (0,0,1,0)),F.pad(geometry, (0,0,1,0)),F.pad(mask, (1,0), value=True) # I-CLS
         if self.config.place == "concat-and-process": x = self.place(torch.cat([x,geometry], -1))
         if self.config.place == "project-and-sum": x = x + self.place(geometry)
         return self.stack(x, mask),mask
