@@ -16,13 +16,14 @@ from ..core.config import environment, new_run, one_of, override, pick_device, t
 from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
+from ..model.losses import LOSSES
 from ..model.similarity import check_pooling
 from ..model.network import NetworkConfig
 from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
 from ..pretrained.dual import pretrained_name
 from .metrics import PROTOCOLS, folds
-from .learner import PRECISIONS, TrainConfig
+from .learner import PRECISIONS, TrainConfig, check_loss
 from .rows import MODELS, trained_as
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data
@@ -44,7 +45,7 @@ class Plan(Shown):
     def changed(self) -> str: # Such as `pooling mwsr`; empty for the row itself
         "What was asked for beside the row, in words."
         row = MODELS.get(self.about["model"])
-        asked = ("pooling","text") if row and row.begins else ("pooling","text","begin") # where a row begins is part of the row
+        asked = ("pooling","loss","text") if row and row.begins else ("pooling","loss","text","begin") # where a row begins is part of the row
         changes = {k: self.about.get(k) for k in asked} | self.about["overrides"]
         return ", ".join(f"{k} {v}" for k,v in changes.items() if v)
     def published(self) -> Published|None: # None where there are none, and for a changed row
@@ -88,8 +89,10 @@ def plan(
     pick_device(device)
     about = {"model": model, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides or {}, "protocol": protocol,
              "begin": begin, "data": data.source}
+    loss = train.get("loss", "")
+    if loss: about["loss"] = loss
     folder = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
-    name = "-".join(part for part in (preset,folder,model,pooling) if part)
+    name = "-".join(part for part in (preset,folder,model,pooling,loss) if part)
     return Plan(name, about, network, training, device, row.members)
 
 # %% ../../nbs/experiment/08_plans.ipynb #87c333e9
@@ -215,14 +218,16 @@ def check(
     run:str|Path|Iterable="", # Trained run or original checkpoint that will be read, or several of them
     protocol:str="", # One of `PROTOCOLS`; all of the split when empty
     phrases:str="", # File or folder of phrases to ground
+    loss:str="", # One of `LOSSES`, or the preset's
 ) -> None:
-    "Refuse unknown names, a pooling of your own that padding changes, a missing GPU, a read-only output folder, and a run that does not exist."
+    "Refuse unknown names, a pooling or loss of your own that fails its check, a missing GPU, a read-only output folder, and a run that does not exist."
     one_of(model, MODELS, "model")
     one_of(preset, PRESETS, "preset")
     one_of(precision, PRECISIONS, "precision")
     if pooling:
-        one_of(pooling, POOLINGS, "pooling")
+        one_of(pooling, POOLINGS, "pooling", registered=True)
         if not POOLINGS[pooling].formula.__module__.startswith("teran_nb."): check_pooling(pooling) # those of the library have lessons
+    if loss: check_loss(one_of(loss, LOSSES, "loss", registered=True))
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
         raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "

@@ -28,7 +28,7 @@ from .plans import read_plan
 from .runs import read_history
 from .compare import Choice, trainings
 from .ablations import findings, without_contexts
-from .board import BOARD_SCORES, Board, Cell, LOSSES
+from .board import BOARD_LOSSES, BOARD_SCORES, Board, Cell
 
 # %% ../../nbs/experiment/14_registry.ipynb #707a4d40
 NOT_RECORDED = "not recorded"
@@ -377,9 +377,10 @@ def _result_table(results, metrics):
 
 def _board_table(results, _):
     "The table of poolings and losses."
-    order,every = list(LOSSES),[]
+    def place(name, known): return known.index(name) if name in known else len(known) # one's own come last
+    every = []
     for seeds in results.lines.values(): every += seeds
-    every.sort(key=lambda o: (order.index(o.about["loss"]),BOARD_SCORES.index(o.about["score"]),o.about["seed"]))
+    every.sort(key=lambda o: (place(o.about["loss"], tuple(BOARD_LOSSES)),place(o.about["score"], BOARD_SCORES),o.about["seed"]))
     cells = [Cell(o.about["score"], o.about["loss"], o, o.about["seconds"]) for o in every]
     return Board(tuple(cells), cells[0].result.about["networks"])._repr_markdown_() + _commands(results)
 
