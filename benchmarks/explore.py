@@ -6,11 +6,15 @@
 Embeddings of pictures and captions are random unit vectors, 36 regions an image; sentences are encoded by a small model of the same width, untrained. An answer is
 all that stands between Enter and the page: encoding the sentence, the similarity with every picture, the order, and the HTML of a page of results with its
 thumbnails. Each sentence is new; the median and the worst of all are given, and the median of CPU seconds. It should be less than 300 ms.
+
+`--opened INDEX --run RUN` takes the images of an index that `benchmarks/search.py --keep-index FOLDER` left, and the model that encoded them. `--browser` opens the explorer
+itself in JupyterLab and headless Chromium, and measures from Enter until other pictures stand on the page.
 """
-import argparse, io, os, sys, tempfile, time
+import argparse, io, os, shutil, socket, subprocess, sys, tempfile, time, urllib.request
 from dataclasses import replace
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import torch
 from PIL import Image
@@ -21,13 +25,14 @@ from common import machine, unit_sets
 from teran_nb.data.captions import Captions
 from teran_nb.core.config import seed_everything
 from teran_nb.core.display import markdown_table
-from teran_nb.look.explore import Thumbnails, still
+from teran_nb.look.explore import Explorer, Thumbnails, still
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.presets import PRESETS
+from teran_nb.experiment.runs import load_model
 from teran_nb.search.index import Index, IndexConfig
 
 MOST = 10_000 # Images whose captions are encoded too
@@ -50,6 +55,16 @@ def collection(folder, images):
             os.link(picture, folder/"pictures"/f"{k}.jpg") # one file by many names
     return Collection(Features(folder/"features"), Captions([sentence(rng) for _ in range(5*images)], np.repeat(np.arange(images), 5), ids), folder/"pictures")
 
+
+def opened(folder, index, run):
+    "A model, a collection of as many pictures as an index has, and the index."
+    index = Index.open(index)
+    return load_model(run, "cpu"),collection(folder, len(index)),index
+
+def explorer(folder, index, run):
+    "The explorer as a notebook shows it."
+    model,world,index = opened(Path(folder), index, run)
+    return Explorer(model, world, encoded={"model": index}, query="a red kite above the small house")
 
 def finder(folder, images, dim, indexed, candidates):
     "A finder whose collection is encoded already, and in an index if so."
@@ -79,7 +94,7 @@ def timed(do, n):
         cpu.append(1000*(time.process_time()-cpu_start))
     return np.median(took[1:]),max(took[1:]),np.median(cpu[1:]) # the first is a warm-up
 
-def measure(f, n):
+def measure(f, n, by_picture=True):
     "Milliseconds of what a reader does: median, worst, and median of the CPU."
     rng,thumbs = np.random.default_rng(1),Thumbnails()
     asked = [sentence(rng) for _ in range(n+1)]
@@ -90,9 +105,69 @@ def measure(f, n):
     f.ask(asked[0])
     found |= {"one word changed, to its page": timed(page(lambda i: f.edit(1, WORDS[i % len(WORDS)])), n), "who else shows this word": timed(word, n),
               "filter by cosine": timed(at_least, n)}
-    if len(f.collection) <= MOST: found["a picture: search all captions"] = timed(f.ask_by_picture, n)
+    if by_picture and len(f.collection) <= MOST: found["a picture: search all captions"] = timed(f.ask_by_picture, n)
     return found
 
+
+def laboratory(folder):
+    "JupyterLab in a folder, without a token; its process and address."
+    settings = folder/".settings"/"@jupyterlab"/"apputils-extension"/"notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"fetchNews": "false", "checkForUpdates": false}')
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT/'benchmarks'}", "JUPYTER_CONFIG_DIR": str(folder/".config"), "JUPYTER_RUNTIME_DIR": str(folder/".runtime")}
+    command = [sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip", "127.0.0.1", "--port", str(port), "--ServerApp.token=",
+               "--ServerApp.password=", f"--LabApp.user_settings_dir={folder/'.settings'}", f"--ServerApp.root_dir={folder}"]
+    server = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    while server.poll() is None:
+        try: urllib.request.urlopen(f"{address}/api", timeout=2).close()
+        except OSError: time.sleep(.5)
+        else: return server,address
+    raise RuntimeError("JupyterLab ended early")
+
+SHOWN = "[...document.querySelectorAll('.teran-root figure[data-rank]')].filter(e => e.offsetParent).map(e => e.dataset.item).join()"
+BEGUN = "[...document.querySelectorAll('.jp-InputPrompt')].some(e => /[*\\d]/.test(e.textContent))"
+
+def in_browser(index, run, n):
+    "Milliseconds from Enter to other pictures on the page, and what the explorer itself says it took: median and worst of each."
+    from playwright.sync_api import Error, sync_playwright
+    rng,took,answered = np.random.default_rng(1),[],[]
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
+        folder = Path(folder)
+        code = f"from explore import explorer\nexplorer({str(folder/'world')!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve())!r})"
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), folder/"page.ipynb")
+        server,address = laboratory(folder)
+        browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox","--disable-gpu"])
+        try:
+            page = browser.new_context(viewport={"width": 1280, "height": 1300}).new_page()
+            page.goto(f"{address}/lab/tree/page.ipynb")
+            page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=240_000)
+            for _ in range(5): # what is run while the kernel is still being connected is lost
+                page.get_by_text("Run", exact=True).first.click()
+                page.get_by_text("Run All Cells", exact=True).click()
+                try: page.wait_for_function(BEGUN, timeout=20_000)
+                except Error: continue
+                break
+            page.locator(".teran-root figure[data-rank='0']").first.wait_for(timeout=600_000)
+            search = page.locator(".teran-root").get_by_label("Search")
+            for _ in range(n + 1):
+                before = page.evaluate(SHOWN)
+                search.fill(sentence(rng))
+                start = time.perf_counter()
+                search.press("Enter")
+                page.wait_for_function(f"before => {{ const now = {SHOWN}; return now && now != before }}", arg=before, timeout=120_000)
+                took.append(1000*(time.perf_counter() - start))
+                page.get_by_text("answered in").first.wait_for(timeout=120_000)
+                answered.append(float(page.get_by_text("answered in").first.text_content().split("answered in")[1].split()[0]))
+        finally:
+            browser.close()
+            server.terminate()
+            server.wait()
+    rows = [(name,np.median(v[1:]),max(v[1:])) for name,v in (("from Enter to other pictures on the page",took),("of it: encode, search, order",answered))]
+    return [[name, f"{median:.0f}", f"{worst:.0f}"] for name,median,worst in rows]
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -101,11 +176,22 @@ def main():
     p.add_argument("--sentences", type=int, default=20)
     p.add_argument("--index", action="store_true", help="images in Qdrant Edge")
     p.add_argument("--candidates", type=int, default=0, help="of the index, as of a larger one")
+    p.add_argument("--opened", default="", help="folder of an index that is there already")
+    p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the model of that index")
+    p.add_argument("--browser", action="store_true", help="the explorer in JupyterLab and Chromium, over `--opened`")
     p.add_argument("--quick", action="store_true")
     args = p.parse_args()
     if args.quick: args.images,args.dim,args.sentences = [100],64,3
+    if args.browser:
+        print(f"{machine()}; JupyterLab and Chromium, {args.opened}\n", flush=True)
+        return print(markdown_table(["milliseconds","median","worst"], in_browser(args.opened, args.run, args.sentences)))
     print(f"{machine()}; {args.dim} dimensions, 36 regions an image, five captions an image\n")
     found = {}
+    if args.opened:
+        args.images = []
+        with tempfile.TemporaryDirectory() as folder:
+            model,world,index = opened(Path(folder)/"world", args.opened, args.run)
+            found[len(index)] = measure(Finder(model, world, encoded={"model": index}), args.sentences, False)
     for n in args.images:
         with tempfile.TemporaryDirectory() as folder: found[n] = measure(finder(Path(folder)/"world", n, args.dim, args.index, args.candidates), args.sentences)
     rows = [[k, *(f"{v:.0f}" for s in found.values() for v in s[k])] for k in next(iter(found.values()))]

@@ -23,6 +23,7 @@ import numpy as np
 import qdrant_edge
 import torch
 import torch.nn.functional as F
+from scipy.optimize import nnls
 from scipy.sparse import csr_matrix
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,7 +41,7 @@ from teran_nb.look.charts import show_front
 from teran_nb.look.show import grid, save
 from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.similarity import similarity
-from teran_nb.search.centroids import Centroids, candidates_for, centroid_count, learn_centroids, pool_regions
+from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, pool_regions
 from teran_nb.search.edge import Edge, open_edge
 from teran_nb.search.index import Index, IndexConfig
 
@@ -195,6 +196,7 @@ def measure_size(images, sentences, args, folder):
         sizes.append([way, f"{len(index.home.centroids):,}", f"{size:,.0f}", f"{seconds:,.0f}", f"{peak:,.0f}", f"{rss('RssAnon') - own:,.0f}",
                       f"{rss('RssFile') - files:,.0f}"])
     index.close()
+    if args.keep_index: shutil.copytree(folder, args.keep_index)
     shutil.rmtree(folder)
     return points,searches,sizes
 
@@ -353,7 +355,7 @@ def nearest_rows(vectors, centroids, count, block=1024):
         distances.append(np.stack(far, 1))
     return np.concatenate(rows),np.concatenate(distances)
 
-SHARES = (90,95,99)
+SHARES,AIM = (90,95,99),1_000_000 # Shares of the exact ten, and images of a projection
 
 def exact_rows(images, sentences): return similarity(images, sentences).topk(10, 0).indices.T.numpy()
 
@@ -386,6 +388,7 @@ def growth(images, sentences, args):
     powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(needed).T] if len(sizes) > 1 else [0]*3
     rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
     print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)
+    if args.json: project(args.json, dict(zip(sizes, np.array(needed)[:,-1])), powers[-1], LIBRARY.pooled or args.regions)
 
 # stages that the engine does not offer
 
@@ -446,6 +449,9 @@ def scan(images, sentences, args):
     for name,values in needed.items():
         powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(values).T]
         rows.append(["grows with the power", name, "", *[f"{v:.2f}" for v in powers], ""])
+        times = AIM/sizes[-1] # as many images
+        cpu = found[name][1]
+        rows.append([f"{AIM:,}, projected", name, "", *[f"{v*times**power:,.0f}" for v,power in zip(values[-1], powers)], f"{cpu*times:.0f}" if cpu else ""])
     print(markdown_table(["images","first stage","centroids",*[f"candidates for {s} %" for s in SHARES],"CPU ms"], rows) + "\n", flush=True)
 
 def product(images, sentences, args):
@@ -469,6 +475,25 @@ def product(images, sentences, args):
         print(rows[-1], file=sys.stderr, flush=True)
     rows.append(["half precision", *["10"]*3, f"{2*stored.dim*len(stored.values)/len(stored):,.0f}"])
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
+
+def project(path, needed, power, regions):
+    "What a search of a million images would cost, by the rows of `measure` and the growth of the candidates for 99 %; the aim beside it."
+    points,rows = [row for row in read_json(path)["rows"] if row["way"] in WAYS],[]
+    last = max(needed)
+    count = needed[last]*(AIM/last)**power
+    def of_search(way, images, candidates):
+        "What a search does: something fixed and some candidates, both of its way, and the lists of centroids, which all ways read alike."
+        own = np.repeat(np.array(list(WAYS)) == way, 2)
+        return [*np.where(own, [1,candidates]*len(WAYS), 0),images/centroid_count(round(images*regions))]
+    counts = [int(row["what"].split()[-2].replace(",", "")) for row in points]
+    searches = [of_search(row["way"], row["images"], n) for row,n in zip(points, counts)]
+    costs = nnls(np.array(searches), np.array([row["CPU ms"] for row in points]))[0]
+    for i,way in enumerate(WAYS):
+        size = max((row for row in points if row["way"] == way), key=lambda row: row["images"])["bytes an image"]
+        cpu = costs @ of_search(way, AIM, count)
+        rows.append([way, f"{costs[2*i]:.1f}", f"{costs[-1]:.3f}", f"{1000*costs[2*i + 1]:.2f}", f"{count:,.0f}", f"{cpu:.0f}", f"{size*AIM/1e9:.1f}"])
+    rows.append(["the aim", "", "", "", "", "100 (50 ms on two cores)", "10"])
+    print(f"{AIM:,} images, projected\n\n" + markdown_table(["","fixed CPU ms","CPU ms for each image in a list","CPU microseconds a candidate","candidates for 99 %","CPU ms","GB on disk"], rows) + "\n", flush=True)
 
 # the engine
 
@@ -571,6 +596,7 @@ def arguments():
     p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
     p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the trained run that encodes it")
     p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
+    p.add_argument("--keep-index", default="", help="folder where the index of `measure` is left, for `benchmarks/explore.py`")
     p.add_argument("--images", type=int, default=10_000)
     p.add_argument("--regions", type=int, default=36)
     p.add_argument("--dim", type=int, default=128)
@@ -580,7 +606,7 @@ def arguments():
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
     p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings","scan","product","defaults"])
     p.add_argument("--ideas", nargs="*", default=list(IDEAS), help="names of `IDEAS`, or fields of `Weights` such as keep=32,power=2")
-    p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it")
+    p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it, and `growth` projects from them")
     p.add_argument("--draw", default="", help="only draw the figure of this file again")
     p.add_argument("--sizes", type=int, nargs="*", default=[], help="of `measure` and `growth`; by default all images, and halves of them")
     p.add_argument("--seed", type=int, default=0)

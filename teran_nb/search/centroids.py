@@ -41,7 +41,7 @@ def candidates_for(
     at:tuple[int,int]=(20_000,1100), # Images and candidates at which the recall was right
     power:float=.95, # With which the candidates grow
 ) -> int: # At least 1,000, where there are so many
-    "Candidates that find 99 % of the exact ten; the defaults are those of 5,000 and 20,000 scenes, by `benchmarks/search.py --parts ideas`."
+    "Candidates that find 99 % of the exact ten; the defaults are those of 5,000 and 20,000 scenes, and photographs can need twice as many (`Index.calibrate` measures it)."
     return min(images, max(1000, round(at[1]*(images/at[0])**power)))
 
 def learn_centroids(

@@ -47,7 +47,7 @@ class IndexConfig:
     coded:int=12 # Vectors to which an image's regions are pooled before they get centroids; 0 for the regions themselves
     pooled:int=0 # Pooled vectors of an image for a stage between both, such as 12; 0 for two stages
     whole:bool=False # Keep the vector of the whole image too; always kept where the encoder ranks by it
-    int8:bool=False # Keep regions in 8 bits too and compare candidates by them first; pays above some 5,000 of them
+    int8:bool=False # Keep regions in 8 bits too and compare candidates by them first; pays above some 5,000 of them where vectors have 128 numbers or more
     seed:int=0 # Of k-means and of its sample
 
 def ranks_by_alignment(
