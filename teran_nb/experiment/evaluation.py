@@ -19,12 +19,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ..core.packed import Packed
 from ..core.files import write_json
 from ..core.display import Shown, markdown_table, progress
-from ..core.packed import Packed
 from ..data.collection import Collection, open_picture
-from ..data.minimal_pairs import MinimalPairs
 from ..data.phrase_table import words_of
+from ..data.minimal_pairs import MinimalPairs
 from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
 from ..model.encoder import Encoded, Encoder, GivenImage, region_sets, sentences
@@ -54,9 +54,10 @@ def pair_rate(
     n,z = len(credits),1.96
     if not n: return PairRate(kind, 0, math.nan, math.nan, math.nan, chance, math.nan)
     p = float(np.mean(credits))
-    centre,half = (p + z*z/(2*n))/(1 + z*z/n),z*math.sqrt(p*(1-p)/n + z*z/(4*n*n))/(1 + z*z/n)
-    moved = float(np.mean(elsewhere)) if len(elsewhere) else math.nan
-    return PairRate(kind, n, p, max(0., centre-half), min(1., centre+half), chance, moved)
+    centre = (p + z*z/(2*n))/(1 + z*z/n)
+    half = z*math.sqrt(p*(1-p)/n + z*z/(4*n*n))/(1 + z*z/n)
+    right_elsewhere = float(np.mean(elsewhere)) if len(elsewhere) else math.nan
+    return PairRate(kind, n, p, max(0., centre-half), min(1., centre+half), chance, right_elsewhere)
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #4a18fd6d
 def _better(a, b):
@@ -83,8 +84,9 @@ class PairScores(Shown):
             rows = kinds == kind
             if not np.isnan(self.other[rows]).all(): rates += self._of_two_images(kind, rows)
             else:
-                moved = self.elsewhere[rows][~np.isnan(self.elsewhere[rows]).any(1)]
-                rates.append(pair_rate(kind, self.right[rows], elsewhere=_better(*moved.T)))
+                elsewhere = self.elsewhere[rows]
+                elsewhere = elsewhere[~np.isnan(elsewhere).any(1)]
+                rates.append(pair_rate(kind, self.right[rows], elsewhere=_better(*elsewhere.T)))
         return rates
     def _of_two_images(self, kind, rows):
         "Text, image and group score (Winoground section 3.2)."
@@ -96,8 +98,8 @@ class PairScores(Shown):
     @property
     def metrics(self) -> dict: # In [0,1]: `pairs_colour` and the like, and `pairs`, the mean of the kinds with chance 0.5
         "The numbers, as `Evaluation.metrics` has them."
-        of_one = [r.right for r in self.rates if r.chance == .5]
-        mean = {"pairs": float(np.mean(of_one))} if of_one else {}
+        of_one_image = [r.right for r in self.rates if r.chance == .5]
+        mean = {"pairs": float(np.mean(of_one_image))} if of_one_image else {}
         return mean | {"pairs_" + re.sub(r"\W+", "_", r.kind.lower()): r.right for r in self.rates}
     def to_pandas(self) -> pd.DataFrame: # One row a kind, shares in [0,1]
         "The rates as a table."
@@ -131,21 +133,21 @@ def score_pairs(
         for text in (p.true,p.false): column.setdefault(text, len(column))
     captions = model.encode_captions(list(column), show=show).to(model.device)
     place = {image: k for k,image in enumerate(pairs.images)}
-    sims = np.full((3,len(pairs),2), np.nan)
-    asked = [[] for _ in place] # of each image: layer of `sims` and number of the pair
+    own,other,elsewhere = np.full((3,len(pairs),2), np.nan)
+    wanted = [[] for _ in place] # of each image: the table to fill, and the number of the pair
     for j,p in enumerate(pairs.pairs):
-        asked[place[p.image,p.box]].append((0,j))
-        if p.other: asked[place[p.other,None]].append((1,j))
-        elif len(place) > 1: asked[(place[p.image,p.box]+1) % len(place)].append((2,j))
+        k = place[p.image,p.box]
+        wanted[k].append((own,j))
+        if p.other: wanted[place[p.other,None]].append((other,j))
+        elif len(place) > 1: wanted[(k+1) % len(place)].append((elsewhere,j))
     with model.eval_mode():
-        for image,questions in progress(list(zip(pairs.images, asked)), "minimal pairs", disable=not show):
+        for image,entries in progress(list(zip(pairs.images, wanted)), "minimal pairs", disable=not show):
             columns = []
-            for _,j in questions: columns += [column[pairs.pairs[j].true],column[pairs.pairs[j].false]]
+            for _,j in entries: columns += [column[pairs.pairs[j].true],column[pairs.pairs[j].false]]
             scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
-            layers,numbers = zip(*questions)
-            sims[list(layers),list(numbers)] = scores.float().cpu().numpy().reshape(-1, 2)
+            for (table,j),both in zip(entries, scores.float().cpu().numpy().reshape(-1, 2)): table[j] = both
     if pooling: about["pooling"] = pooling
-    return PairScores(pairs, *sims, about)
+    return PairScores(pairs, own, other, elsewhere, about)
 
 def _pair_images(model, pairs, collection, images, show):
     "The encoded images of pairs, and the row of each."
@@ -204,15 +206,15 @@ class WithoutContext(Encoder):
     def encode_captions(self, captions, batch=512, show=False):
         texts = sentences(captions)
         if not self.words: return self.model.encode_captions(texts, batch=batch, show=show)
-        places = [words_of(text) for text in texts] # each word of a text, where it starts and where it ends
+        located = [words_of(text) for text in texts] # `(word, start, end)` of each word of each text
         row_of = {}
-        for of_text in places:
-            for word,_,_ in of_text: row_of.setdefault(word, len(row_of))
+        for text_words in located:
+            for word,_,_ in text_words: row_of.setdefault(word, len(row_of))
         encoded = self.model.encode_captions(list(row_of), batch=batch, show=show)
         rows,offsets,words = [],[0],[]
-        for text,of_text in zip(texts, places):
-            own = [row_of[word] for word,_,_ in of_text]
-            spans = [(start,end) for _,start,end in of_text]
+        for text,text_words in zip(texts, located):
+            own = [row_of[word] for word,_,_ in text_words]
+            spans = [(start,end) for _,start,end in text_words]
             pieces = torch.arange(len(own)).repeat_interleave(encoded.parts.lengths[own]).tolist()
             words.append(CaptionWords([text[start:end] for start,end in spans], spans, pieces))
             rows += own
@@ -309,17 +311,18 @@ def evaluate(
     folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
     for r in relevance: r.check(captions)
     images,sentences = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
-    how = {"rerank": rerank} if rerank and model.crosses and not pooling else {}
-    sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, progress=show, **how).cpu()
+    options = {"rerank": rerank} if rerank and model.crosses and not pooling else {}
+    sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, progress=show, **options).cpu()
     if pooling: about["pooling"] = pooling
     ranked = retrieval(sim, captions.image_of, protocol, relevance, gains, i2t_queries, **about)
-    boxed = images.boxes is not None or collection.features.boxes is not None
-    linked = any(captions.links or ()) and boxed
-    grounded = grounding(model.alignments(collection, images, sentences), captions.links) if linked else None
-    relations = relations or "joint" in getattr(model, "heads", {})
-    distances = relation_distances(model, collection, images, sentences) if relations else {}
-    asked = None if pairs is None else score_pairs(model, pairs, collection, images, pooling, show)
-    return Evaluation(ranked, grounded, images, sentences, sim, distances, asked)
+    has_boxes = images.boxes is not None or collection.features.boxes is not None
+    grounded,distances,pair_scores = None,{},None
+    if has_boxes and any(captions.links or ()):
+        grounded = grounding(model.alignments(collection, images, sentences), captions.links)
+    if relations or "joint" in getattr(model, "heads", {}):
+        distances = relation_distances(model, collection, images, sentences)
+    if pairs is not None: pair_scores = score_pairs(model, pairs, collection, images, pooling, show)
+    return Evaluation(ranked, grounded, images, sentences, sim, distances, pair_scores)
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #b437c980
 def relation_distances(
@@ -330,7 +333,7 @@ def relation_distances(
     batch:int=128, # True pairs at a time
 ) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
-    relate = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
+    relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
     images,captions = images or model.encode_images(collection),captions or model.encode_captions(collection)
     image_of,links = torch.as_tensor(collection.captions.image_of),collection.captions.links
     names = ["isda",*(f"iais_{version}" for version in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
@@ -339,22 +342,25 @@ def relation_distances(
         for rows in torch.arange(len(image_of)).split(batch):
             regions = images.parts[image_of[rows]].to(model.device).padded()
             words = captions.parts[rows].to(model.device).padded()
-            r,flat = relate(*regions, *words),flat_relations(words[1], regions[1])
-            related = r.word_mask.any(1) & r.region_mask.any(1)
-            for version in MIRRORS: distances[f"iais_{version}"] += iais(r, version)[related].tolist()
+            r,flat = relations_of(*regions, *words),flat_relations(words[1], regions[1])
+            not_empty = r.word_mask.any(1) & r.region_mask.any(1)
+            for version in MIRRORS: distances[f"iais_{version}"] += iais(r, version)[not_empty].tolist()
             keys = {"words": r.word_mask, "regions": r.region_mask, "words_to_regions": r.region_mask, "regions_to_words": r.word_mask}
             for name,mask in keys.items():
-                shares = entropy(getattr(r, name), mask)
-                distances.setdefault(f"entropy_{name}", []).extend(shares[~shares.isnan()].tolist())
+                entropies = entropy(getattr(r, name), mask)
+                distances.setdefault(f"entropy_{name}", []).extend(entropies[~entropies.isnan()].tolist())
             for k,j in enumerate(rows.tolist() if links else ()):
                 boxes = collection.features[collection.image_ids[image_of[j]]].boxes
-                about = captions.words[j]
-                things = () if boxes is None else objects_of(links[j], [about.spans[word] for word in about.piece_of], boxes)
-                for kind,maps in (("",r),("_flat",flat)):
-                    if things: distances[f"isda{kind}"].append(isda(maps.words[k], maps.regions[k], things).item())
-                    if len(things) < 2: continue # no relation
-                    distances[f"isda_several{kind}"].append(isda(maps.words[k], maps.regions[k], things).item())
-                    distances[f"isda_shares{kind}"].append(isda(maps.words[k], maps.regions[k], things, renormalised=True).item())
+                if boxes is None: continue
+                piece_spans = [captions.words[j].spans[word] for word in captions.words[j].piece_of]
+                things = objects_of(links[j], piece_spans, boxes)
+                if not things: continue
+                for suffix,maps in (("",r),("_flat",flat)):
+                    distance = isda(maps.words[k], maps.regions[k], things).item()
+                    distances[f"isda{suffix}"].append(distance)
+                    if len(things) < 2: continue # a single thing has no relation
+                    distances[f"isda_several{suffix}"].append(distance)
+                    distances[f"isda_shares{suffix}"].append(isda(maps.words[k], maps.regions[k], things, renormalised=True).item())
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #0241fb60
@@ -372,7 +378,7 @@ def ensemble(
     members = iter(members)
     first,n = next(members),1
     images,captions,total,asked = first.images,first.captions,first.sim.clone(),first.pairs
-    del first
+    del first # its other parts are not needed, and the next member takes as much memory
     for member in members:
         for what,names,other in (("images",images.names,member.images.names), ("captions",captions.names,member.captions.names)):
             if names != other:
