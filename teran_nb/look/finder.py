@@ -71,8 +71,8 @@ class QueryResult:
 
 def _result(sims, query, previous_rank=None, notes=()):
     "Sort the candidates."
-    order = ranking(sims[None])[0]
-    order = order[sims[order] > -torch.inf]
+    compared = (sims != -torch.inf).nonzero().ravel() # of an index, a few thousand
+    order = compared[ranking(sims[compared][None])[0]]
     rank = torch.full((len(sims),), len(order))
     rank[order] = torch.arange(len(order))
     return QueryResult(sims, order, rank, previous_rank, query, tuple(notes))
