@@ -138,7 +138,8 @@ def in_browser(index, run, n):
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         folder = Path(folder)
         code = f"from explore import explorer\nexplorer({str(folder/'world')!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve())!r})"
-        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), folder/"page.ipynb")
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
+        nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=kernel), folder/"page.ipynb")
         server,address = laboratory(folder)
         browser = p.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox","--disable-gpu"])
         try:

@@ -160,10 +160,10 @@ def measure(images, sentences, args, folder):
 
 def write_rows(path, points):
     "Add points to a file, in which those of other sizes stay."
-    rows = read_json(path)["rows"] if Path(path).is_file() else []
+    written = read_json(path) if Path(path).is_file() else {"rows": []}
     sizes = {point["images"] for point in points}
-    rows = [row for row in rows if row["images"] not in sizes] + points
-    write_json(path, {"machine": machine(), "rows": sorted(rows, key=lambda point: point["images"])})
+    rows = [row for row in written["rows"] if row["images"] not in sizes] + points
+    write_json(path, written | {"machine": machine(), "rows": sorted(rows, key=lambda point: point["images"])})
 
 def measure_size(images, sentences, args, folder):
     "One size: the points of the figure, rows of searches, and rows of sizes."
@@ -208,7 +208,9 @@ def bytes_of(folder, changes):
 
 def draw(path):
     "The figure of what `measure` wrote."
-    rows = read_json(path)["rows"]
+    written = read_json(path)
+    rows = written["rows"]
+    if "growth" in written: project(path)
     sizes = list(dict.fromkeys(row["images"] for row in rows))
     axes = iter(grid(2*len(sizes), 2, (4.4,3.4), titles=[f"{n:,} images" for n in sizes]))
     for n in sizes:
@@ -388,7 +390,10 @@ def growth(images, sentences, args):
     powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(needed).T] if len(sizes) > 1 else [0]*3
     rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
     print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)
-    if args.json: project(args.json, dict(zip(sizes, np.array(needed)[:,-1])), powers[-1], LIBRARY.pooled or args.regions)
+    if not args.json: return
+    grown = {"images": sizes[-1], "needed": needed[-1][-1], "power": powers[-1], "vectors": LIBRARY.pooled or args.regions}
+    write_json(args.json, read_json(args.json) | {"growth": grown})
+    project(args.json)
 
 # stages that the engine does not offer
 
@@ -476,15 +481,15 @@ def product(images, sentences, args):
     rows.append(["half precision", *["10"]*3, f"{2*stored.dim*len(stored.values)/len(stored):,.0f}"])
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
 
-def project(path, needed, power, regions):
-    "What a search of a million images would cost, by the rows of `measure` and the growth of the candidates for 99 %; the aim beside it."
-    points,rows = [row for row in read_json(path)["rows"] if row["way"] in WAYS],[]
-    last = max(needed)
-    count = needed[last]*(AIM/last)**power
+def project(path):
+    "What a search of a million images would cost, by the rows of `measure` and the candidates for 99 % of `growth`; the aim beside it."
+    written,rows = read_json(path),[]
+    points,grown = [row for row in written["rows"] if row["way"] in WAYS],written["growth"]
+    count = grown["needed"]*(AIM/grown["images"])**grown["power"]
     def of_search(way, images, candidates):
         "What a search does: something fixed and some candidates, both of its way, and the lists of centroids, which all ways read alike."
         own = np.repeat(np.array(list(WAYS)) == way, 2)
-        return [*np.where(own, [1,candidates]*len(WAYS), 0),images/centroid_count(round(images*regions))]
+        return [*np.where(own, [1,candidates]*len(WAYS), 0),images/centroid_count(images*grown["vectors"])]
     counts = [int(row["what"].split()[-2].replace(",", "")) for row in points]
     searches = [of_search(row["way"], row["images"], n) for row,n in zip(points, counts)]
     costs = nnls(np.array(searches), np.array([row["CPU ms"] for row in points]))[0]
@@ -607,7 +612,7 @@ def arguments():
     p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings","scan","product","defaults"])
     p.add_argument("--ideas", nargs="*", default=list(IDEAS), help="names of `IDEAS`, or fields of `Weights` such as keep=32,power=2")
     p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it, and `growth` projects from them")
-    p.add_argument("--draw", default="", help="only draw the figure of this file again")
+    p.add_argument("--draw", default="", help="only draw the figure of this file again, and print its projection")
     p.add_argument("--sizes", type=int, nargs="*", default=[], help="of `measure` and `growth`; by default all images, and halves of them")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
