@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['WHOLE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'WordsConfig', 'Words',
-           'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'DetectorBackbone', 'extractor', 'extract_picture',
-           'Extraction', 'NothingDescribed', 'require_detections', 'extract_folder', 'extractor_of',
+           'PatchesConfig', 'Patches', 'nms', 'DetectorConfig', 'best_boxes', 'DetectorBackbone', 'extractor',
+           'extract_picture', 'Extraction', 'NothingDescribed', 'require_detections', 'extract_folder', 'extractor_of',
            'learning_backbone']
 
 # %% ../../nbs/photos/02_extractors.ipynb #d6e2655a
@@ -167,6 +167,16 @@ class DetectorConfig:
     overlap:float=.5 # Boxes whose IoU with a box of higher score is above this are dropped
     prompts:tuple=PROMPTS # What an open-vocabulary detector looks for
 
+def best_boxes(
+    boxes:Tensor, # Of one picture, pixels, `(n, 4)`
+    scores:Tensor, # Confidence, `(n,)`
+    config:DetectorConfig=DetectorConfig(), # How many, with which score and overlap
+) -> Tensor: # Indices, highest score first
+    "Boxes of a detector that are large enough and above the score, without repetitions."
+    valid = (scores >= config.score) & (boxes[:,2:] - boxes[:,:2] >= 1).all(1) & boxes.isfinite().all(1)
+    rows = valid.nonzero()[:,0][scores[valid].argsort(descending=True, stable=True)[:1000]]
+    return rows[nms(boxes[rows], scores[rows], config.overlap)[:config.top]]
+
 # %% ../../nbs/photos/02_extractors.ipynb #c0f4e67f
 class DetectorBackbone:
     "A detector finds the boxes, a backbone describes them by RoI-align."
@@ -197,9 +207,7 @@ def choose(self:DetectorBackbone,
     size:tuple[int,int], # Width and height of the picture
 ) -> tuple[Tensor,Tensor,Tensor]: # Boxes, scores and classes, highest score first
     "The boxes to describe: large enough, above the score, without repetitions; the whole picture if there are none."
-    valid = (scores >= self.config.score) & (boxes[:,2:] - boxes[:,:2] >= 1).all(1) & boxes.isfinite().all(1)
-    rows = valid.nonzero()[:,0][scores[valid].argsort(descending=True, stable=True)[:1000]]
-    rows = rows[nms(boxes[rows], scores[rows], self.config.overlap)[:self.config.top]]
+    rows = best_boxes(boxes, scores, self.config)
     if len(rows): return boxes[rows], scores[rows], classes[rows]
     return boxes.new_tensor([[0,0,*size]]), scores.new_zeros(1), classes.new_full((1,), len(self.class_names)-1)
 

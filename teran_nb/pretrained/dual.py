@@ -21,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import digest, home, project_path, read_json
+from ..core.files import digest, home, project_path, read_json, user_path
 from ..core.config import one_of, override, pick_device
 from ..core.hub import loading
 from ..core.display import progress
@@ -30,7 +30,7 @@ from ..data.collection import Collection
 from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
 from ..photos.vision import roi_align
-from ..photos.extractors import Windows
+from ..photos.extractors import Windows, best_boxes
 from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
 from ..model.similarity import similarity
@@ -97,7 +97,7 @@ class DualEncoder(Encoder):
         family:Family, # The model, from `family_of`
         config:DualConfig=DualConfig(), # How it is used
         name:str="", # For titles and tables; the family's by default
-        boxes:Callable|None=None, # Pictures to the boxes of each, such as a `Detector`; the collection's by default
+        boxes:Callable|None=None, # Pictures to the boxes of each, such as a `Detector`, of which the best boxes count; the collection's by default
         keep:str|Path|None=None, # Folder where encoded collections are kept; they are not kept by default
     ):
         one_of(config.words, ("auto","prompts","tokens"), "kind of words")
@@ -110,7 +110,7 @@ class DualEncoder(Encoder):
         one_of(config.pooling, POOLINGS, "pooling")
         words = family.words if config.words == "auto" else config.words
         self.family,self.config = family,replace(config, words=words, dense=family.mode(config.dense))
-        self.name,self.find_boxes,self.keep = name or family.name,boxes,Path(keep) if keep else None
+        self.name,self.find_boxes,self.keep = name or family.name,boxes,user_path(keep) if keep else None
     def __repr__(self):
         c = self.config
         return f"DualEncoder({self.name}: {c.regions} by {c.dense!r}, {c.words}, ranks by {self.ranks_by})"
@@ -126,7 +126,7 @@ class DualEncoder(Encoder):
     @property
     def fingerprint(self) -> str:
         c = self.config
-        detector = getattr(self.find_boxes, "name", repr(type(self.find_boxes))) if self.find_boxes else ""
+        detector = f"best of {getattr(self.find_boxes, 'name', repr(type(self.find_boxes)))}" if self.find_boxes else ""
         words = [c.words,c.templates,c.phrases,c.stop_words]
         regions = c.regions if c.boxes_by == "roi-align" else f"{c.regions} by {c.boxes_by}"
         return digest([self.family.fingerprint, c.dense, regions, c.scales, detector, words])
@@ -156,7 +156,7 @@ class DualEncoder(Encoder):
         "Open a pretrained dual encoder from a folder, the cache or the hub."
         config = override(DualConfig(dense, words, regions), options)
         precision = PRECISION[one_of(dtype, PRECISION, "precision")]
-        path = project_path(name)
+        path = project_path(user_path(name))
         family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
         if keep == "auto": keep = home()/"encoded"
         return cls(family, config, path.name if path.is_dir() else str(name), boxes, keep)
@@ -194,11 +194,7 @@ def _with_rest(patches, boxes, parts, size):
 def _boxes(self:DualEncoder, images, pictures):
     "Boxes of each picture, from the detector or from the images themselves."
     if self.find_boxes is not None:
-        boxes = []
-        for found in self.find_boxes(pictures):
-            if isinstance(found, tuple): found = found[0] # a `Detector` gives scores and classes too
-            boxes.append(torch.as_tensor(found).float().cpu().reshape(-1, 4))
-        return boxes
+        return [_given_boxes(given, picture.size) for given,picture in zip(self.find_boxes(pictures), pictures)]
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
@@ -206,6 +202,13 @@ def _boxes(self:DualEncoder, images, pictures):
                              "a detector as `boxes`, or regions='patches'")
         boxes.append(torch.as_tensor(image.regions.boxes).float() * _scale(picture.size, image.regions.size))
     return boxes
+
+def _given_boxes(given, size):
+    "Boxes of one picture; of a `Detector`, which gives all its boxes with their scores, the best ones, or the whole picture."
+    if not isinstance(given, tuple): return torch.as_tensor(given).float().cpu().reshape(-1, 4)
+    boxes,scores = given[0].float().cpu(),given[1].float().cpu()
+    rows = best_boxes(boxes, scores)
+    return boxes[rows] if len(rows) else torch.tensor([[0.,0.,*size]])
 
 def _scale(size, old): return torch.tensor([size[0]/old[0],size[1]/old[1]]*2)
 
@@ -363,6 +366,9 @@ def pretrained_name(
     path = project_path(name)
     if path.is_dir():
         config = path/"config.json"
+        if not config.is_file() and (path/"open_clip_config.json").is_file():
+            raise ValueError(f"{path} holds a checkpoint of OpenCLIP; name a folder of the same model in the format of "
+                             "transformers, which has a config.json")
         return str(path) if config.is_file() and "model_type" in read_json(config) else ""
     if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)): return ""
     cached = isinstance(try_to_load_from_cache(str(name), "config.json"), str)
