@@ -24,16 +24,17 @@ from .plans import open_run, plan, read_plan
 from .runs import evaluate_run, read_history, train
 
 # %% ../../nbs/experiment/11_compare.ipynb #90e0a101
-def _plan(data, model, seed, output, kwargs, chosen=None):
-    "The plan of one row and seed; the row that it begins with is trained first, without what a grid chose."
-    begins,overrides = MODELS[model].begins,(kwargs.get("overrides") or {}) | (chosen or {})
-    asked = kwargs | {"overrides": overrides}
-    if not begins: return plan(data, model, seed=seed, **asked)
-    begin = _finished_run(_plan(data, begins, seed, output, kwargs), data, output)
-    return plan(data, model, seed=seed, **asked | {"begin": _in_project(begin)})
+def _plan(data, model, seed, output, options, chosen=None):
+    "The plan of one row and seed. The row that it begins with is trained first, without what a grid chose."
+    begins = MODELS[model].begins
+    all_options = options | {"overrides": (options.get("overrides") or {}) | (chosen or {})}
+    if begins:
+        begin = _finished_run(_plan(data, begins, seed, output, options), data, output)
+        all_options["begin"] = _in_project(begin)
+    return plan(data, model, seed=seed, **all_options)
 
 def _in_project(folder):
-    "A folder as text, from the project on where it lies in it."
+    "The path of a folder as text, relative to the project where it lies in it."
     folder,project = folder.resolve(),project_path(".").resolve()
     return str(folder.relative_to(project) if folder.is_relative_to(project) else folder)
 
@@ -86,13 +87,13 @@ def compare(
     **kwargs, # For `plan`
 ) -> Results: # On the test split, a line for each model; `about(model, "run")` are the folders
     "Train and test several models with several seeds; finished runs are read, not repeated."
-    results,choices = {model: () for model in models},{}
-    for model in results:
-        short = kwargs | ({"epochs": grid_epochs} if grid_epochs else {})
-        if grid: choices[model] = tune(data, one_of(model, MODELS, "model"), grid, output, **short)
+    lines,choices = {model: () for model in models},{}
+    if grid:
+        grid_options = kwargs | ({"epochs": grid_epochs} if grid_epochs else {})
+        for model in lines: choices[model] = tune(data, one_of(model, MODELS, "model"), grid, output, **grid_options)
     for seed in seeds:
-        for model in results: results[model] += (_outcome(data, model, seed, project_path(output), choices.get(model), kwargs),)
-    return Results(results)
+        for model in lines: lines[model] += (_outcome(data, model, seed, project_path(output), choices.get(model), kwargs),)
+    return Results(lines)
 
 # %% ../../nbs/experiment/11_compare.ipynb #7879d14c
 class _Tested(TypedDict):
@@ -102,17 +103,17 @@ class _Tested(TypedDict):
     about:dict
     ranks:NotRequired[dict[str,list[int]]]
 
-def _outcome(data, model, seed, output, choices, kwargs):
+def _outcome(data, model, seed, output, choices, options):
     "Test metrics of one row and seed; its models are trained, resumed or read."
     row = MODELS[one_of(model, MODELS, "model")]
     chosen = choices[0].overrides if choices else None
-    plans = [_plan(data, trained_as(model), seed + i, output, kwargs, chosen) for i in range(row.members)]
+    plans = [_plan(data, trained_as(model), seed + i, output, options, chosen) for i in range(row.members)]
     runs = [_finished_run(p, data, output) for p in plans]
     path,drawn = runs[0]/f"metrics-{model}.json",is_drawn(data.test)
     tested_on = {"data": data.source, "split": data.test.name, "minimal pairs": drawn}
     cure = "remove it, and the run is tested again"
-    before = read_json(path, _Tested, cure) if path.is_file() else {}
-    if before.get("of") != tested_on or "ranks" not in before:
+    stored = read_json(path, _Tested, cure) if path.is_file() else {}
+    if stored.get("of") != tested_on or "ranks" not in stored:
         relevance,pairs = data.relevance("test"),scene_pairs(data.test) if drawn else None
         result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=relevance, pairs=pairs, relations=True)[1]
         ranked = ranks(result.sim, data.test.captions.image_of)
@@ -123,9 +124,9 @@ def _outcome(data, model, seed, output, choices, kwargs):
 
 def _training(p, run, choices):
     "How a run was trained, as a result's conditions."
-    history = read_history(run)
-    seconds = sum(epoch["seconds"] for epoch in history.epochs)
-    about = {"epochs": p.train.epochs, "epochs trained": len(history.epochs), "seconds": round(seconds), "run": _in_project(run)}
+    epochs = read_history(run).epochs
+    seconds = sum(epoch["seconds"] for epoch in epochs)
+    about = {"epochs": p.train.epochs, "epochs trained": len(epochs), "seconds": round(seconds), "run": _in_project(run)}
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.score for choice in choices}}
     return about
 
@@ -159,12 +160,12 @@ def sweep(
         chosen = list(value) if isinstance(value, (list,tuple)) else [value]
         if len(chosen) != len(names):
             raise ValueError(f"{value!r} is not a value of {field}: give {len(names)} of them, one for each field")
-        folder = project_path(output)/_folder_name(" ".join([*names,*map(str, chosen)]))
-        changed = (overrides or {}) | dict(zip(names, chosen))
         label = " ".join(map(str, chosen))
-        runs = compare(data, [model], seeds, folder, overrides=changed, **kwargs).lines[model]
-        swept = {"field": field, "value": label}
-        lines[f"{model} {label}"] = tuple(replace(run, about=run.about | swept) for run in runs)
+        folder = project_path(output)/_folder_name(" ".join([*names,label]))
+        changes = (overrides or {}) | dict(zip(names, chosen))
+        results = compare(data, [model], seeds, folder, overrides=changes, **kwargs).lines[model]
+        conditions = {"field": field, "value": label}
+        lines[f"{model} {label}"] = tuple(replace(result, about=result.about | conditions) for result in results)
     return Results(lines)
 
 # %% ../../nbs/experiment/11_compare.ipynb #0fd8632a

@@ -19,8 +19,8 @@ from ..core.config import commit, one_of, override, pick_device, seed_everything
 from ..core.display import LOG_SECONDS, log_line
 from ..core.hub import hub_config
 from ..data.collection import Collection
-from ..data.minimal_pairs import MinimalPairs
 from ..data.provenance import provenance
+from ..data.minimal_pairs import MinimalPairs
 from ..photos.extractors import learning_backbone
 from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
@@ -53,13 +53,13 @@ def train(
         return histories[0]
     if processes > 1: return _train_in_processes(p, folder, processes)
     seed_everything(p.train.seed)
-    begin = p.about.get("begin")
+    begin = p.about.get("begin") and project_path(p.about["begin"])
     if begin and (folder/"model").is_dir(): begin = folder # a resumed run has a vocabulary of its own
     thaw = p.model.regions.thaw
     vision = learning_backbone(data.train.features, thaw) if thaw else None
     if not begin: model = make_matcher(p.model, data.train.captions.texts, vision)
-    elif uniter_config(project_path(begin)): model = begin_with_uniter(p.model, project_path(begin), p.about.get("text", ""))
-    else: model = begin_with(p.model, project_path(begin), vision)
+    elif uniter_config(begin): model = begin_with_uniter(p.model, begin, p.about.get("text", ""))
+    else: model = begin_with(p.model, begin, vision)
     model.provenance = provenance(data.train)
     resume = (folder/"last.pt").is_file()
     return fit(model, data.train, data.val, p.train, folder, resume, p.device, tensorboard, data.relevance("val"))
@@ -72,7 +72,7 @@ def _train_in_processes(p, folder, processes):
     command = [*launch, "-m", "teran_nb.experiment.runs", str(folder), "launch.json"]
     messages,logged = deque(maxlen=50),time.monotonic()
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stderr: # bars too, each state of them is a line
+        for line in process.stderr: # each state of a progress bar is a line too
             messages.append(line)
             if time.monotonic() - logged < LOG_SECONDS: continue
             logged = time.monotonic()
@@ -97,7 +97,7 @@ def read_history(
         raise FileNotFoundError(f"no log.jsonl in {path.parent}; name the folder of a run (of an ensemble, of one of "
                                 f"its members)")
     select = read_plan(path.parent).train.select
-    last_of_each = {} # a resumed epoch is logged twice
+    epochs = {} # by their number; of an epoch that is logged twice, since it was resumed, the second line counts
     for number,line in enumerate(read_text(path).splitlines(), 1):
         if not line.strip(): continue
         where = f"{path} line {number}"
@@ -106,8 +106,8 @@ def read_history(
         checked(epoch, dict[str,float], where, "copy the log again")
         if not {"epoch",select} <= epoch.keys():
             raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
-        last_of_each[epoch["epoch"]] = epoch
-    return History(list(last_of_each.values()), select)
+        epochs[epoch["epoch"]] = epoch
+    return History(list(epochs.values()), select)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c83c6402
 _MODEL_CLASSES = {kind.__name__: kind for kind in (Matcher,PublishedMatcher,UniterMatcher)} # What `config.json` of a model of ours says
@@ -129,9 +129,9 @@ def load_model(
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
         return load(path, text_folder if text and text_folder.is_dir() else text, device)
     kind = read_json(path/"config.json", dict).get("kind")
-    if kind is None: opened = PublishedMatcher if _is_published(path) else Matcher
-    else: opened = next((opens for name,opens in _MODEL_CLASSES.items() if name == kind), Matcher) # which refuses an unknown kind
-    return opened.load(path, device)
+    if kind is None: model_class = PublishedMatcher if _is_published(path) else Matcher
+    else: model_class = _MODEL_CLASSES.get(kind, Matcher) if isinstance(kind, str) else Matcher # Matcher refuses an unknown kind
+    return model_class.load(path, device)
 
 def _is_published(folder):
     "Whether a model's folder of format 1, which does not name its kind, holds a `PublishedMatcher`."
@@ -170,12 +170,13 @@ def evaluate_run(
     for model in models:
         model.config = override(model.config, changes)
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
-    about = _tested_with(row, models, origins)
-    results = (evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, relations=relations,
-                        pairs=pairs, **about) for model in models)
-    if len(models) == 1: return models[0],next(results)
-    name = protocol or collection.name
-    return models[0],ensemble(results, collection.captions.image_of, name, relevance, gains, i2t_queries, **about)
+    conditions = _conditions(row, models, origins)
+    def result_of(model):
+        return evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, relations=relations,
+                        pairs=pairs, **conditions)
+    if len(models) == 1: return models[0],result_of(models[0])
+    name,one_at_a_time = protocol or collection.name,map(result_of, models)
+    return models[0],ensemble(one_at_a_time, collection.captions.image_of, name, relevance, gains, i2t_queries, **conditions)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c72e892f
 _Environment = TypedDict("_Environment", {"seed": int, "commit": str})
@@ -205,8 +206,8 @@ def _tested_row(row, origins, folders):
         raise ValueError(f"{row} is an ensemble of {MODELS[row].members}; name as many runs")
     return row
 
-def _tested_with(row, models, origins):
-    "What is stored with the numbers of these models."
+def _conditions(row, models, origins):
+    "The conditions that are stored with the numbers of these models."
     config = models[0].config
     about = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}",
              "pooling": config.pooling if config.score == "alignment" else ""}
