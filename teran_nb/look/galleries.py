@@ -10,7 +10,7 @@ __all__ = ['DIRECTIONS', 'SUPERSCRIPTS', 'UNKNOWN_PIECES', 'spread', 'margins', 
 # %% ../../nbs/look/01_galleries.ipynb #4e20db1e
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from ..experiment.relevance import Relevance, ndcg_at_k
 from ..experiment.metrics import ranking, ranks
 from ..experiment.grounding import Grounded, GroundingRule, heat_scores
 from teran_nb.look.show import (
-    COLOURS, centre_note, crop, draw_box, grid, image_picture, nothing, numbered, plain, short, show_grounding,
+    COLOURS, centre_note, crop, draw_box, grid, image_picture, empty_figure, drawn_words, plain, shortened, show_grounding,
     wrapped)
 
 # %% ../../nbs/look/01_galleries.ipynb #dc7d4706
@@ -145,7 +145,7 @@ def _draw_result(ax, image, text, model):
     a = None if model is None else model.align(image, text)
     if a is not None and a.words and a.boxes is not None:
         show_grounding(a, ax=ax, brief=True)
-        return _superscript(text, a.spans, numbered(a.words))
+        return _superscript(text, a.spans, drawn_words(a.words))
     picture,note = image_picture(image)
     ax.imshow(picture)
     centre_note(ax, note)
@@ -169,7 +169,7 @@ def show_gallery(
 # %% ../../nbs/look/01_galleries.ipynb #6ff99104
 def _picture_rows(collection, sim, texts, true, k, model, title):
     "Sentences with their best pictures, one row each; `true` holds the true images of each, as far as they are known."
-    if not texts: return nothing("no query of this kind", title)
+    if not texts: return empty_figure("no query of this kind", title)
     k = min(k, len(sim))
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)
     axes = grid(len(texts)*k, k, size, title=title, titles=["\n"]*len(texts))
@@ -236,7 +236,7 @@ def show_sentences(
     title:str="", # Title of the figure, such as the rule that chose the queries
 ) -> list[Axes]: # Two axes a query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."
-    if not len(queries): return nothing("no query of this kind", title)
+    if not len(queries): return empty_figure("no query of this kind", title)
     sim,captions = torch.as_tensor(sim).cpu(),collection.captions
     axes = grid(2*len(queries), 2, (3.8,2.1), title=title, widths=(3,4.6))
     for picture,text,i,order in zip(axes[::2], axes[1::2], queries, ranking(sim[queries]).tolist()):
@@ -302,6 +302,7 @@ class Answers(Shown):
     names:list[str] # The image's id
     boxes:np.ndarray|None=None # Of an encoder that chose its own regions: pixels of each, `(answers, 4)`
     sizes:np.ndarray|None=None # With `boxes`: width and height of each picture
+    note:str="" # Which words are new to the model; empty where it knows them all
     def __len__(self): return len(self.images)
     def box(self,
         i:int, # Which answer
@@ -312,7 +313,8 @@ class Answers(Shown):
         return None if about.boxes is None else about.boxes[self.regions[i]],about.size
     def _repr_markdown_(self):
         rows = [[name,region,f"{cosine:.2f}"] for name,region,cosine in zip(self.names, self.regions, self.cosines)]
-        return markdown_table(["image","region","cosine"], rows)
+        table = markdown_table(["image","region","cosine"], rows)
+        return f"{self.note}\n\n{table}" if self.note else table
 
 # %% ../../nbs/look/01_galleries.ipynb #9f7449ed
 def best_regions(
@@ -356,7 +358,8 @@ def find_word(
     except ValueError as e:
         warnings.warn(f"{word!r} is not searched: {e}", stacklevel=2)
         return Answers([], [], [], [])
-    return best_regions(vector, images, k)
+    words = model.encode_captions(word).words[0].texts
+    return replace(best_regions(vector, images, k), note=model.words_warning(words))
 
 # %% ../../nbs/look/01_galleries.ipynb #666ab8bc
 def show_word(
@@ -367,11 +370,12 @@ def show_word(
 ) -> list[Axes]: # One axis an answer
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(answers)
-    if not n: return nothing("no region was found", plain(word))
+    if not n: return empty_figure("no region was found", plain(word))
     first_box,_ = answers.box(0, collection[answers.images[0]].regions)
     if first_box is None: return _whole_pictures(collection, answers, word, columns)
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
-    axes = grid(n, columns, (1.6,1.75), title=wrapped(title, 15*min(columns, n)))
+    lines = [wrapped(line, 15*min(columns, n)) for line in (title, answers.note) if line]
+    axes = grid(n, columns, (1.6,1.75), title="\n".join(lines))
     for k,(ax,i,cosine,name) in enumerate(zip(axes, answers.images, answers.cosines, answers.names)):
         image = collection[i]
         picture,note = image_picture(image)
@@ -379,7 +383,7 @@ def show_word(
         ax.imshow(part)
         draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
         ax.set(xticks=[], yticks=[], xlim=(-.5,part.width-.5), ylim=(part.height-.5,-.5))
-        ax.set_xlabel(f"{cosine:z.2f}  {short(name, 16)}", fontsize=8)
+        ax.set_xlabel(f"{cosine:z.2f}  {shortened(name, 16)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
 
@@ -393,7 +397,7 @@ def _whole_pictures(collection, answers, word, columns):
     for ax,i,cosine,name in zip(axes, answers.images, answers.cosines, answers.names):
         _draw_result(ax, collection[i], word, None)
         ax.set(xticks=[], yticks=[])
-        ax.set_xlabel(f"{cosine:z.2f}  {short(name, 16)}", fontsize=8)
+        ax.set_xlabel(f"{cosine:z.2f}  {shortened(name, 16)}", fontsize=8)
     return axes
 
 # %% ../../nbs/look/01_galleries.ipynb #f1acb865
@@ -421,7 +425,7 @@ def show_phrases(
     rule:GroundingRule=GroundingRule(), # How they were measured
 ) -> list[Axes]: # The right ones first
     "Phrases with their true boxes, the region that they chose, and the box of their heat map."
-    if not len(grounded): return nothing("no phrase with boxes is known here", title)
+    if not len(grounded): return empty_figure("no phrase with boxes is known here", title)
     right = _evenly([g for g in grounded if g.scores.right], n)
     wrong = _evenly([g for g in grounded if not g.scores.right], n)
     kinds = [kind for kind in (right,wrong) if kind]
