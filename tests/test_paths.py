@@ -7,6 +7,7 @@ from conftest import play
 from PIL import Image
 
 from teran_nb import load_model
+from teran_nb.core.files import home
 from teran_nb.data.captions import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
@@ -43,6 +44,11 @@ def test_the_home_directory(at_home):
     kept = DualEncoder.from_pretrained("~/clip", keep="~/kept")
     kept.encode_images(Collection.open("~/made"))
     assert [p.name for p in at_home.glob("*")].count("kept") == 1 and not list(Path.cwd().glob("~*"))
+
+
+def test_the_folder_of_caches(at_home, monkeypatch):
+    monkeypatch.setenv("TERAN_NB_HOME", "~/caches")
+    assert home() == at_home / "caches"
 
 
 def test_a_model_is_saved_at_home(at_home, trained):
