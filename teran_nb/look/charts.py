@@ -24,7 +24,7 @@ from ..experiment.evaluation import PairScores
 from ..experiment.learner import History
 from ..experiment.ablations import chance_bound
 from ..experiment.board import Board, score_title
-from .show import COLOURS, grid, new_axis, nothing, plain, short
+from .show import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
 # %% ../../nbs/look/08_charts.ipynb #299315c3
 OTHER_METRICS = { # metrics that belong to no direction
@@ -107,7 +107,7 @@ def show_epochs(
 ) -> list[Axes]: # One axis a metric
     "Each metric over the epochs of several models, on a scale of its own (TERAN Fig. 3 and 6; IAIS Fig. 5)."
     measured = [metric for metric in metrics if metric in epochs]
-    if not measured: return nothing(f"no run measured {' or '.join(metrics)} after its epochs", title)
+    if not measured: return empty_figure(f"no run measured {' or '.join(metrics)} after its epochs", title)
     axes = grid(len(measured), 3, (3.9,2.9), title=title)
     for ax,metric in zip(axes, measured):
         factor,unit = metric_unit(metric)
@@ -149,7 +149,7 @@ def show_against(
 ) -> Axes:
     "One metric against another, with Pearson's r of each model and of all points (IAIS Fig. 3)."
     missing = [metric for metric in (x,y) if metric not in table]
-    if missing: return nothing(f"no model here measured {' and '.join(missing)}")[0]
+    if missing: return empty_figure(f"no model here measured {' and '.join(missing)}")[0]
     points = table.dropna(subset=[x,y])
     ax = new_axis(ax, (4.6,3.6))
     (x_factor,x_unit),(y_factor,y_unit) = metric_unit(x),metric_unit(y)
@@ -172,7 +172,7 @@ def show_by(
     "Each metric by the values of a field; without a field, by model (IAIS Fig. 8 and 9, CGAM Fig. 3)."
     frame = results.to_pandas()
     measured = [metric for metric in metrics if metric in frame]
-    if not measured: return nothing(f"no model here has {' or '.join(metrics)}", title)
+    if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}", title)
     if "value" not in frame: frame = frame.assign(value=frame.line, field="")
     swept,beside = frame[frame.value.notna()],frame[frame.value.isna()]
     values = [plain(rows.value.iloc[0]) for _,rows in swept.groupby("line", sort=False)]
@@ -253,7 +253,7 @@ def show_rows(
         rows,theirs = zip(*printed[protocol])
         ax.plot(100*np.array(theirs), rows, "D", color=COLOURS[1], markersize=4, label=f"published, {protocol}")
     title = metric_name(metric)
-    ax.set(yticks=range(len(values)), yticklabels=[short(name, 32) for name in values], xlim=(0,100), xlabel="%")
+    ax.set(yticks=range(len(values)), yticklabels=[shortened(name, 32) for name in values], xlim=(0,100), xlabel="%")
     ax.set_title(f"{title[0].upper()}{title[1:]}", pad=22)
     ax.invert_yaxis()
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
@@ -266,7 +266,7 @@ def show_pairs(
 ) -> Axes:
     "Share of minimal pairs that each model has right, in %, with chance."
     scores = {"": scores} if isinstance(scores, PairScores) else scores
-    if not scores: return nothing("no minimal pairs were asked")[0]
+    if not scores: return empty_figure("no minimal pairs were asked")[0]
     rates = {name: s.rates for name,s in scores.items()}
     kinds = next(iter(rates.values()))
     ax = new_axis(ax, (5.6, 1.2+.14*len(kinds)*max(2, len(rates))))
@@ -276,7 +276,7 @@ def show_pairs(
         ax.hlines(y, low, high, color=colour, lw=1.5)
         ax.plot(right, y, marker, color=colour, markersize=5, label=plain(name))
     for i,r in enumerate(kinds): ax.vlines(100*r.chance, i-.45, i+.45, color="grey", ls=":", lw=1)
-    names = [f"{short(r.kind, 32)} ({r.pairs:,})" for r in kinds]
+    names = [f"{shortened(r.kind, 32)} ({r.pairs:,})" for r in kinds]
     ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,100), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
     ax.set_title("Minimal pairs: the true caption scores higher", pad=22 if len(rates) > 1 else None)
     if len(rates) == 1: return ax
@@ -292,7 +292,7 @@ def show_board(
     "One metric of every score and loss, in %."
     scores = list(dict.fromkeys(cell.score for cell in board.cells))
     losses = list(dict.fromkeys(cell.loss for cell in board.cells))
-    if not scores: return nothing("no cell of the board is finished")[0]
+    if not scores: return empty_figure("no cell of the board is finished")[0]
     values = np.full((len(scores),len(losses)), np.nan)
     for i,score in enumerate(scores):
         for j,loss in enumerate(losses):
@@ -313,7 +313,7 @@ def show_relations(
     title:str="", # Title of the figure
 ) -> list[Axes]: # Two axes for each model
     "Attention among words and among the regions that stand for them, on one scale (IAIS Fig. 7)."
-    if not related: return nothing("no model here reads picture and sentence together", title)
+    if not related: return empty_figure("no model here reads picture and sentence together", title)
     n = max(len(r.pieces) for r in related.values())
     limit = max(float(max(r.words.max(), r.regions.max())) for r in related.values())
     row_titles = [f"{plain(name)}: {r.distance:.2f} nats apart" for name,r in related.items()]
@@ -363,7 +363,7 @@ def show_agreement(
     pairs:int=200_000, # At most so many pairs of caption and image, evenly spaced
 ) -> list[Axes]: # Two axes
     "How far two kinds of relevance agree: their values, and NDCG of the best order by one, measured by the other."
-    if len(relevance) < 2: return nothing("there is only one kind of relevance", title)
+    if len(relevance) < 2: return empty_figure("there is only one kind of relevance", title)
     first,second = relevance[:2]
     names = [LABELS.get(r.name, r.name) for r in (first,second)]
     left,right = grid(2, 2, (4.6,3.6), title=title, widths=(1,1.15))

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
-from .show import COLOURS, grey_stop_words, new_axis, plain, short, wrapped
+from .show import COLOURS, grey_stop_words, new_axis, plain, shortened, wrapped
 
 # %% ../../nbs/look/07_receipts.ipynb #76e8ddf9
 REST = "not from words" # The row of what a pooling adds that comes from no word
@@ -46,13 +46,13 @@ def _receipt_table(ax, rows, names, total):
     sums = total,*np.array([row[1:] for row in rows]).sum(0)
     decimals = _decimals([first-second for _,first,second in rows])
     where = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 8}
-    for x,title in zip(COLUMNS, (*names,"difference")): ax.text(x, -1, short(title, 12), style="italic", **where)
+    for x,title in zip(COLUMNS, (*names,"difference")): ax.text(x, -1, shortened(title, 12), style="italic", **where)
     for y,(_,first,second) in enumerate([*rows,sums]):
         weight = "bold" if y == len(rows) else "normal"
         numbers = f"{first:z.{decimals}f}",f"{second:z.{decimals}f}",f"{first-second:+z.{decimals}f}"
         for x,number in zip(COLUMNS, numbers): ax.text(x, y, number, weight=weight, **where)
     ax.axhline(len(rows)-.5, color="black", lw=.8)
-    ax.set_yticks(range(len(rows)+1), [*(short(row[0], 20) for row in rows),total])
+    ax.set_yticks(range(len(rows)+1), [*(shortened(row[0], 20) for row in rows),total])
     grey_stop_words(ax.get_yticklabels()[:-1], [row[0] for row in rows])
 
 # %% ../../nbs/look/07_receipts.ipynb #81786262
@@ -66,7 +66,7 @@ def show_receipt(
     "What each word adds to the similarity, for two pictures of one caption."
     if list(a.words) != list(other.words) or a.pooling != other.pooling:
         raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
-                         f"{short(a.caption, 40)!r} ({a.pooling}) and {short(other.caption, 40)!r} ({other.pooling})")
+                         f"{shortened(a.caption, 40)!r} ({a.pooling}) and {shortened(other.caption, 40)!r} ({other.pooling})")
     rows = _receipt_rows(a, other, most)
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
     places,values = np.arange(len(rows)),np.array([row[1:] for row in rows])
@@ -86,7 +86,7 @@ def show_receipt(
     single = [row for row in rows if row[0] in (*a.words,REST)] # not the sum of other words
     word,first,second = max(single, key=lambda row: abs(row[1]-row[2]))
     total,decimals = float((values[:,0]-values[:,1]).sum()),_decimals([first-second])
-    what = "What comes from no word" if word == REST else f"“{short(word, 20)}”"
+    what = "What comes from no word" if word == REST else f"“{shortened(word, 20)}”"
     title = f"{what} makes the greatest difference: {first-second:+z.{decimals}f} of {total:+z.{decimals}f}"
     ax.set_title(title if abs(first-second) >= 1e-6 else "No word makes a difference", fontsize=10)
     return ax

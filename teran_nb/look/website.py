@@ -25,7 +25,7 @@ from ..model.encoder import Encoder
 from ..experiment.relevance import Relevance
 from ..experiment.metrics import ranking, ranks
 from ..experiment.evaluation import Evaluation
-from .show import numbered, picture_of
+from .show import drawn_words, picture_of
 from .galleries import (
     Asked, best_regions, hard_failures, hard_successes, spread, word_vector, wrong_but_relevant)
 from .view import AlignmentView, TEMPLATES, collection_title
@@ -202,7 +202,7 @@ def common_words(self:Cards,
     for c in captions:
         words = self.result.captions.words[c]
         texts = [words.texts[j] for j in sorted({*words.piece_of}-{-1})]
-        shown = [texts[j].casefold() for j in numbered(texts)]
+        shown = [texts[j].casefold() for j in drawn_words(texts)]
         for word in dict.fromkeys(shown):
             sentences.setdefault(word, []).append(self.texts[c])
     counts = Counter({word: len(s) for word,s in sentences.items()})
