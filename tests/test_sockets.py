@@ -1,15 +1,21 @@
-"""What a user plugs in, a pooling or an encoder, works everywhere without touching another file."""
+"""What a user plugs in, a pooling, an encoder, a loss or a head, works everywhere without touching another file."""
+import json
 import re
+from dataclasses import replace
 from zlib import crc32
 
 import matplotlib
+import nbformat
+import pytest
 import torch
 import torch.nn.functional as F
 
+from conftest import ROOT, papermill
 from teran_nb.core.config import seed_everything
 from teran_nb.core.packed import Packed
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.learner import TrainConfig, fit
+from teran_nb.experiment.runs import load_model
 from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import ask, show_answers, show_gallery, show_sentences
@@ -19,6 +25,8 @@ from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, pooling
 from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
+from teran_nb.model.heads import HEADS, CrossingHead, Head, head
+from teran_nb.model.losses import LOSSES, loss
 from teran_nb.model.network import NetworkConfig
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.pair import CaptionWords
@@ -47,6 +55,12 @@ class Toy(Encoder):
             vectors = [torch.randn(16, generator=torch.Generator().manual_seed(crc32(w.encode()))) for w in words[-1].texts]
             sets.append(F.normalize(torch.stack(vectors), dim=-1) if vectors else torch.zeros(0, 16))
         return Encoded(torch.zeros(len(texts), 16), Packed.from_sets(sets), texts, words)
+
+
+def small_network(drawn, **fields):
+    stack = StackConfig(1, 4, 32)
+    return NetworkConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=16, last=stack,
+                         regions=RegionConfig(drawn.features.dim, 32, stack), **fields)
 
 
 def look_at(model, collection, folder):
@@ -90,9 +104,7 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
         return ((8 * real).logsumexp(-2) / 8).masked_fill(~word_mask, 0).sum(-1)
 
     try:
-        stack = StackConfig(1, 4, 32)
-        config = NetworkConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=16, last=stack, pooling="smooth",
-                               regions=RegionConfig(drawn.features.dim, 32, stack))
+        config = small_network(drawn, pooling="smooth")
         seed_everything(0)
         model = make_matcher(config, drawn.captions.texts)
         history = fit(model, drawn, drawn, TrainConfig(epochs=2, images=8, captions=2, rate=3e-3), tmp_path / "run", device="cpu")
@@ -112,3 +124,86 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
         assert abs(rest - empty) < 1e-2
     finally:
         del POOLINGS["smooth"]
+
+
+
+def test_a_head_of_one_cell(drawn, tmp_path):
+    "Trains, is kept and loaded, ranks; a process without the cell is told what to do."
+    class Means(Head):
+        ranks_by = "the means of both sides"
+
+        def __init__(self, config, dim):
+            super().__init__(config, dim)
+            self.project = torch.nn.Linear(dim, dim)
+
+        def similarity(self, images, captions, **how):
+            means = [(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1) for x, mask in (images[1].padded(), captions[1].padded())]
+            return (self.project(means[0]) @ means[1].T).float()
+
+    class Crossed(CrossingHead):
+        def __init__(self, config, dim):
+            super().__init__(config, dim)
+            self.scale = torch.nn.Parameter(torch.ones(dim))
+
+        def forward(self, regions, region_mask, words, word_mask):
+            return POOLINGS["mrsw"](torch.einsum("ird,cwd->icrw", regions * self.scale, words), region_mask, word_mask)
+
+        def floats(self, regions, words):
+            return 2 * regions * words
+
+    train = TrainConfig(epochs=1, images=8, captions=2, rate=3e-3)
+    for name, kind in (("means", Means), ("crossed", Crossed)):
+        head(name)(kind)
+        try:
+            model = make_matcher(small_network(drawn, heads=(name,), score=name), drawn.captions.texts)
+            fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
+            loaded = load_model(tmp_path / name)
+            assert loaded.ranks_by == kind.ranks_by and loaded.crosses == (kind is Crossed)
+            sim = evaluate(loaded, drawn).sim
+            with torch.no_grad():
+                assert torch.allclose(sim, model.eval().similarity(model.encode_images(drawn), model.encode_captions(drawn)), atol=1e-4)
+            assert kind.ranks_by in loaded.no_index  # an index refuses it in these words
+        finally:
+            del HEADS[name]
+    with pytest.raises(ValueError, match="if it is your own, run the cell that defines it first"):
+        load_model(tmp_path / "means")
+
+
+def test_a_loss_is_resumed(drawn, tmp_path):
+    "What a loss learns goes on from where it stood."
+    @loss("softened", learned={"warmth": 2., "scale": 5.})
+    def softened(sim, image_of, warmth, scale):
+        return torch.nn.functional.cross_entropy(scale * sim.T, image_of) + (warmth - 1)**2
+
+    try:
+        config = TrainConfig(epochs=2, images=8, captions=2, rate=3e-3, loss="softened")
+        whole, halves = [], []
+        for folder, epochs in (("whole", (2,)), ("halves", (1, 2))):
+            for n in epochs:
+                seed_everything(0)
+                model = make_matcher(small_network(drawn), drawn.captions.texts)
+                fit(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, resume=n == 2 and folder == "halves", device="cpu")
+            state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
+            (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("log_scale", "learned_warmth")})
+        assert whole == halves and len(whole[0]) == 2
+        assert whole[0]["learned_warmth"].item() != 2.
+    finally:
+        del LOSSES["softened"]
+
+
+@pytest.mark.slow
+def test_a_loss_in_a_workflow(tmp_path):
+    "The cell above the parameters of a copy of train, as the pages say."
+    book = nbformat.read(ROOT / "nbs/train.ipynb", as_version=4)
+    cell = """from teran_nb.model.losses import loss, positives
+
+@loss("mine")
+def mine(sim, image_of, margin=.2):
+    true = positives(image_of, len(sim))
+    return (margin + sim.masked_fill(true, -1e9).amax(0) - sim.masked_fill(~true, 0).sum(0)).clamp(min=0).mean()"""
+    book.cells.insert(2, nbformat.v4.new_code_cell(cell))
+    nbformat.write(book, tmp_path / "my-train.ipynb")
+    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", loss="mine", output=str(tmp_path / "runs"), epochs=1)
+    assert "loss mine" in json.dumps(done)
+    config = json.loads((tmp_path / "runs/tiny-teran-mrsw-mine/config.json").read_text(encoding="utf8"))
+    assert config["train"]["loss"] == config["about"]["loss"] == "mine"

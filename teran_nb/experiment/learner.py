@@ -75,7 +75,7 @@ class TrainConfig:
     warmup:int=0 # Steps over which the rate rises from 0
     clip:float=2. # Norm to which gradients are clipped
     # loss
-    loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN); with a learned scale `infonce`, `sigmoid` (SigLIP), or `sparc`: InfoNCE and the loss inside true pairs
+    loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN), `infonce`, `sigmoid` (SigLIP), `sparc`
     scale:float=0. # Where the learned scale begins; 0 for the loss's own, 1/0.07 (of `sigmoid` 10)
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest`, `all`, or `summed` in one hinge, as IAIS prints it
@@ -226,7 +226,8 @@ class Criterion(nn.Module):
         self.config,self.rule = config,LOSSES[config.loss]
         for name,begin in self.rule.learned.items():
             if name == "scale": begin = math.log(config.scale or begin)
-            self.register_parameter(_STATE_NAMES.get(name, f"learned_{name}"), nn.Parameter(torch.full((heads,), begin)))
+            kept = _STATE_NAMES.get(name, f"learned_{name}")
+            self.register_parameter(kept, nn.Parameter(torch.full((heads,), float(begin))))
     def learned(self, head:int) -> dict[str,Tensor]:
         "The learned parameters for a head."
         values = {}
@@ -244,12 +245,13 @@ def check_loss(
     name:str, # In `LOSSES`
     config:TrainConfig|None=None, # With margin, negatives and reduction; the defaults when None
 ) -> None:
-    "Refuse a loss that is no finite number, does not depend on the similarities, or depends on the order of the pairs (ValueError)."
+    "Refuse a loss that is no finite number, reads no similarities, or depends on the order of the pairs (ValueError)."
     criterion = Criterion(replace(config or TrainConfig(), loss=name))
     rule,g,gradients = criterion.rule,torch.Generator().manual_seed(0),[]
-    known = signature(rule.formula).parameters.keys() | (signature(rule.inside).parameters.keys() if rule.inside else set())
-    if rule.learned.keys() - known:
-        raise ValueError(f"loss {name!r} learns {', '.join(rule.learned.keys() - known)}, which its formula does not take")
+    unknown = set(rule.learned)
+    for formula in (rule.formula,rule.inside):
+        if formula: unknown -= set(signature(formula).parameters)
+    if unknown: raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
     for image_of in (torch.tensor([0,1]),torch.tensor([0,0,1,2,2])):
         images,captions = int(image_of.max()) + 1,len(image_of)
         sim = (2*torch.rand(images, captions, generator=g) - 1).requires_grad_()
@@ -261,14 +263,16 @@ def check_loss(
             raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions: {e}") from e
         if not isinstance(value, Tensor) or value.shape or not value.isfinite():
             shown = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) and value.shape else repr(value)
-            raise ValueError(f"loss {name!r} gives {shown} for {images} images and {captions} captions, not a finite number")
+            raise ValueError(f"loss {name!r} gives {shown} for {images} images and {captions} captions, not a "
+                             "finite number")
         if not torch.allclose(value, again, rtol=1e-4, atol=1e-5):
-            raise ValueError(f"loss {name!r} gives {value.item():.4f}, and {again.item():.4f} for the same pairs in another order; "
-                             "read from image_of which pairs are true")
+            raise ValueError(f"loss {name!r} gives {value.item():.4f}, and {again.item():.4f} for the same pairs in "
+                             "another order; read from image_of which pairs are true")
         if value.requires_grad: gradients += torch.autograd.grad(value, sim, allow_unused=True)
     gradients = [gradient for gradient in gradients if gradient is not None]
     if not any(gradient.any() for gradient in gradients):
-        raise ValueError(f"loss {name!r} does not depend on the similarities, so nothing is learned; use no .detach() and no .item()")
+        raise ValueError(f"loss {name!r} does not depend on the similarities, so nothing is learned; use no .detach() "
+                         "and no .item()")
     if not all(gradient.isfinite().all() for gradient in gradients):
         raise ValueError(f"loss {name!r} has a gradient that is not finite")
 
@@ -578,7 +582,8 @@ def _interrupts():
 
 def _check_possible(model, train, valid, config, relevance, folder, resume):
     "Refuse what can be seen to fail before training begins."
-    if not LOSSES[config.loss].formula.__module__.startswith("teran_nb."): check_loss(config.loss, config) # those of the library have lessons
+    is_own = not LOSSES[config.loss].formula.__module__.startswith("teran_nb.") # those of the library have lessons
+    if is_own: check_loss(config.loss, config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     if config.select == "words" and not any(valid.captions.links or ()):

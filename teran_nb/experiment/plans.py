@@ -45,7 +45,8 @@ class Plan(Shown):
     def changed(self) -> str: # Such as `pooling mwsr`; empty for the row itself
         "What was asked for beside the row, in words."
         row = MODELS.get(self.about["model"])
-        asked = ("pooling","loss","text") if row and row.begins else ("pooling","loss","text","begin") # where a row begins is part of the row
+        asked = ["pooling","loss","text","begin"]
+        if row and row.begins: asked.remove("begin") # where a row begins is part of the row
         changes = {k: self.about.get(k) for k in asked} | self.about["overrides"]
         return ", ".join(f"{k} {v}" for k,v in changes.items() if v)
     def published(self) -> Published|None: # None where there are none, and for a changed row
@@ -220,7 +221,7 @@ def check(
     phrases:str="", # File or folder of phrases to ground
     loss:str="", # One of `LOSSES`, or the preset's
 ) -> None:
-    "Refuse unknown names, a pooling or loss of your own that fails its check, a missing GPU, a read-only output folder, and a run that does not exist."
+    "Refuse unknown names, a wrong pooling or loss of your own, a missing GPU or run, and a read-only output folder."
     one_of(model, MODELS, "model")
     one_of(preset, PRESETS, "preset")
     one_of(precision, PRECISIONS, "precision")

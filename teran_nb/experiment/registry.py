@@ -378,9 +378,9 @@ def _result_table(results, metrics):
 def _board_table(results, _):
     "The table of poolings and losses."
     def place(name, known): return known.index(name) if name in known else len(known) # one's own come last
-    every = []
+    every,losses = [],tuple(BOARD_LOSSES)
     for seeds in results.lines.values(): every += seeds
-    every.sort(key=lambda o: (place(o.about["loss"], tuple(BOARD_LOSSES)),place(o.about["score"], BOARD_SCORES),o.about["seed"]))
+    every.sort(key=lambda o: (place(o.about["loss"], losses),place(o.about["score"], BOARD_SCORES),o.about["seed"]))
     cells = [Cell(o.about["score"], o.about["loss"], o, o.about["seconds"]) for o in every]
     return Board(tuple(cells), cells[0].result.about["networks"])._repr_markdown_() + _commands(results)
 

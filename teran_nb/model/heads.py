@@ -35,8 +35,8 @@ class Head(nn.Module):
     def no_index(self) -> str: # Empty where an index of vectors can serve it
         "Why none can, as the second half of a sentence."
         return f"it ranks by {self.ranks_by}, which an index does not compute"
-    def similarity(self, images:Side, captions:Side, **how) -> Tensor: # `how` may hold `dtype`, `memory` (MiB), `progress`
-        "Similarity of every pair, `(images, captions)`, with gradients."
+    def similarity(self, images:Side, captions:Side, **how) -> Tensor:
+        "Similarity of every pair, `(images, captions)`, with gradients; `how` may hold `dtype`, `memory` (MiB), `progress`."
         raise TypeError(f"{type(self).__name__} does not define similarity")
 
 HEADS = {} # Every known head, by name

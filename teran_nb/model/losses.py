@@ -40,7 +40,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, and where they begin
-    inside:Callable|None=None # Added to it: `(regions, region_mask, words, word_mask, ...)` of the true pairs to a number
+    inside:Callable|None=None # Added: `(regions, region_mask, words, word_mask, ...)` of true pairs to a number
 
 LOSSES = {} # Every known loss, by name
 
