@@ -108,6 +108,17 @@ def test_a_hub_name_without_network(monkeypatch):
         load_model("nobody/no-such-model")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_files_of_other_libraries_are_named(tmp_path):
+    "What people call a CLIP model and transformers cannot open: OpenAI's own file, and a folder of OpenCLIP."
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "ViT-B-32.pt")
+    with pytest.raises(ValueError, match="ViT-B-32.pt is a TorchScript archive, .* open by their name on the hub"):
+        load_model(tmp_path / "ViT-B-32.pt")
+    (tmp_path / "open_clip_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds a checkpoint of OpenCLIP; name a folder of the same model in the format of transformers"):
+        load_model(tmp_path)
+
+
 def test_own_pictures(clip, tmp_path):
     mine = open_mine(clip, output=tmp_path / "mine", show=False)
     asked = mine.ask("a house")

@@ -52,6 +52,9 @@ def open_checkpoint(
         raise ValueError(f"{path} wants to run {refused[1]} when it is opened, so it was not; "
                          "ask for one that holds only weights and settings") from None
     except Exception as e:
+        if "TorchScript" in str(e):
+            raise ValueError(f"{path} is a TorchScript archive, which holds code, so it was not opened; CLIP and its relatives "
+                             "open by their name on the hub, or from a folder in the format of transformers") from None
         raise ValueError(f"{path} is not a whole checkpoint ({type(e).__name__}); copy it again") from None
 
 def require_tensors(
