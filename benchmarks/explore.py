@@ -16,6 +16,7 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import psutil
 import torch
 from PIL import Image
 
@@ -131,10 +132,17 @@ def laboratory(folder):
 SHOWN = "[...document.querySelectorAll('.teran-root figure[data-rank]')].filter(e => e.offsetParent).map(e => e.dataset.item).join()"
 BEGUN = "[...document.querySelectorAll('.jp-InputPrompt')].some(e => /[*\\d]/.test(e.textContent))"
 
+def cpu_ms(server):
+    "CPU milliseconds until now of JupyterLab with its kernel, and of the browser."
+    def used(processes): return sum(sum(p.cpu_times()[:2]) for p in processes)
+    jupyter = [psutil.Process(server.pid),*psutil.Process(server.pid).children(recursive=True)]
+    browser = set(psutil.Process().children(recursive=True)) - set(jupyter)
+    return 1000*np.array([used(jupyter),used(browser)])
+
 def in_browser(index, run, n):
-    "Milliseconds from Enter to other pictures on the page, and what the explorer itself says it took: median and worst of each."
+    "Milliseconds from Enter to other pictures on the page, what the explorer itself says it took, and CPU milliseconds: median and worst of each."
     from playwright.sync_api import Error, sync_playwright
-    rng,took,answered = np.random.default_rng(1),[],[]
+    rng,took,answered,cpu = np.random.default_rng(1),[],[],[]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         folder = Path(folder)
         code = f"from explore import explorer\nexplorer({str(folder/'world')!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve())!r})"
@@ -157,17 +165,20 @@ def in_browser(index, run, n):
             for _ in range(n + 1):
                 before = page.evaluate(SHOWN)
                 search.fill(sentence(rng))
-                start = time.perf_counter()
+                start,cpu_start = time.perf_counter(),cpu_ms(server)
                 search.press("Enter")
                 page.wait_for_function(f"before => {{ const now = {SHOWN}; return now && now != before }}", arg=before, timeout=120_000)
                 took.append(1000*(time.perf_counter() - start))
                 page.get_by_text("answered in").first.wait_for(timeout=120_000)
+                cpu.append(cpu_ms(server) - cpu_start)
                 answered.append(float(page.get_by_text("answered in").first.text_content().split("answered in")[1].split()[0]))
         finally:
             browser.close()
             server.terminate()
             server.wait()
-    rows = [(name,np.median(v[1:]),max(v[1:])) for name,v in (("from Enter to other pictures on the page",took),("of it: encode, search, order",answered))]
+    columns = {"from Enter to other pictures on the page": took, "of it: encode, search, order": answered,
+               "CPU of JupyterLab and its kernel": [kernel for kernel,_ in cpu], "CPU of the browser": [browser for _,browser in cpu]}
+    rows = [(name,np.median(v[1:]),max(v[1:])) for name,v in columns.items()] # the first is a warm-up
     return [[name, f"{median:.0f}", f"{worst:.0f}"] for name,median,worst in rows]
 
 def main():
