@@ -510,7 +510,7 @@ class Explorer:
         split:str="", # Which images; `test` where there is such a split
         query:str="", # Asked first; a sentence of the split when empty
         pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]=None, # Finds the regions of an uploaded picture; `like` these by default
+        describe:Callable[[Image.Image],Regions]=None, # Finds the regions of an uploaded picture; `describe_like` these by default
         output:str|Path="runs/explorer", # Folder for saved pages
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
