@@ -126,4 +126,4 @@ def hub_config(
 ) -> dict: # Its `config.json`
     "The configuration of a model of the hub, from the cache or the network."
     instead = "name a run, a folder, or a model that was downloaded before"
-    return read_json(pretrained(partial(hf_hub_download, filename="config.json"), name, "model", instead))
+    return read_json(pretrained(partial(hf_hub_download, filename="config.json"), name, "model", instead), dict)

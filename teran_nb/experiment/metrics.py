@@ -110,6 +110,7 @@ def folds(
     "Cut a split into the folds of a protocol; a fold holds neighbouring images."
     if protocol.folds < 1: raise ValueError(f"{protocol.name} has {protocol.folds} folds; at least one must be ranked")
     image_of = np.asarray(image_of)
+    if image_of.ndim != 1: raise ValueError(f"images of captions have the shape {image_of.shape}; it is (captions,)")
     if len(image_of) and not 0 <= image_of.min() <= image_of.max() < images:
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {images-1}")
     if images % protocol.folds:

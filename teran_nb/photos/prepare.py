@@ -459,7 +459,8 @@ def trained_on(
     folder = project_path(run)
     config = (folder.parent if folder.name == "model" else folder)/"config.json"
     if not config.is_file(): return None
-    data = read_json(config).get("about", {}).get("data", {}).get("data", "scenes")
+    about = checked(read_json(config, dict).get("about", {}), dict, config)
+    data = checked(checked(about.get("data", {}), dict, config).get("data", "scenes"), str, config)
     if data == "scenes": return None
     for store in (project_path(data)/"features",project_path(data)):
         if (store/"manifest.json").is_file(): return Features(store)

@@ -369,7 +369,7 @@ def pretrained_name(
         if not config.is_file() and (path/"open_clip_config.json").is_file():
             raise ValueError(f"{path} holds a checkpoint of OpenCLIP; name a folder of the same model in the format of "
                              "transformers, which has a config.json")
-        return str(path) if config.is_file() and "model_type" in read_json(config) else ""
+        return str(path) if config.is_file() and "model_type" in read_json(config, dict) else ""
     if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)): return ""
     cached = isinstance(try_to_load_from_cache(str(name), "config.json"), str)
     ours = path.parent.exists() or path.parent.name == "runs"

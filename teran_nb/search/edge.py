@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
+import numpy as np
 import torch
 
 from ..core.files import digest, locked, read_json, require_file, require_space, user_path, write_json
@@ -30,6 +31,7 @@ class _Saved(TypedDict):
     "What checksums.json holds."
     engine:str # Version of the engine that wrote the files
     files:dict[str,tuple[int,str]] # Bytes and checksum of each file
+    partial:NotRequired[bool] # Whether only small files are listed, as after an addition
     self:str # Checksum of the rest
 
 def _checksum(path):
@@ -55,10 +57,10 @@ def _used(path):
     return min(about.st_size, getattr(about, "st_blocks", math.inf)*512)
 
 class _Checksums:
-    "Sizes and checksums of the engine's files; the list is empty while files change."
+    "Sizes and checksums of the engine's files; the list is empty while files change, and holds small files until the index is closed."
     def __init__(self, folder):
         self.path,self.shard,self.files = folder/"checksums.json",folder/"shard",{}
-        self.is_withdrawn = not self.path.exists()
+        self.is_withdrawn,self.is_partial = not self.path.exists(),False
 
     def _present(self):
         "The engine's files but for journals, which have checksums of their own and are removed when they are read."
@@ -66,12 +68,15 @@ class _Checksums:
 
     def open(self):
         "Read the list, unless another version of the engine wrote the files, and check names, sizes and small files."
+        for path in self.shard.rglob("*"):
+            if not path.is_dir(): require_file(path)
         if self.is_withdrawn: return
         saved = read_json(self.path, _Saved, _AGAIN)
         if saved.pop("self") != digest(saved): raise ValueError(f"{self.path} does not match its own checksum; {_AGAIN}")
         if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
-        self.is_withdrawn = not saved["files"]
+        self.is_withdrawn,self.is_partial = not saved["files"],saved.get("partial", False)
         self.check(_SMALL)
+        if self.is_partial: self.withdraw() # the engine changes files when it loads what was not closed
 
     def check(self, most=math.inf):
         "Compare names and sizes with the list, and the content of files that use at most so many bytes."
@@ -83,14 +88,21 @@ class _Checksums:
             elif _used(present[name]) <= most and _checksum(present[name]) != checksum: problem = "does not match its checksum"
             if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {_AGAIN}")
 
-    def _save(self, files):
-        about = {"engine": version("qdrant-edge-py"), "files": files}
+    def _save(self, files, **more):
+        about = {"engine": version("qdrant-edge-py"), "files": files, **more}
         write_json(self.path, about | {"self": digest(about)})
 
     def withdraw(self):
         "Empty the list before files change."
         if not self.is_withdrawn: self._save({})
-        self.files,self.is_withdrawn = {},True
+        self.files,self.is_withdrawn,self.is_partial = {},True,False
+
+    def note(self):
+        "List small files, which say what is where, while the index stays open."
+        small = {name: path.stat().st_size for name,path in sorted(self._present().items()) if path.stat().st_size < _BLOCK}
+        with suppress(OSError):
+            self._save({name: (size,_checksum(self.shard/name)) for name,size in small.items()}, partial=True)
+            self.is_withdrawn,self.is_partial = False,True
 
     def write(self, files=None):
         "List the files as they are, or as they were listed. Without space the list stays empty."
@@ -107,6 +119,11 @@ def _edge():
 
 _SPACE = 2**28 # Bytes that stay free: the engine makes its files longer by tens of megabytes at a time
 _OPEN = weakref.WeakValueDictionary() # The folders that this process has open
+
+def _checksum_of(image, dtype):
+    "Of an image's name, and of its vectors as the engine keeps them."
+    checksum = zlib.crc32(image.regions.astype(dtype).tobytes(), zlib.crc32(image.image_id.encode()))
+    return checksum if image.whole is None else zlib.crc32(image.whole.astype(np.float32).tobytes(), checksum)
 
 class Edge(Home):
     "Images in a folder, searched by Qdrant Edge. Made by `open_edge`."
@@ -223,13 +240,15 @@ class Edge(Home):
             with self._reading():
                 self.shard.update(operation)
                 self.shard.flush()
+            self._checksums.note()
         except OSError as e: raise OSError(f"{e}; what was added before is safe, and adding again goes on there") from None
 
     def write(self, images:Sequence[StoredImage]) -> None:
         q = _edge()
         points = []
         for x in images:
-            points.append(q.Point(point_id(x.image_id), vectors_of(x, self.layout.slot, q.SparseVector), {**x.about, "image": x.image_id}))
+            about = {**x.about, "image": x.image_id, "checksum": _checksum_of(x, self.layout.dtype)}
+            points.append(q.Point(point_id(x.image_id), vectors_of(x, self.layout.slot, q.SparseVector), about))
         size = sum(8*x.regions.size for x in images)
         self._update(q.UpdateOperation.upsert_points(points), size)
 
@@ -272,12 +291,25 @@ class Edge(Home):
                               with_payload=True if request.vectors else ["image","order"], with_vector=fields_of(self.layout, request.vectors))
 
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
-        with self._reading(): return [[image_of(p, self.layout, p.score) for p in self.shard.query(self._query(r))] for r in requests]
+        answers = []
+        for request in requests:
+            with self._reading(): points = self.shard.query(self._query(request))
+            answers.append([self._image(p, request.vectors, p.score) for p in points])
+        return answers
+
+    def _image(self, point, vectors, similarity=0.):
+        "The image that a point holds; its checksum is compared where its vectors were read."
+        with self._reading(): image = image_of(point, self.layout, similarity)
+        expected = image.about.pop("checksum", None)
+        if vectors and expected not in (None,_checksum_of(image, self.layout.dtype)):
+            raise ValueError(f"image {image.image_id!r} in {self.folder} does not match its checksum; the index is damaged, "
+                             "delete the image and add it again, or copy the index again")
+        return image
 
     def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]:
         with self._reading():
             points = self.shard.retrieve([point_id(k) for k in image_ids], True, fields_of(self.layout, vectors))
-            return [image_of(p, self.layout) for p in points]
+        return [self._image(p, vectors) for p in points]
 
     def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]:
         q,offset = _edge(),None
@@ -286,8 +318,7 @@ class Edge(Home):
             page = q.ScrollRequest(offset, 256 if vectors else 10_000, with_payload=payload, with_vector=fields_of(self.layout, vectors))
             with self._reading():
                 points,offset = self.shard.scroll(page)
-                images = [image_of(p, self.layout) for p in points]
-            if images: yield images
+            if points: yield [self._image(p, vectors) for p in points]
             if offset is None: return
 
     def count(self, where:Sequence[Condition]=()) -> int:
@@ -316,6 +347,7 @@ class Edge(Home):
     def close(self) -> None:
         shard,self.shard = self.shard,None
         try:
+            if self._checksums.is_partial: self._checksums.withdraw()
             if shard: shard.close()
             if shard and self.layout and self._checksums.is_withdrawn and not self.is_damaged:
                 with self._reading(): _edge().EdgeShard.load(str(self.folder/"shard")).close() # its log changes files once more

@@ -213,7 +213,7 @@ class Memory(Home):
 
 # %% ../../nbs/search/01_homes.ipynb #6d763354
 _NAMES = uuid.UUID("6f0c9a4e-54b7-5a0e-9f0e-2b8f6f1f5d11") # Namespace of image names
-RESERVED = ("image","order","boxes","size","path") # Payload that belongs to the index
+RESERVED = ("image","order","boxes","size","path","checksum") # Payload that belongs to the index
 
 def point_id(
     image_id:str, # Name of an image

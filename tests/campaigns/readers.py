@@ -1,4 +1,5 @@
 "Small files of every kind, their readers, and what must hold of what was read, whatever the file was."
+import atexit
 import json
 import shutil
 import tempfile
@@ -327,6 +328,29 @@ def read_index(folder):
         index.close()
 
 
+def make_unclosed(folder):
+    "An index as a killed process leaves it: nothing lists its files."
+    index = Index.open(folder / "index", config=IndexConfig(centroids=4))
+    index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
+    atexit.register(index.close)  # it stays open as long as this process
+
+
+def read_unclosed(folder):
+    "The vectors of each image that is found, by its name."
+    index = Index.open(folder / "index")
+    try:
+        index.verify()
+        return {name: index.parts[i].tolist() for i, name in enumerate(index.names)}
+    finally:
+        index.close()
+
+
+def unclosed_hold(images):
+    "Each is an image that was added, to the last bit. One that is missing cannot be noticed."
+    batch = encoded_batch(0)
+    return all(name in batch.names and torch.equal(torch.tensor(rows), batch.parts[batch.names.index(name)].half().float()) for name, rows in images.items())
+
+
 def compressed_captions(folder):
     read_captions(ROOT / "data/captions/karpathy.json").save(folder / "captions.json.gz")
 
@@ -467,6 +491,7 @@ READERS = [
     Reader("encoded images", read_encoded, read_encoded, sealed=True),
     Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
     Reader("search index: engine", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/*"),
+    Reader("search index: never closed", make_unclosed, read_unclosed, unclosed_hold, writes=True, threads=True, only="index/shard/**/*"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
     Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),

@@ -1,0 +1,160 @@
+"Input that fits nowhere ends in one sentence, and every reader of files is in a campaign."
+import ast
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from teran_nb.experiment.learner import deal
+from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
+from teran_nb.experiment.relevance import rouge_l_scores
+from teran_nb.model.losses import grouped_alignment, info_nce, sigmoid_loss, triplet
+from teran_nb.model.relations import attend, compress, cosine_relations
+
+SIM = torch.rand(2, 3)
+MASK = torch.ones(2, 3, dtype=torch.bool)
+ROWS = {"fewer": [0, 1], "more": [0, 1, 1, 0], "negative": [0, -1, 1], "too large": [0, 2, 1], "fractions": [0.5, 1.0, 1.0], "nested": [[0, 1, 1]], "none": []}
+CASES = {f"{f.__name__} {name}": lambda f=f, rows=rows: f(SIM, torch.tensor(rows)) for f in (triplet, info_nce, sigmoid_loss, ranks, retrieval) for name, rows in ROWS.items()}
+CASES |= {f"{f.__name__} {shape}": lambda f=f, shape=shape: f(torch.zeros(shape), torch.tensor([0, 1, 1]))
+          for f in (triplet, info_nce, sigmoid_loss, ranks, retrieval) for shape in ((3,), (1, 2, 3), (0, 3), (2, 0))}
+CASES |= {
+    "ranks NaN": lambda: ranks(SIM * torch.nan, [0, 1, 1]),
+    "ranking NaN": lambda: ranking(SIM * torch.nan),
+    "ranking of a row": lambda: ranking(SIM[0]),
+    "ranking of none": lambda: ranking(SIM, 0),
+    "recall of nothing": lambda: recall_at_k([], 1),
+    "recall of NaN": lambda: recall_at_k([np.nan], 1),
+    "recall of a negative rank": lambda: recall_at_k([-1], 1),
+    "no folds": lambda: folds(Protocol("x", 0), [0, 1], 2),
+    "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
+    "rouge without images": lambda: rouge_l_scores(["a"], []),
+    "rouge of no text": lambda: rouge_l_scores([None], [["a"]]),
+    "deal nothing": lambda: deal([], 2),
+    "deal to no image": lambda: deal([0, 1], 0),
+    "deal no caption": lambda: deal([0, 1], 2, 0),
+    "deal fractions": lambda: deal([0.5, 1], 2),
+    "sparc of other masks": lambda: grouped_alignment(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
+    "sparc of other spaces": lambda: grouped_alignment(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
+    "sparc of nothing": lambda: grouped_alignment(torch.rand(0, 3, 8), MASK[:0], torch.rand(0, 3, 8), MASK[:0]),
+    "relations of other masks": lambda: cosine_relations(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
+    "relations of other spaces": lambda: cosine_relations(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
+    "relations of other pairs": lambda: cosine_relations(torch.rand(1, 3, 8), MASK[:1], torch.rand(2, 3, 8), MASK),
+    "attention of other slots": lambda: attend(torch.rand(2, 1, 5, 5), MASK, MASK),
+    "objects elsewhere": lambda: compress(torch.rand(2, 2), [[0], [-1]]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_sentence(name):
+    with pytest.raises(ValueError) as raised:
+        CASES[name]()
+    assert "\n" not in str(raised.value)
+
+
+OPENS = {"open", "read_text", "read_bytes", "read_json", "open_plain", "load", "loads", "memmap", "load_file", "safe_open", "load_tensors", "open_packed", "ZipFile", "File",
+         "fromfile", "from_pretrained", "pretrained", "whole_model", "get_image_processor_dict", "get_processor_dict"}
+OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
+READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
+    "core.files": ("open_plain read_bytes read_text read_json", "captions"),
+    "core.hub": ("check_folder whole_model", "vision"),
+    "core.stores": ("Store load_tensors check_archive open_packed", "feature store, tensors, packed sets, original"),
+    "data.captions": ("_read_object _text_lines read_table _xml read_entities _read_any", "captions"),
+    "data.collection": ("_find_pictures", "collection"),
+    "data.convert": ("read_sizes read_class_names", "sizes, class names"),
+    "data.curate": ("_read_hashes", "pictures: same"),
+    "data.features": ("_read_journal", "unfinished store"),
+    "data.formats": ("_table_lines _vinvl_tables _KeyedTable _decode_vinvl_row _load _read_ids lmdb_rows hdf5_rows", "features"),
+    "data.minimal_pairs": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
+    "data.pictures": ("read_picture", "pictures"),
+    "data.provenance": ("open_provenance _open_usual", "provenance"),
+    "data.spice": ("read_tuples", "relevance: tuples"),
+    "data.stopwords": ("stop_words", "stop-words"),
+    "experiment.ablations": ("_answered", "run: metrics"),
+    "experiment.board": ("_cell", "run: cell of a board"),
+    "experiment.learner": ("_read_state", "run: checkpoint"),
+    "experiment.metrics": ("read_results", "results"),
+    "experiment.plans": ("read_plan", "run: plan"),
+    "experiment.registry": ("read_entry _measured_by", "registry, run: metrics"),
+    "experiment.relevance": ("_cached _computed_once _memory_map", "relevance"),
+    "experiment.runs": ("read_history load_model _origin", "run: log, run: environment, dual"),
+    "look.website": ("_previous_files", "website"),
+    "model.encoder": ("_open_encoded", "encoded images"),
+    "model.matcher": ("_saved_config load", "model"),
+    "model.text": ("_architecture _pretrained_encoder text_encoder load_text", "text, model: settings"),
+    "photos.prepare": ("_left_out _work_folder _open_prepared", "prepare"),
+    "photos.vision": ("_load_vision _processor load_pretrained load_backbone", "vision, detector"),
+    "photos.visual_words": ("load", "visual words"),
+    "pretrained.dual": ("pretrained_name", "dual"),
+    "pretrained.families": ("_config _pictures_of _tokenizer_of _prompts_of family_of", "dual"),
+    "published.originals": ("open_checkpoint _text_encoder load_original", "original, uniter"),
+    "published.uniter": ("_embeddings", "uniter"),
+    "search.edge": ("_checksum _Checksums Edge", "search index"),
+}
+IN_NONE = {  # and why
+    "core.config:_processor": "the machine's own description",
+    "core.files:digest": "bytes of any file",
+    "core.hub:hub_config": "a file of the hub's client, compared with a shape",
+    "core.pages:source": "a template of this package",
+    "core.parallel:_work": "a job of this process",
+    "core.stores:StoreWriter": "its own unfinished file, which `unfinished store` compares",
+    "data.collection:_save_picture": "rows of a data set in memory",
+    "data.convert:write_table": "it writes",
+    "data.features:_note": "it writes",
+    "data.spice:read_synonyms": "a program's archive; its members have checksums",
+    "data.spice:read_subsets": "a program's archive; its members have checksums",
+    "data.spice:_start_program": "it writes",
+    "data.spice:_printed_tuples": "what a program has just printed, compared with a shape",
+    "experiment.compare:_outcome": "files of `run: metrics`, compared with a shape",
+    "experiment.grounding:PhraseGrounding": "it adds to results that are objects",
+    "experiment.learner:_logger": "it writes",
+    "experiment.registry:_record_of": "environment.json, which `run: environment` damages",
+    "experiment.registry:workflow_command": "a notebook of this repository",
+    "experiment.registry:_from_shell": "a page of this repository",
+    "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
+    "experiment.runs:_is_published": "the same file as `model: settings`",
+    "model.matcher:_from_pretrained": "the hub's client",
+    "model.matcher:generate_model_card": "files beside a model, for a page about it",
+    "photos.extractors:_from_json": "a text of this process",
+    "photos.prepare:_request": "a text of this process",
+    "photos.prepare:_main": "a text of this process",
+    "photos.prepare:_extract_shares": "what another process of the same run has just written",
+    "photos.prepare:_picture_sizes": "any error leaves the picture out",
+    "photos.prepare:trained_on": "the configuration that `run: plan` damages, compared with shapes",
+    "photos.visual_words:_reduced": "any error leaves the picture out",
+    "published.papers:_read_csv": "a table of this package",
+    "published.papers:_index": "a table of this package",
+    "published.uniter:uniter_config": "the same file as `model: settings`",
+}
+
+
+def opening():
+    "`module:function` of every place that opens a file to read it; of classes and inner functions, the outermost name."
+    places = set()
+    for path in (ROOT / "teran_nb").rglob("*.py"):
+        module = ".".join(path.relative_to(ROOT / "teran_nb").with_suffix("").parts)
+        for outer in ast.parse(path.read_text(encoding="utf8")).body:
+            for node in ast.walk(outer) if isinstance(outer, (ast.FunctionDef, ast.ClassDef)) else ():
+                if not isinstance(node, ast.Call):
+                    continue
+                method = isinstance(node.func, ast.Attribute)
+                name = node.func.attr if method else getattr(node.func, "id", "")
+                owner = getattr(node.func.value, "attr", getattr(node.func.value, "id", "")) if method else "builtins"
+                if name in OPENS and owner in OWNERS.get(name, {owner}):
+                    places.add(f"{module}:{outer.name}")
+    return places
+
+
+def test_every_reader_is_in_a_campaign():
+    sys.path.insert(0, str(ROOT / "tests/campaigns"))
+    try:
+        from readers import READERS
+    finally:
+        sys.path.pop(0)
+    named = [f"{module}:{function}" for module, (functions, _) in READ_BY.items() for function in functions.split()]
+    unknown = opening() - set(named) - IN_NONE.keys()
+    assert not unknown, f"in no campaign: {sorted(unknown)}; add a reader to tests/campaigns/readers.py, or say here why none is needed"
+    for module, (_, readers) in READ_BY.items():
+        for reader in readers.split(", "):
+            assert any(r.name.startswith(reader) for r in READERS), f"{module} names {reader}, which tests/campaigns/readers.py does not have"
