@@ -550,10 +550,13 @@ def search(self:Index,
 
 # %% ../../nbs/search/04_index.ipynb #5a884fb4
 @patch
-def _best(self:Index, captions, k, candidates):
-    "Names of the best `k` by MaxSim for each sentence."
-    proposed = self._proposed(captions, "regions", k, None, candidates, False, "")
-    return [{x.image_id for x in images} for images in proposed]
+def _best(self:Index, captions, k, candidates, show=False):
+    "Names of the best `k` by MaxSim for each sentence, one at a time, because a large index needs seconds to compare all its images."
+    best = []
+    for j in progress(range(len(captions.names)), "compare every image", disable=not show, unit=" sentences"):
+        images, = self._proposed(captions.take([j]), "regions", k, None, candidates, False, "")
+        best.append({x.image_id for x in images})
+    return best
 
 def _found_share(found, exact): return sum(len(f & e) for f,e in zip(found, exact))/max(1, sum(map(len, exact)))
 
@@ -574,13 +577,14 @@ def calibrate(self:Index,
     sentences:Sentences|Encoded|Packed, # Sentences like those that will be asked, encoded or not; a hundred are enough
     share:float=.99, # Of the exact best `k` images, by MaxSim, that a search shall find
     k:int=10, # Images of an answer
+    show:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
     if not 0 < share <= 1: raise ValueError(f"a share of {share} of the best images; give one above 0, at most 1")
     if self.layout is None or self.home.exact: return self
     captions,few,enough = self._captions(sentences),k,len(self)
     if not int(captions.parts.lengths.sum()): raise ValueError("no sentence has a word to measure by; give some like those that will be asked")
-    exact = self._best(captions, k, len(self))
+    exact = self._best(captions, k, len(self), show)
     while enough > 1.05*few + 1:
         middle = round((few*enough)**.5)
         if _found_share(self._best(captions, k, middle), exact) < share: few = middle
@@ -767,9 +771,10 @@ def index_images(
         if index.layout is None: _reserve(index, collection, source)
         index.add(collection, batch=batch, show=show)
         index.optimize()
-    texts = collection.captions.texts
-    if texts and index.candidates < len(index) and not index.is_calibrated and index._way("") == "regions":
-        index.calibrate([texts[i] for i in np.linspace(0, len(texts) - 1, 100).astype(int)])
+    texts,by_regions = collection.captions.texts,encoder.crosses or ranks_by_alignment(encoder)
+    if texts and by_regions and index.candidates < len(index) and not index.is_calibrated:
+        some = encoder.encode_captions([texts[i] for i in np.linspace(0, len(texts) - 1, 100).astype(int)])
+        if len(some.parts.values): index.calibrate(some, show=show) # captions may have no word
     if index.names != image_ids:
         raise ValueError(f"{folder} holds {len(index):,} other images; choose another folder, or remove it")
     return index
