@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from ..core.packed import Packed
 from ..core.config import one_of
-from . import poolings # noqa: F401 (its poolings and heads register themselves)
 from .alignment import POOLINGS
 from .heads import HEADS, Side, reranked
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
 from .relations import JointConfig
 from .crossgraph import CrossGraphConfig
+from .poolings import GPOHead # noqa: F401 (the import registers the poolings and heads of that page)
 
 # %% ../../nbs/model/11_network.ipynb #173fb7a4
 @dataclass(frozen=True)
