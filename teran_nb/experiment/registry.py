@@ -276,7 +276,7 @@ def repeated(
     fingerprint:str="", # Of the data they were measured on; not compared when empty
     level:float=.99, # As of `further_seed`
 ) -> pd.DataFrame: # A row for each number: what the registry expects, what it is now, whether that is inside
-    "Compare results with those of the registry: the same seed on the same machine to the digit, others with the spread of its seeds."
+    "Compare results with those of the registry: the same seed on the same machine to the digit, others within the spread."
     known,rows = read_registry(folder, again.lines),[]
     for row,seeds in again.lines.items():
         stored = known.lines[row]
@@ -295,8 +295,8 @@ def repeated(
             if not values: continue
             for result in seeds:
                 now,before = result.metrics[metric],_as_before(result, stored).get(metric)
-                low,high = further_seed(values, level, finest) if before is None else (before-_ROUNDING,before+_ROUNDING)
-                expected = "a further seed" if before is None else "the same digits"
+                expected,low,high = "a further seed",*further_seed(values, level, finest)
+                if before is not None: expected,low,high = "the same digits",before-_ROUNDING,before+_ROUNDING
                 rows.append({"model": row, "metric": metric, "seed": result.about.get("seed"), "expected": expected,
                              "low": low, "high": high, "now": now, "inside": low <= now <= high})
     return pd.DataFrame(rows)
@@ -440,7 +440,7 @@ def _from_shell(arguments=None):
     parser.add_argument("runs", nargs="*", help="folders of runs, or tables that Results.save wrote, to enter")
     parser.add_argument("--command", default="", help="that measures them; with --pairs what was typed here")
     parser.add_argument("--rows", nargs="*", default=[], help="enter these rows only")
-    parser.add_argument("--pairs", action="store_true", help="ask the runs about minimal pairs, with and without contexts, and enter that")
+    parser.add_argument("--pairs", action="store_true", help="enter what the runs answer to minimal pairs, with and without contexts")
     given = parser.parse_args(arguments)
     target = project_path(given.target)
     if target.suffix == ".md":
@@ -453,7 +453,9 @@ def _from_shell(arguments=None):
     if not command: parser.error("say by --command what measures them")
     runs = read_runs(given.runs)
     entered = Results({row: seeds for row,seeds in runs.lines.items() if not given.rows or row in given.rows})
-    if given.pairs: entered = without_contexts(entered, load_data(**read_plan(project_path(given.runs[0])).about["data"]))
+    if given.pairs:
+        source = read_plan(project_path(given.runs[0])).about["data"]
+        entered = without_contexts(entered, load_data(**source))
     register(entered, target, command)
     return read_registry(target)
 
