@@ -164,6 +164,7 @@ def test_type_click_hover(lab, browser, screens):
     page.frame_locator("iframe").locator(".word").nth(2).hover()
     assert page.frame_locator("iframe").locator(".box[data-active=true]").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth") == 390 and page.locator("figure[data-rank]").count() >= 24
+    assert page.get_by_text("The result that was opened, word by word").is_visible()
     page.screenshot(path=screens / "explore-saved-390.png", full_page=True)
     assert not errors and not requests, (errors, requests)
     page.context.close()
