@@ -295,8 +295,9 @@ def repeated(
             if not values: continue
             for result in seeds:
                 now,before = result.metrics[metric],_as_before(result, stored).get(metric)
-                expected,low,high = "a further seed",*further_seed(values, level, finest)
-                if before is not None: expected,low,high = "the same digits",before-_ROUNDING,before+_ROUNDING
+                expected = "a further seed" if before is None else "the same digits"
+                if before is None: low,high = further_seed(values, level, finest)
+                else: low,high = before - _ROUNDING,before + _ROUNDING
                 rows.append({"model": row, "metric": metric, "seed": result.about.get("seed"), "expected": expected,
                              "low": low, "high": high, "now": now, "inside": low <= now <= high})
     return pd.DataFrame(rows)
