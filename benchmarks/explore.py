@@ -197,7 +197,7 @@ def main():
     if args.browser:
         print(f"{machine()}; JupyterLab and Chromium, {args.opened}\n", flush=True)
         return print(markdown_table(["milliseconds","median","worst"], in_browser(args.opened, args.run, args.sentences)))
-    print(f"{machine()}; {args.dim} dimensions, 36 regions an image, five captions an image\n")
+    print(f"{machine()}; {args.opened or f'{args.dim} dimensions, 36 regions an image'}, five captions an image\n")
     found = {}
     if args.opened:
         args.images = []
