@@ -162,7 +162,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             sim = evaluate(loaded, drawn).sim
             with torch.no_grad():
                 assert torch.allclose(sim, model.eval().similarity(model.encode_images(drawn), model.encode_captions(drawn)), atol=1e-4)
-            assert kind.ranks_by in loaded.no_index  # an index refuses it in these words
+            assert kind.ranks_by in loaded.index_refusal  # an index refuses it in these words
         finally:
             del HEADS[name]
     with pytest.raises(ValueError, match="if it is your own, run the cell that defines it first"):

@@ -33,8 +33,8 @@ def _check_index(index, models):
     "Refuse, before long work begins, an index that is not possible."
     one_of(index, ("auto","always","never"), "use of an index")
     for name,encoder in models.items():
-        if index == "always" and encoder.no_index:
-            raise ValueError(f"{name} cannot be indexed: {encoder.no_index}; say index='never' or 'auto'")
+        if index == "always" and encoder.index_refusal:
+            raise ValueError(f"{name} cannot be indexed: {encoder.index_refusal}; say index='never' or 'auto'")
 
 def searchable(
     encoder:Encoder, # The model
@@ -48,7 +48,7 @@ def searchable(
     _check_index(index, {"this model": encoder})
     if index == "auto":
         large = vector_gigabytes(encoder, collection, len(collection.features.values)) > memory
-        index = "always" if large and not encoder.no_index else "never"
+        index = "always" if large and not encoder.index_refusal else "never"
     if index == "never": return encoded_images(encoder, collection, folder, show)
     return index_images(encoder, collection, Path(folder)/f"{encoding_key(encoder, collection)}-index", show=show)
 

@@ -155,7 +155,7 @@ class Encoder:
     extractor:str = "" # What makes the region features it reads; empty for any
     pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
     crosses:bool = False # Whether a score needs both sides of a pair together
-    no_index:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
+    index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
     note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     own_regions:bool = False # Whether it chooses regions in the picture itself, so that `Encoded.boxes` hold and not those of the features

@@ -32,7 +32,7 @@ class Head(nn.Module):
     ):
         super().__init__()
     @property
-    def no_index(self) -> str: # Empty where an index of vectors can serve it
+    def index_refusal(self) -> str: # Empty where an index of vectors can serve it
         "Why none can, as the second half of a sentence."
         return f"it ranks by {self.ranks_by}, which an index does not compute"
     def similarity(self, images:Side, captions:Side, **how) -> Tensor:
@@ -58,7 +58,7 @@ def head(
 @head("alignment")
 class AlignmentHead(Head):
     "Pools the alignment of regions and words (TERAN)."
-    aligns,no_index,settings = True,"","pooling"
+    aligns,index_refusal,settings = True,"","pooling"
     def __init__(self,
         config:str="mrsw", # The pooling, a name in `POOLINGS`
         dim:int=0, # Length of all vectors, on which it does not depend
@@ -74,7 +74,7 @@ class AlignmentHead(Head):
 @head("global")
 class GlobalHead(Head):
     "Compares one vector for the image with one for the caption (TERN)."
-    ranks_by,no_index = "one vector a side",""
+    ranks_by,index_refusal = "one vector a side",""
     def similarity(self, images:Side, captions:Side, **how) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
         return (images[0] @ captions[0].T).float()
@@ -84,7 +84,7 @@ class CrossingHead(Head):
     "A network that reads both sides of a pair together."
     crosses,ranks_by = True,"a network over both sides"
     @property
-    def no_index(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
+    def index_refusal(self) -> str: return f"it scores a pair by {self.ranks_by}, so every pair is read anew"
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
         "Similarity of every pair of padded sets, `(images, captions)`."
         raise TypeError(f"{type(self).__name__} does not define forward")

@@ -181,7 +181,7 @@ def crosses(self:Matcher) -> bool: return self.head.crosses
 @patch(as_prop=True)
 def reads_pictures(self:Matcher) -> bool: return self.vision is not None
 @patch(as_prop=True)
-def no_index(self:Matcher) -> str: return self.head.no_index
+def index_refusal(self:Matcher) -> str: return self.head.index_refusal
 @patch(as_prop=True)
 def ranks_by(self:Matcher) -> str: return self.head.ranks_by
 

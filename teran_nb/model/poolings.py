@@ -180,7 +180,7 @@ def tokenflow(
 class WeightedHead(Head):
     "Best cosines of words and of regions, averaged with learned weights (DRL, arXiv 2203.07111)."
     aligns,ranks_by = True,"best words and regions with learned weights"
-    no_index = "this model adds the best words of an image's regions, with learned weights"
+    index_refusal = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,
         config:None, # Nothing to configure
         dim:int, # Size of the common space
@@ -244,7 +244,7 @@ class GPO(nn.Module):
 class GPOHead(Head):
     "Compares one pooled vector of the regions with one of the words."
     ranks_by = "one pooled vector a side"
-    no_index = "this model makes one vector of all regions, which the index does not keep"
+    index_refusal = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,
         config:None, # Nothing to configure
         dim:int, # Size of the common space; the pooling does not depend on it

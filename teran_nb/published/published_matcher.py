@@ -123,7 +123,7 @@ def published_config(
 # %% ../../nbs/published/02_published_matcher.ipynb #e73006bd
 class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
-    no_index = "it compares padded slots, as published code does"
+    index_refusal = "it compares padded slots, as published code does"
     @property
     def ranks_by(self) -> str: return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
     def similarity(self, images:tuple, captions:tuple, pooling:str="", **how) -> Tensor:
@@ -183,9 +183,9 @@ class PublishedMatcher(Matcher):
         return whole,x
 
     @property
-    def no_index(self) -> str:
+    def index_refusal(self) -> str:
         "Why an index of vectors cannot answer for this model; empty where it can."
-        return PublishedAlignmentHead.no_index if self.code else super().no_index
+        return PublishedAlignmentHead.index_refusal if self.code else super().index_refusal
 
     def region_parts(self, vectors:Tensor, batch:RegionBatch, slots:int=0) -> Packed:
         "The regions that take part, in so many slots; 0: as many as the batch needs."

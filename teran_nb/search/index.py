@@ -421,8 +421,8 @@ def _way(self:Index, pooling):
     "Which field a search compares: `regions` or `whole`."
     encoder = self.encoder
     if encoder is None or encoder.crosses or ranks_by_alignment(encoder, pooling): return "regions"
-    if encoder.no_index:
-        raise ValueError(f"an index compares words with regions, and {encoder.no_index}; choose a pooling, or keep "
+    if encoder.index_refusal:
+        raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; choose a pooling, or keep "
                          f"the vectors in memory")
     if not self.layout.whole:
         raise ValueError(f"{self.home.place} has no vectors of whole images, by which this model ranks; choose a "
@@ -724,7 +724,7 @@ def similarity(self:Index,
     field,candidates = self._way(pooling),candidates or self.candidates
     crossing = self._crossing(pooling)
     if crossing and not rerank:
-        raise ValueError(f"{self.encoder.no_index or 'it crosses both sides'}; choose a pooling, or how many images "
+        raise ValueError(f"{self.encoder.index_refusal or 'it crosses both sides'}; choose a pooling, or how many images "
                          f"to re-rank (`rerank`)")
     sims = torch.full((count,len(captions.names)), -torch.inf)
     for j,(images,scores) in enumerate(self._compared(captions, field, min(candidates, count), candidates, pooling)):
