@@ -5,7 +5,8 @@ import re
 import pytest
 from conftest import ROOT, play
 
-from teran_nb.experiment.registry import filled, read_entry, read_registry, registered
+from teran_nb.core import config
+from teran_nb.experiment.registry import enter_or_compare, fill_document, read_entry, read_registry
 
 ENTRIES = sorted((ROOT / "results").rglob("*.json"))
 
@@ -22,14 +23,15 @@ def test_every_entry_fits():
 
 def test_results_are_what_the_registry_prints():
     text = (ROOT / "RESULTS.md").read_text(encoding="utf8")
-    assert filled(text, ROOT / "results") == text, "run python -m teran_nb.experiment.registry RESULTS.md"
+    assert fill_document(text, ROOT / "results") == text, "run python -m teran_nb.experiment.registry RESULTS.md"
     printed = set(re.findall(r"<!-- results: \w+ (\w+)", text))
     assert printed == {path.parent.name for path in ENTRIES}  # no number lies there unseen
 
 
 @pytest.mark.slow
-def test_a_workflow_enters_and_compares(tmp_path):
+def test_a_workflow_enters_and_compares(tmp_path, monkeypatch):
     "Two seeds are entered; the same row, trained again, agrees and changes no file; an entry that says something else is noticed."
+    monkeypatch.setattr(config, "commit", lambda: "2adcbd9")  # a number of changed files is not entered
     about = {"rows": ["tern"], "epochs": 1, "grid": {}, "results": str(tmp_path / "results")}
     places = {"output": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     play("ablations", **about, **places, seeds=[0, 1])
@@ -39,10 +41,10 @@ def test_a_workflow_enters_and_compares(tmp_path):
     assert all(record["seconds"] > 0 and record["threads"] == 1 for record in entry["records"])
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     again = play("ablations", **about, **places, check=True)
-    compared = registered(again["table"], again["world"], about["results"], True, "ablations", again)
+    compared = enter_or_compare(again["table"], again["world"], about["results"], True, "ablations", again)
     assert len(compared) > 5 and compared.inside.all() and before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     for record in entry["records"]:
         record["metrics"]["t2i_ndcg_rouge"] = .999
     path.write_text(json.dumps(entry))
     with pytest.raises(ValueError, match="numbers lie where no further seed"):
-        registered(again["table"], again["world"], about["results"], True, "ablations", again)
+        enter_or_compare(again["table"], again["world"], about["results"], True, "ablations", again)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['NOT_RECORDED', 'Record', 'Entry', 'read_entry', 'read_registry', 'data_fingerprint', 'read_runs', 'register',
-           'further_seed', 'repeated', 'to_run', 'workflow_command', 'registered', 'printed', 'filled', 'board_results']
+           'further_seed', 'repeated', 'to_run', 'workflow_command', 'enter_or_compare', 'printed', 'fill_document',
+           'board_results']
 
 # %% ../../nbs/experiment/14_registry.ipynb #b25202bd
 import argparse, ast, atexit, json, os, re, shlex, shutil, sys, tempfile
@@ -195,6 +196,9 @@ def register(
         for result in seeds:
             _require_same(_conditions_of(result), conditions, path)
             record = _record_of(result, command, _fingerprint_of(result, data, fingerprints))
+            if re.search(r"\w\+", record["commit"]):
+                raise ValueError(f"{path}: seed {record['seed']} was measured at commit {record['commit']} with changed "
+                                 f"files, so others cannot repeat it; commit first, run again, into a new folder of runs")
             records[record["seed"]] = record
         entries[path] = {"format": 1, "row": row, "conditions": conditions, "records": list(records.values())}
         checked(entries[path], Entry, path, _WHERE_TO_READ)
@@ -340,7 +344,7 @@ def workflow_command(
     return (f"OMP_NUM_THREADS={threads} " if threads else "") + shlex.join(words)
 
 # %% ../../nbs/experiment/14_registry.ipynb #2ee00aea
-def registered(
+def enter_or_compare(
     results:Results, # Of a workflow
     data:Data, # What they were measured on
     folder:str|Path, # A table of the registry; nothing is entered when empty
@@ -404,7 +408,7 @@ def printed(
 # %% ../../nbs/experiment/14_registry.ipynb #a31ee39e
 _BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-def filled(
+def fill_document(
     text:str, # Markdown with blocks
     folder:str|Path, # All tables of the registry
 ) -> str: # The same text, with the tables of today in its blocks
@@ -423,7 +427,7 @@ def filled(
 # %% ../../nbs/experiment/14_registry.ipynb #663fd6fa
 def board_results(
     cells:Board, # From `board`
-) -> Results: # For `registered`
+) -> Results: # For `enter_or_compare`
     "The cells of a board as rows."
     lines = {}
     for cell in cells.cells:
@@ -445,7 +449,7 @@ def _from_shell(arguments=None):
     given = parser.parse_args(arguments)
     target = project_path(given.target)
     if target.suffix == ".md":
-        text = filled(read_text(target), target.parent/"results")
+        text = fill_document(read_text(target), target.parent/"results")
         with atomic(target) as tmp: tmp.write_text(text, encoding="utf8")
         return None
     if not given.runs: return read_registry(target)
