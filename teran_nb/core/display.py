@@ -105,5 +105,8 @@ def markdown_table(
     return "\n".join(map(line, [header, rule, *rows]))
 
 class Shown:
-    "Base of results whose markdown table, `_repr_markdown_`, is also their text in a terminal."
-    def __repr__(self): return self._repr_markdown_()
+    "Base of results whose markdown table, `_repr_markdown_`, is also their text in a terminal, there without escapes."
+    def __repr__(self):
+        def plain(cell): return re.sub(r"&#(\d+);", lambda m: chr(int(m[1])), cell).ljust(len(cell)) # as wide as before
+        lines = self._repr_markdown_().split("\n")
+        return "\n".join("|".join(map(plain, line.split("|"))).rstrip() for line in lines)

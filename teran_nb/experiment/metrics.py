@@ -393,7 +393,7 @@ def save(
         latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1))
         comments = [f"% {k} {v}\n" for k,v in self.conditions().items()]
         text = "".join(comments) + latex.replace("±", r"$\pm$")
-    else: text = self.to_pandas().to_csv(index=False) if kind == ".csv" else repr(self)
+    else: text = self.to_pandas().to_csv(index=False) if kind == ".csv" else self._repr_markdown_()
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
 _Line = TypedDict("_Line", {"metrics": dict[str,float|None], "about": dict})
