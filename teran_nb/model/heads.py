@@ -119,11 +119,13 @@ def reranked(
     if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(first, sim.shape[1]), 1).indices, True)
     scores = torch.zeros_like(sim)
     by_caption = sim.shape[1] < len(sim) # a call for each item of the shorter side
-    queries = range(min(sim.shape))
-    for k in show_progress(queries, "re-rank") if progress else queries:
-        rows = (chosen[:,k] if by_caption else chosen[k]).nonzero()[:,0]
-        if by_caption:
-            scores[rows,k] = head.similarity((None,images[1][rows.cpu()]), (None,captions[1][k:k+1]), **how)[:,0].to(scores)
-        else: scores[k,rows] = head.similarity((None,images[1][k:k+1]), (None,captions[1][rows.cpu()]), **how)[0].to(scores)
+    shorter,longer = (captions[1],images[1]) if by_caption else (images[1],captions[1])
+    chosen_by_item,scores_by_item = (chosen.T,scores.T) if by_caption else (chosen,scores) # views
+    items = range(len(shorter))
+    for k in show_progress(items, "re-rank") if progress else items:
+        others = chosen_by_item[k].nonzero()[:,0]
+        sides = (None,shorter[k:k+1]),(None,longer[others.cpu()])
+        if by_caption: sides = sides[::-1] # images come first
+        scores_by_item[k,others] = head.similarity(*sides, **how).flatten().to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)

@@ -119,9 +119,10 @@ def _word_places(words, phrase):
     places = []
     for start in range(len(parts)-len(wanted)+1):
         end = start+len(wanted)
-        # the place begins and ends where words do
-        whole = column[start-1:start] != column[start:start+1] and column[end-1:end] != column[end:end+1]
-        if parts[start:end] == wanted and whole: places.append(list(dict.fromkeys(column[start:end])))
+        begins_with_word = start == 0 or column[start-1] != column[start]
+        ends_with_word = end == len(column) or column[end-1] != column[end]
+        if parts[start:end] == wanted and begins_with_word and ends_with_word:
+            places.append(list(dict.fromkeys(column[start:end])))
     return places
 
 # %% ../../nbs/model/02_pair.ipynb #e104bafc
