@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['POOLINGS', 'align', 'Pooling', 'pooling', 'masked_max', 'mrsw', 'mwsr', 'symm', 'mravgw']
 
-# %% ../../nbs/model/00_alignment.ipynb #85f53b30
+# %% ../../nbs/model/00_alignment.ipynb #36a35b8a
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..core.config import new_name
 
 # %% ../../nbs/model/00_alignment.ipynb #70ff7a74
 def align(
@@ -21,7 +23,7 @@ def align(
     "Cosine of every region with every word, for every pair of image and caption (TERAN eq. 2)."
     return torch.einsum("ird,cwd->icrw", F.normalize(regions, dim=-1), F.normalize(words, dim=-1))
 
-# %% ../../nbs/model/00_alignment.ipynb #916cdbf8
+# %% ../../nbs/model/00_alignment.ipynb #20bba3a6
 @dataclass(frozen=True)
 class Pooling:
     "A way to turn the alignment of a pair into its similarity."
@@ -47,6 +49,7 @@ def pooling(
     together:bool=False, # As in `Pooling`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a pooling."
+    new_name(name, "pooling")
     def register(formula):
         known = POOLINGS.get(name)
         # a notebook cell that runs again may replace its own pooling, never one of another module

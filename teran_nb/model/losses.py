@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LOSSES', 'positives', 'Loss', 'loss', 'triplet', 'info_nce', 'sigmoid_loss', 'grouped_alignment', 'Uncertainty']
 
-# %% ../../nbs/model/01_losses.ipynb #c82c6fdd
+# %% ../../nbs/model/01_losses.ipynb #84e0aa3a
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.packed import require_masked
-from ..core.config import one_of
+from ..core.config import new_name, one_of
 
-# %% ../../nbs/model/01_losses.ipynb #0b2ed669
+# %% ../../nbs/model/01_losses.ipynb #25871112
 def positives(
     image_of:Tensor, # Row of each caption's image, `(captions,)`
-    sim:Tensor|int, # Similarity of every pair, `(images, captions)`, or how many images there are
+    sim:Tensor, # Similarity of every pair, `(images, captions)`
 ) -> Tensor: # True where image and caption belong together, `(images, captions)`
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
-    shape = (sim,len(image_of)) if isinstance(sim, int) else tuple(sim.shape)
+    shape = tuple(sim.shape)
     if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:] or image_of.is_floating_point():
         raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs (images, captions), "
                          "at least one of each, and the row of each caption's image as a whole number")
@@ -33,7 +33,7 @@ def positives(
                          f"{images-1}")
     return torch.arange(images, device=image_of.device)[:,None] == image_of[None]
 
-# %% ../../nbs/model/01_losses.ipynb #0e29e7fd
+# %% ../../nbs/model/01_losses.ipynb #28d86924
 @dataclass(frozen=True)
 class Loss:
     "A number that training lowers."
@@ -46,10 +46,11 @@ LOSSES = {} # Every known loss, by name
 
 def loss(
     name:str, # A new name
-    learned:dict|None=None, # As in `Loss`; a `scale` stays above 0, and at most 100 as CLIP's does
+    learned:dict|None=None, # As in `Loss`
     inside:Callable|None=None, # As in `Loss`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a loss."
+    new_name(name, "loss")
     def register(formula):
         known = LOSSES.get(name)
         if known and known.formula.__module__ != formula.__module__: # a cell that runs again replaces its own loss

@@ -288,7 +288,7 @@ def _by_formula(p, regions, words, dtype, memory, progress):
     device = sim.device
     return sim.new_zeros(len(regions), len(words)).index_put((images.to(device)[:,None],captions.to(device)), sim)
 
-# %% ../../nbs/model/03_similarity.ipynb #083fe1cb
+# %% ../../nbs/model/03_similarity.ipynb #e67a3b30
 def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
@@ -300,8 +300,10 @@ def check_pooling(
         region_mask,word_mask = torch.ones(1, regions).bool(),torch.ones(1, words).bool()
         grams = (torch.eye(regions)[None],torch.eye(words)[None]) if p.grams else ()
         try: score = p(cosines, region_mask, word_mask, *grams)
-        except (RuntimeError, IndexError) as e:
+        except (AttributeError, IndexError, RuntimeError, TypeError) as e:
             raise ValueError(f"pooling {p.name!r} fails for {regions} regions and {words} words: {e}") from e
+        if not isinstance(score, Tensor):
+            raise ValueError(f"pooling {p.name!r} gives {score!r} for one pair, not a tensor; is `return` missing?")
         if score.shape != (1,1):
             raise ValueError(f"pooling {p.name!r} gives {tuple(score.shape)} for one pair, not (1, 1)")
         _check_padding(p, score, cosines, region_mask, word_mask, grams)
