@@ -6,7 +6,7 @@
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'pooling_at', 'deal', 'Batch', 'Batches', 'Criterion', 'check_loss',
            'gather_packed', 'Objective', 'History', 'optimizer_of', 'fit']
 
-# %% ../../nbs/experiment/04_learner.ipynb #a1cf21fb
+# %% ../../nbs/experiment/04_learner.ipynb #a98c5ac9
 import hashlib, json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -34,7 +34,7 @@ from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, Uncertainty
-from ..model.heads import Side
+from ..model.heads import HEADS, Side, check_head
 from ..model.text import TokenBatch, Tokens, without_words
 from ..model.regions import RegionBatch, region_batch
 from ..model.relations import IaisConfig, MIRRORS, SCHEDULES, cosine_relations, iais
@@ -240,7 +240,7 @@ class Criterion(nn.Module):
         values = {name: getattr(self.config, name) for name in _FROM_CONFIG} | self.learned(head)
         return formula(*inputs, **{name: values[name] for name in signature(formula).parameters if name in values})
 
-# %% ../../nbs/experiment/04_learner.ipynb #64761f11
+# %% ../../nbs/experiment/04_learner.ipynb #ad517bb6
 def check_loss(
     name:str, # In `LOSSES`
     config:TrainConfig|None=None, # With margin, negatives and reduction; the defaults when None
@@ -259,12 +259,13 @@ def check_loss(
         try:
             value = criterion.value(rule.formula, 0, sim, image_of)
             again = criterion.value(rule.formula, 0, sim[rows][:,columns], rows.argsort()[image_of[columns]])
-        except (TypeError, RuntimeError, IndexError) as e:
+        except (AttributeError, IndexError, RuntimeError, TypeError) as e:
             raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions: {e}") from e
         if not isinstance(value, Tensor) or value.shape or not value.isfinite():
             shown = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) and value.shape else repr(value)
+            cure = "; is `return` missing?" if value is None else ""
             raise ValueError(f"loss {name!r} gives {shown} for {images} images and {captions} captions, not a "
-                             "finite number")
+                             f"finite number{cure}")
         if not torch.allclose(value, again, rtol=1e-4, atol=1e-5):
             raise ValueError(f"loss {name!r} gives {value.item():.4f}, and {again.item():.4f} for the same pairs in "
                              "another order; read from image_of which pairs are true")
@@ -567,7 +568,7 @@ class _Training:
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
         self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
 
-# %% ../../nbs/experiment/04_learner.ipynb #e28c7527
+# %% ../../nbs/experiment/04_learner.ipynb #43ec049d
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed, or the process was asked to end."
@@ -584,6 +585,8 @@ def _check_possible(model, train, valid, config, relevance, folder, resume):
     "Refuse what can be seen to fail before training begins."
     is_own = not LOSSES[config.loss].formula.__module__.startswith("teran_nb.") # those of the library have lessons
     if is_own: check_loss(config.loss, config)
+    for name in model.heads:
+        if not HEADS[name].__module__.startswith("teran_nb."): check_head(name, model.config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     if config.select == "words" and not any(valid.captions.links or ()):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Plan', 'plan', 'run_to_resume', 'start', 'read_plan', 'open_run', 'members', 'model_folders', 'check']
 
-# %% ../../nbs/experiment/08_plans.ipynb #b9820113
+# %% ../../nbs/experiment/08_plans.ipynb #3f0489a8
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..core.config import environment, new_run, one_of, override, pick_device, t
 from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
+from ..model.heads import HEADS, check_head
 from ..model.losses import LOSSES
 from ..model.similarity import check_pooling
 from ..model.network import NetworkConfig
@@ -57,7 +58,7 @@ class Plan(Shown):
         parts = self.about | {"members": self.members} | config_parts("training", asdict(self.train)) | config_parts("network", asdict(self.model))
         return config_table(parts, PRESETS[self.about["preset"]].note)
 
-# %% ../../nbs/experiment/08_plans.ipynb #32753fb3
+# %% ../../nbs/experiment/08_plans.ipynb #1698ae36
 def plan(
     data:Data, # What the model will learn from
     model:str="teran-mrsw", # One of `MODELS`
@@ -84,7 +85,11 @@ def plan(
     if begin: network = _begun(network, project_path(begin), model)
     asked = {k: v for k,v in train.items() if v or k == "seed"}
     training = override(scale.train, row.train | scale.by_heads.get("+".join(network.heads), {}) | asked)
+    of_row = network.heads,network.score
     network,training = _overridden(network, training, overrides or {})
+    for name in network.heads:
+        if not HEADS[name].__module__.startswith("teran_nb."): check_head(name, network) # those of the library have lessons
+    heads = "+".join(dict.fromkeys([network.score,*network.heads])) if (network.heads,network.score) != of_row else ""
     if training.stop_words: stop_words(training.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
     pick_device(device)
@@ -93,7 +98,7 @@ def plan(
     loss = train.get("loss", "")
     if loss: about["loss"] = loss
     folder = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
-    name = "-".join(part for part in (preset,folder,model,pooling,loss) if part)
+    name = "-".join(part for part in (preset,folder,model,pooling,loss,heads) if part)
     return Plan(name, about, network, training, device, row.members)
 
 # %% ../../nbs/experiment/08_plans.ipynb #87c333e9
