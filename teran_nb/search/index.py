@@ -58,6 +58,10 @@ def ranks_by_alignment(
     own = POOLINGS.get(encoder.pooling)
     return bool(pooling) or (own is not None and encoder.ranks_by == own.title)
 
+def _compares_regions(encoder, pooling=""):
+    "Whether a search compares words with regions, not vectors of whole images."
+    return encoder is None or encoder.crosses or ranks_by_alignment(encoder, pooling)
+
 class Index:
     "Encoded images that sentences search."
     def __init__(self,
@@ -141,6 +145,11 @@ def _rounded(values, dtype):
 
 def _source(images):
     "Images one by one, with what is known about each."
+    if isinstance(images, Encoded):
+        for i,name in enumerate(images.names):
+            known = images.boxes is not None
+            yield GivenImage(name),{"boxes": images.boxes[i].tolist(), "size": images.sizes[i].tolist()} if known else {}
+        return
     if not isinstance(images, Collection):
         for image in given_images(images): yield image,{} if not isinstance(image.picture, Path) else {"path": str(image.picture)}
         return
@@ -164,7 +173,7 @@ def _check_encoded(encoded, dim):
 def _create(self:Index, encoded, extractor):
     "Make the layout for the first images."
     encoder,config = self.encoder,self.config
-    whole = config.whole or encoder is not None and not encoder.crosses and not ranks_by_alignment(encoder)
+    whole = config.whole or not _compares_regions(encoder)
     layout = Layout(encoded.parts.dim, encoder.fingerprint if encoder else "", extractor, "", one_of(self.pooling, POOLINGS, "pooling"),
                     config.dtype, encoded.whole.shape[1] if whole else 0, config.pooled, config.coded, config.int8)
     self.home.create(layout)
@@ -229,37 +238,33 @@ def _with_boxes(encoder, encoded, images, abouts):
 # %% ../../nbs/search/04_index.ipynb #91dd73fa
 @patch
 def _blocks(self:Index, images, columns, update, batch, vectors, share):
-    "Batches of new images: their names, what is known about each, and a function that encodes them."
-    encoded = images if isinstance(images, Encoded) else None
-    own = share.of(len(encoded.names) if encoded is not None else len(images))
-    if encoded is not None:
-        abouts = [{} for _ in encoded.names]
-        if encoded.boxes is not None:
-            for i,about in enumerate(abouts): about |= {"boxes": encoded.boxes[i].tolist(), "size": encoded.sizes[i].tolist()}
-        source = iter(zip(((GivenImage(name)) for name in encoded.names), abouts))
-    else: source = _source(images)
-    source,first,seen = islice(source, own.start, own.stop),own.start,set()
+    "Batches of new images, encoded, with what is known about each image."
+    own = share.of(_image_count(images))
+    source,first,seen = islice(_source(images), own.start, own.stop),own.start,set()
     while some := list(islice(source, batch)):
-        rows = range(first, first+len(some))
+        rows = range(first, first+len(some)) # of `images`
         first += len(some)
         names = [image.image_id for image,_ in some]
         if len(set(names)) < len(names) or not seen.isdisjoint(names):
             twice = next(k for j,k in enumerate(names) if k in seen or k in names[:j])
             raise ValueError(f"two images are named {twice!r}; give each its own name")
         seen.update(names)
-        known = set() if update else {x.image_id for x in self.home.read(names, False)} if self.layout else set()
-        kept = [j for j,name in enumerate(names) if name not in known]
-        if not kept: continue
-        given = [some[j][0] for j in kept]
-        abouts = [{**some[j][1], **{column: values[rows[j]] for column,values in columns.items()}} for j in kept]
-        if share.world > 1: # the order in which one process would add them
-            for about,j in zip(abouts, kept): about["order"] = rows[j]
-        if encoded is not None: block = encoded.take([rows[j] for j in kept])
+        stored = set()
+        if self.layout and not update: stored = {x.image_id for x in self.home.read(names, False)}
+        new = [(row,image,about) for row,(image,about) in zip(rows, some) if image.image_id not in stored]
+        if not new: continue
+        new_rows,given,abouts = map(list, zip(*new))
+        for row,about in zip(new_rows, abouts):
+            for column,values in columns.items(): about[column] = values[row]
+            if share.world > 1: about["order"] = row # as one process would add them
+        if isinstance(images, Encoded): block = images.take(new_rows)
         else:
-            block = self.encoder.encode_images(given) if vectors is None else vectors.take([rows[j] for j in kept])
+            block = self.encoder.encode_images(given) if vectors is None else vectors.take(new_rows)
             block = block._replace(names=[image.image_id for image in given])
             _with_boxes(self.encoder, block, given, abouts)
         yield block,abouts
+
+def _image_count(images): return len(images.names) if isinstance(images, Encoded) else len(images)
 
 def _check_columns(columns, count):
     for column,values in columns.items():
@@ -286,6 +291,29 @@ def _warn_of_strangers(self:Index):
                   "so more candidates are needed for the same recall; `rebuild()` learns new centroids from the stored vectors", stacklevel=3)
 
 @patch
+def _check_source(self:Index, images, extractor, vectors):
+    "Refuse features of another extractor, and vectors of other images."
+    if self.layout and extractor and self.layout.extractor not in ("",extractor):
+        raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, "
+                         f"these are of {extractor!r}; "
+                         "make another index")
+    if vectors is None: return
+    names = images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]
+    if list(vectors.names) != names:
+        raise ValueError(f"the vectors are of {len(vectors.names):,} other images, or in another order; give those of "
+                         f"these images")
+
+@patch
+def _begin(self:Index, images, extractor, vectors):
+    "Make the index, and learn its centroids from a sample of the first images."
+    sample = images if isinstance(images, Encoded) else vectors
+    if sample is None: sample = self._sample(images, len(images))
+    _check_encoded(sample, self.layout.dim if self.layout else 0)
+    if self.layout is None: self._create(sample, extractor)
+    if self.home.exact: self.home.save(self.layout, None)
+    else: self._learn(sample, _image_count(images))
+
+@patch
 def add(self:Index,
     images:Encoded|Images, # Encoded images, or anything that the encoder takes: a collection, paths, pictures, regions
     columns:Mapping|None=None, # Further columns that `where` may name: a value for each image
@@ -300,39 +328,27 @@ def add(self:Index,
         if self.encoder is None:
             raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
         if not isinstance(images, Collection): images = list(given_images(images))
-    count = len(images.names) if isinstance(images, Encoded) else len(images)
+    count = _image_count(images)
     extractor = images.features.extractor if isinstance(images, Collection) and not self.encoder.own_regions else ""
     columns = dict(columns or {})
     _check_columns(columns, count)
-    if self.layout and extractor and self.layout.extractor not in ("",extractor):
-        raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, "
-                         f"these are of {extractor!r}; "
-                         "make another index")
-    if vectors is not None and list(vectors.names) != (images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]):
-        raise ValueError(f"the vectors are of {len(vectors.names):,} other images, or in another order; give those of "
-                         f"these images")
+    self._check_source(images, extractor, vectors)
     if not count: return 0
     if share.world > 1 and not isinstance(self.home, Server):
         raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the "
                          f"first process `vectors` that all encoded")
     if share.rank: wait_for(self._is_begun)
-    if self.layout is None or self.home.centroids is None and not self.home.exact:
-        sample = images if isinstance(images, Encoded) else vectors
-        if sample is None: sample = self._sample(images, count)
-        _check_encoded(sample, self.layout.dim if self.layout else 0)
-        if self.layout is None: self._create(sample, extractor)
-        if self.home.exact: self.home.save(self.layout, None)
-        else: self._learn(sample, count)
+    if self.layout is None or self.home.centroids is None and not self.home.exact: self._begin(images, extractor, vectors)
     written,layout = 0,self.layout
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show, unit=" images") as bar:
             for encoded,abouts in self._blocks(images, columns, update, batch, vectors, share):
                 _check_encoded(encoded, layout.dim)
                 self._look_up(abouts)
-                stored,vectors,distance = self._stored(encoded, abouts)
+                stored,vector_count,distance = self._stored(encoded, abouts)
                 self.home.write(stored)
                 written += len(stored)
-                self.layout.added += vectors
+                self.layout.added += vector_count
                 self.layout.distance += distance
                 bar.update(len(stored))
     finally:
@@ -416,11 +432,27 @@ def _captions(self:Index, sentences):
         words.append(CaptionWords(texts, [(0,0)]*n, list(range(n))))
     return captions._replace(words=words)
 
+@dataclass(frozen=True)
+class _RankingPlan:
+    "How a search ranks."
+    by:str # `whole` vectors; `crossing` encoder; score of the `home`; regions of the `candidates`, compared here
+    pooling:str = "" # By which the home proposes images, where it compares regions
+    asked:str = "" # Pooling that was asked for; empty for the encoder's own score
+
 @patch
-def _way(self:Index, pooling):
-    "Which field a search compares: `regions` or `whole`."
+def _region_ranking(self:Index, pooling):
+    "How a search ranks that compares words with regions."
+    if self.encoder is not None and self.encoder.crosses and not pooling: return _RankingPlan("crossing", "mrsw")
+    own = one_of(pooling or self.pooling, POOLINGS, "pooling")
+    # MaxSim of Qdrant orders images as a sum over words does; memory pools in any way
+    ordered_by_home = self.home.exact or POOLINGS[own].sum_over == ("words",)
+    return _RankingPlan("home" if ordered_by_home else "candidates", own, pooling)
+
+@patch
+def _ranking(self:Index, pooling):
+    "How a search with this pooling ranks; ValueError where the index does not hold what it needs."
     encoder = self.encoder
-    if encoder is None or encoder.crosses or ranks_by_alignment(encoder, pooling): return "regions"
+    if _compares_regions(encoder, pooling): return self._region_ranking(pooling)
     if encoder.index_refusal:
         raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; choose a pooling, or keep "
                          f"the vectors in memory")
@@ -428,21 +460,21 @@ def _way(self:Index, pooling):
         raise ValueError(f"{self.home.place} has no vectors of whole images, by which this model ranks; choose a "
                          f"pooling, "
                          "or make the index with IndexConfig(whole=True)")
-    return "whole"
+    return _RankingPlan("whole")
 
 @patch
-def _proposed(self:Index, captions, field, limit, where, candidates, vectors, pooling):
+def _proposed(self:Index, captions, ranking, limit, where, candidates, vectors):
     "For each sentence the best images by the engine."
     where,total,requests = conditions(where),len(self),{}
-    own = "mrsw" if field == "whole" or self._crossing(pooling) else self._own_pooling(pooling)
     staged = not self.home.exact and candidates < total
     for j in range(len(captions.parts)):
-        if field == "whole":
+        if ranking.by == "whole":
             whole = F.normalize(captions.whole[j].float().cpu(), dim=-1).numpy()
             requests[j] = Request([Stage("whole", whole, limit)], where, vectors, not staged)
         elif len(captions.parts[j]):
             words,centroids = captions.parts[j].numpy(),self.home.centroids
-            requests[j] = request_for(self.layout, words, limit, candidates if staged else 0, centroids, where, vectors, own)
+            requests[j] = request_for(self.layout, words, limit, candidates if staged else 0, centroids, where, vectors,
+                                      ranking.pooling)
     proposed = [[] for _ in captions.names]
     for some in _batches(list(requests.items()), 32):
         for (j,_),images in zip(some, self.home.search([r for _,r in some])): proposed[j] = images
@@ -463,39 +495,28 @@ def _encoded(images, dim):
     return Encoded(torch.stack(whole), parts, [x.image_id for x in images])
 
 @patch
-def _own_pooling(self:Index, pooling): return one_of(pooling or self.pooling, POOLINGS, "pooling")
-
-@patch
-def _crossing(self:Index, pooling): return self.encoder is not None and self.encoder.crosses and not pooling
-
-@patch
-def _by_engine(self:Index, pooling):
-    "Whether the home's own score orders images as this pooling does: MaxSim of Qdrant, any pooling in memory."
-    return self.home.exact or POOLINGS[self._own_pooling(pooling)].sum_over == ("words",)
-
-@patch
-def _scores(self:Index, images, captions, pooling):
+def _scores(self:Index, images, captions, ranking):
     "Similarities of images with sentences, from the stored vectors; `(images, captions)`."
     encoded = _encoded(images, self.layout.dim)
-    if pooling or self.encoder is None: return similarity(encoded.parts, captions.parts, self._own_pooling(pooling))
+    if ranking.asked or self.encoder is None: return similarity(encoded.parts, captions.parts, ranking.pooling)
     return self.encoder.similarity(encoded, captions, "").cpu()
 
 _TOGETHER = 4000 # Images that are read and compared at a time; 200 MB of vectors where an image has 50 kB
 
 @patch
-def _ranked(self:Index, captions, field, limit, where, candidates, pooling):
+def _ranked(self:Index, captions, ranking, limit, where, candidates):
     "For each sentence the proposed images with their vectors, and their similarities."
-    if field == "whole" or self._crossing(pooling) or self._by_engine(pooling): # few; and a crossing encoder shall not score those of another sentence
-        for j,images in enumerate(self._proposed(captions, field, limit, where, candidates, True, pooling)):
-            yield images,self._scores(images, captions.take([j]), pooling)[:,0].tolist() if images else []
+    if ranking.by != "candidates": # few images; and a crossing encoder shall not score those of another sentence
+        for j,images in enumerate(self._proposed(captions, ranking, limit, where, candidates, True)):
+            yield images,self._scores(images, captions.take([j]), ranking)[:,0].tolist() if images else []
         return
     for rows in _batches(range(len(captions.names)), max(1, _TOGETHER//limit)): # sentences share candidates, whose vectors are read once
         some = captions.take(rows)
-        proposed = self._proposed(some, field, limit, where, candidates, False, pooling)
+        proposed = self._proposed(some, ranking, limit, where, candidates, False)
         names = list({x.image_id: None for x in chain.from_iterable(proposed)})
         images = list(chain.from_iterable(map(self.home.read, _batches(names, 256))))
         row = {x.image_id: i for i,x in enumerate(images)}
-        sims = self._scores(images, some, pooling) if images else None
+        sims = self._scores(images, some, ranking) if images else None
         for j,kept in enumerate(proposed):
             kept = [row[x.image_id] for x in kept if x.image_id in row] # another process may have deleted one
             yield [images[i] for i in kept],sims[kept,j].tolist() if kept else []
@@ -529,18 +550,16 @@ def search(self:Index,
     conditions(where)
     captions = self._captions(sentences)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    field,candidates = self._way(pooling),max(k, candidates or self.candidates)
-    crossing,found = self._crossing(pooling),[]
-    all_compared = field == "regions" and not crossing and not self._by_engine(pooling)
+    ranking,candidates,found = self._ranking(pooling),max(k, candidates or self.candidates),[]
     limit = k + 8 # some more, because the engine's rounding may change their order
-    if crossing: limit = max(k, rerank)
-    elif all_compared: limit = candidates
+    if ranking.by == "crossing": limit = max(k, rerank)
+    elif ranking.by == "candidates": limit = candidates
     def by_score(pair): return -pair[0],pair[1].order
-    for j,(images,scores) in enumerate(self._ranked(captions, field, limit, where, candidates, pooling)):
+    for j,(images,scores) in enumerate(self._ranked(captions, ranking, limit, where, candidates)):
         scored = sorted(zip(scores, images), key=by_score)
-        if all_compared and images: # the last digits depend on how many are compared at a time
+        if ranking.by == "candidates" and images: # the last digits depend on how many are compared at a time
             best = [x for _,x in scored[:k + 8]]
-            scored = sorted(zip(self._scores(best, captions.take([j]), pooling)[:,0].tolist(), best), key=by_score)
+            scored = sorted(zip(self._scores(best, captions.take([j]), ranking)[:,0].tolist(), best), key=by_score)
         answers = []
         for score,x in scored[:k]:
             about = {column: value for column,value in x.about.items() if column != "order"}
@@ -552,9 +571,9 @@ def search(self:Index,
 @patch
 def _best(self:Index, captions, k, candidates, show=False):
     "Names of the best `k` by MaxSim for each sentence, one at a time, because a large index needs seconds to compare all its images."
-    best = []
+    best,ranking = [],self._region_ranking("")
     for j in progress(range(len(captions.names)), "compare every image", disable=not show, unit=" sentences"):
-        images, = self._proposed(captions.take([j]), "regions", k, None, candidates, False, "")
+        images, = self._proposed(captions.take([j]), ranking, k, None, candidates, False)
         best.append({x.image_id for x in images})
     return best
 
@@ -604,14 +623,14 @@ def verify(self:Index) -> Index: # Itself
             count += 1
             boxes = x.about.get("boxes")
             norms = np.linalg.norm(x.regions, axis=1)
-            whole = bool(x.image_id) and np.isfinite(x.regions).all() and (abs(norms - 1) < .01).all()
-            if boxes is not None: whole = whole and len(boxes) == len(x.regions)
-            if layout.whole: whole = whole and x.whole is not None
+            sound = bool(x.image_id) and np.isfinite(x.regions).all() and (abs(norms - 1) < .01).all()
+            if boxes is not None: sound = sound and len(boxes) == len(x.regions)
+            if layout.whole: sound = sound and x.whole is not None
             if centroids is not None and len(x.regions):
                 again = replace(x)
                 _centroids_of([again], centroids, layout.coded)
-                whole = whole and x.centroids is not None and set(again.centroids.indices) == set(x.centroids.indices)
-            if not whole: damaged.append(x.image_id or "one without a name")
+                sound = sound and x.centroids is not None and set(again.centroids.indices) == set(x.centroids.indices)
+            if not sound: damaged.append(x.image_id or "one without a name")
     if count != len(self):
         raise ValueError(f"{self.home.place} has {len(self):,} images, and {count:,} of them can be read; copy it "
                          f"again")
@@ -721,34 +740,32 @@ def similarity(self:Index,
     captions,count = self._captions(captions),len(self.names)
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
-    field,candidates = self._way(pooling),candidates or self.candidates
-    crossing = self._crossing(pooling)
-    if crossing and not rerank:
+    ranking,candidates = self._ranking(pooling),candidates or self.candidates
+    if ranking.by == "crossing" and not rerank:
         raise ValueError(f"{self.encoder.index_refusal or 'it crosses both sides'}; choose a pooling, or how many images "
                          f"to re-rank (`rerank`)")
     sims = torch.full((count,len(captions.names)), -torch.inf)
-    for j,(images,scores) in enumerate(self._compared(captions, field, min(candidates, count), candidates, pooling)):
-        if field == "regions" and not len(captions.parts[j]):
+    for j,(images,scores) in enumerate(self._compared(captions, ranking, min(candidates, count), candidates)):
+        if ranking.by != "whole" and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
         scores = torch.tensor(scores)
-        if crossing:
+        if ranking.by == "crossing":
             first = self.home.read([x.image_id for x in images[:rerank]])
-            exact = dict(zip([x.image_id for x in first], self._scores(first, captions.take([j]), "")[:,0].tolist()))
+            exact = dict(zip([x.image_id for x in first], self._scores(first, captions.take([j]), ranking)[:,0].tolist()))
             below = scores - scores.max() - 1 + min(exact.values())
             scores = torch.tensor([exact.get(x.image_id, float(s)) for x,s in zip(images, below)])
         sims[torch.tensor([self._rows[x.image_id] for x in images], dtype=torch.int64),j] = scores
     return sims
 
 @patch
-def _compared(self:Index, captions, field, limit, candidates, pooling):
+def _compared(self:Index, captions, ranking, limit, candidates):
     "For each sentence the proposed images, and their similarities; those of the engine where it pools so."
-    crossing = self._crossing(pooling)
-    if field == "whole" or not crossing and not self._by_engine(pooling):
-        yield from self._ranked(captions, field, limit, None, candidates, pooling)
+    if ranking.by in ("whole","candidates"):
+        yield from self._ranked(captions, ranking, limit, None, candidates)
         return
-    per_word = not crossing and not self.home.exact and POOLINGS[self._own_pooling(pooling)].per_word # which Qdrant does not know
-    for j,images in enumerate(self._proposed(captions, field, limit, None, candidates, False, pooling)):
+    per_word = ranking.by == "home" and not self.home.exact and POOLINGS[ranking.pooling].per_word # unknown to Qdrant
+    for j,images in enumerate(self._proposed(captions, ranking, limit, None, candidates, False)):
         words = max(1, len(captions.parts[j])) if per_word else 1
         yield images,[x.similarity/words for x in images]
 
@@ -771,8 +788,8 @@ def index_images(
         if index.layout is None: _reserve(index, collection, source)
         index.add(collection, batch=batch, show=show)
         index.optimize()
-    texts,by_regions = collection.captions.texts,encoder.crosses or ranks_by_alignment(encoder)
-    if texts and by_regions and index.candidates < len(index) and not index.is_calibrated:
+    texts = collection.captions.texts
+    if texts and _compares_regions(encoder) and index.candidates < len(index) and not index.is_calibrated:
         some = encoder.encode_captions([texts[i] for i in np.linspace(0, len(texts) - 1, 100).astype(int)])
         if len(some.parts.values): index.calibrate(some, show=show) # captions may have no word
     if index.names != image_ids:
