@@ -8,7 +8,7 @@ __all__ = ['Parsed', 'SUBSETS', 'JARS', 'concept_words', 'similar_concepts', 'Ma
            'with_meanings', 'parse_tuples']
 
 # %% ../../nbs/data/16_spice.ipynb #967c5c82
-import gzip, json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile
+import gzip, json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile, zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +23,7 @@ from scipy.sparse import csr_array, vstack
 
 from ..core.config import one_of
 from ..core.display import Shown, markdown_table, progress
-from ..core.files import atomic, checked, digest, home, read_text
+from ..core.files import atomic, checked, digest, home, most_unpacked, read_text, require_file
 from .captions import Captions
 
 # %% ../../nbs/data/16_spice.ipynb #d0f80d5d
@@ -176,17 +176,30 @@ class Synonyms:
         bases = self.bases.get(word) or [self.base(word)]
         return frozenset().union(*(self.synsets.get(w, ()) for w in (word,*bases)))
 
+_INSTALL_AGAIN = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
+
+def _text_in_jar(jar, name):
+    "Text of a file in a jar, which is a zip archive."
+    jar = require_file(jar)
+    try:
+        with zipfile.ZipFile(jar) as z:
+            if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size): raise ValueError(f"{name} is too large for this archive")
+            return z.read(name).decode("utf8")
+    except (EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as e:
+        raise ValueError(f"{jar} is damaged or another jar ({type(e).__name__}: {e}); {_INSTALL_AGAIN}") from None
+
 def read_synonyms(
     jar:str|Path, # Meteor's jar: `spice/lib/Meteor-1.5.jar` of pycocoevalcap
 ) -> Synonyms:
     "Read Meteor's part of WordNet."
     synsets,bases = {},{}
-    with zipfile.ZipFile(jar) as z:
-        lines = z.read("synonym/english.synsets").decode("utf8").splitlines()
+    lines = _text_in_jar(jar, "synonym/english.synsets").splitlines()
+    try:
         for word,numbers in zip(lines[::2], lines[1::2]): synsets[word] = frozenset(map(int, numbers.split()))
-        lines = z.read("synonym/english.exceptions").decode("utf8").splitlines()
-        for base,forms in zip(lines[::2], lines[1::2]):
-            for form in forms.split(): bases.setdefault(form, []).append(base)
+    except ValueError as e: raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_INSTALL_AGAIN}") from None
+    lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
+    for base,forms in zip(lines[::2], lines[1::2]):
+        for form in forms.split(): bases.setdefault(form, []).append(base)
     return Synonyms(synsets, bases)
 
 # %% ../../nbs/data/16_spice.ipynb #b86ba797
@@ -345,11 +358,11 @@ def read_subsets(
     jar:str|Path, # The program's jar: `spice/spice-1.0.jar` of pycocoevalcap
 ) -> dict: # `colour`, `number` and `size` to their sets of words
     "Read the lists of words that the program has for its subsets."
-    with zipfile.ZipFile(jar) as z: source = z.read("edu/anu/spice/TupleFilter.java").decode("utf8")
-    lists = {}
+    source,lists = _text_in_jar(jar, "edu/anu/spice/TupleFilter.java"),{}
     for subset,name in (("colour","commonColors"),("number","smallNumbers"),("size","sizeAdjectives")):
-        listed = re.search(rf"{name} =.*?asList\((.*?)\)", source, re.DOTALL)[1]
-        lists[subset] = frozenset(re.findall('"(.*?)"', listed))
+        listed = re.search(rf"{name} =.*?asList\((.*?)\)", source, re.DOTALL)
+        if listed is None: raise ValueError(f"{jar} has no list {name} in TupleFilter.java; {_INSTALL_AGAIN}")
+        lists[subset] = frozenset(re.findall('"(.*?)"', listed[1]))
     return lists
 
 def with_meanings(

@@ -357,6 +357,8 @@ def _from_pretrained(cls:Matcher, *, model_id:str, revision:str|None=None, cache
     model.name = model_id.rpartition("/")[2]
     return model
 
+_BesideModel = TypedDict("_BesideModel", {"about": NotRequired[dict], "metrics": NotRequired[dict[str,float|None]]})
+
 @patch
 def generate_model_card(self:Matcher,
     source:str="", # Folder or name on the hub in the example; the model's name when empty
@@ -364,7 +366,7 @@ def generate_model_card(self:Matcher,
 ) -> ModelCard:
     "A model card, written from the model and its run."
     run = self.folder.parent if self.folder is not None and self.folder.name == "model" else self.folder
-    def of_run(name): return read_json(run/name) if run is not None and (run/name).is_file() else {}
+    def of_run(name): return read_json(run/name, _BesideModel) if run is not None and (run/name).is_file() else {}
     plan,environment,test = of_run("config.json").get("about", {}),of_run("environment.json"),of_run("metrics.json")
     conditions,training_data = test.get("about", {}),self.provenance.data if self.provenance else ""
     training = {"row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
@@ -372,6 +374,7 @@ def generate_model_card(self:Matcher,
                 "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}
     metrics = []
     for name,value in test.get("metrics", {}).items():
+        if value is None: continue # not measured
         is_rank = name.endswith(("median","mean"))
         metrics.append((name, f"{value:.1f}" if is_rank else f"{100*value:.1f}"))
     measured_by = [str(conditions[k]) for k in ("protocol","candidates","models") if conditions.get(k)]

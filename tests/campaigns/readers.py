@@ -4,6 +4,7 @@ import json
 import shutil
 import tempfile
 import weakref
+import zipfile
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,7 @@ from teran_nb.data.minimal_pairs import read_aro, read_pairs, read_sugarcrepe, r
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
-from teran_nb.data.spice import Tuples
+from teran_nb.data.spice import Tuples, read_subsets, read_synonyms
 from teran_nb.data.stopwords import stop_words
 from teran_nb.experiment.ablations import Claim, _answered
 from teran_nb.experiment.board import _cell
@@ -412,6 +413,32 @@ def read_some_tuples(folder):
         return spice(Collection.open(original(make_world)).captions, folder / "tuples.jsonl", cache=cache).values.copy()
 
 
+def make_jar(folder):
+    "The files of SPICE's program that are read, in one archive."
+    lists = 'commonColors = asList("red", "blue"); smallNumbers = asList("two"); sizeAdjectives = asList("big");'
+    with zipfile.ZipFile(folder / "spice.jar", "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("synonym/english.synsets", "mouse\n1 2\nbus\n3\n")
+        z.writestr("synonym/english.exceptions", "mouse\nmice\n")
+        z.writestr("edu/anu/spice/TupleFilter.java", lists)
+
+
+def read_jar(folder):
+    words, lists = read_synonyms(folder / "spice.jar"), read_subsets(folder / "spice.jar")
+    return digest([{word: sorted(numbers) for word, numbers in words.synsets.items()}, words.bases, {name: sorted(of) for name, of in lists.items()}])
+
+
+def make_carded(folder):
+    "A model beside the settings and numbers of its run."
+    made(make_model)(folder)
+    (folder / "config.json").write_text(json.dumps({"about": {"model": "teran", "preset": "tiny"}}))
+    (folder / "environment.json").write_text(json.dumps({"seed": 1, "commit": "abc", "torch": "2"}))
+    (folder / "metrics.json").write_text(json.dumps({"about": {"protocol": "toy", "candidates": "6"}, "metrics": {"t2i_r1": 0.5, "i2t_median": 2.0}}))
+
+
+def read_card(folder):
+    return Matcher.load(folder / "model").generate_model_card().content
+
+
 def make_site(folder):
     (folder / "index.html").write_text("<p>a page</p>")
     (folder / "site.json").write_text(json.dumps({"files": ["index.html", "words.html", "views/s1.html", "thumbs/3.jpg"]}))
@@ -502,6 +529,7 @@ READERS = [
     Reader("relevance: raw", made(make_relevance), relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
     Reader("relevance: cache", read_cached, read_cached, sealed=True, writes=True),
     Reader("relevance: tuples", made(make_tuples), read_some_tuples, lambda v: bool(((v >= 0) & (v <= 1)).all()), only="tuples.jsonl"),
+    Reader("relevance: jars", make_jar, read_jar, sealed=True),
     Reader("pictures: same", make_same, read_same, lambda s: s.images <= 6, only="a.*", writes=True),
     Reader("pictures: uploaded", make_pictures, read_uploaded, lambda ps: all(p.mode == "RGB" for p in ps)),
     Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
@@ -514,6 +542,7 @@ READERS = [
     Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_state(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
+    Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
     Reader("original: weights", made(make_original), lambda f: tensors_digest(read_checkpoint(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
     Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
