@@ -9,11 +9,12 @@ from conftest import ROOT
 
 from teran_nb.experiment.learner import deal
 from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
-from teran_nb.experiment.relevance import rouge_l_scores
+from teran_nb.experiment.relevance import Relevance, ndcg_at_k, rouge_l_scores
 from teran_nb.model.losses import grouped_alignment, info_nce, sigmoid_loss, triplet
 from teran_nb.model.relations import attend, compress, cosine_relations
 
 SIM = torch.rand(2, 3)
+RELEVANCE = Relevance("toy", np.eye(3, 2))
 MASK = torch.ones(2, 3, dtype=torch.bool)
 ROWS = {"fewer": [0, 1], "more": [0, 1, 1, 0], "negative": [0, -1, 1], "too large": [0, 2, 1], "fractions": [0.5, 1.0, 1.0], "nested": [[0, 1, 1]], "none": []}
 CASES = {f"{f.__name__} {name}": lambda f=f, rows=rows: f(SIM, torch.tensor(rows)) for f in (triplet, info_nce, sigmoid_loss, ranks, retrieval) for name, rows in ROWS.items()}
@@ -27,6 +28,11 @@ CASES |= {
     "recall of nothing": lambda: recall_at_k([], 1),
     "recall of NaN": lambda: recall_at_k([np.nan], 1),
     "recall of a negative rank": lambda: recall_at_k([-1], 1),
+    "NDCG of similarities": lambda: ndcg_at_k(SIM, RELEVANCE, "i2t"),
+    "NDCG of a row": lambda: ndcg_at_k([0, 1], RELEVANCE, "t2i"),
+    "NDCG of other candidates": lambda: ndcg_at_k([[0, -1]] * 3, RELEVANCE, "t2i"),
+    "NDCG of relevance above 1": lambda: ndcg_at_k([[0, 1]] * 3, Relevance("toy", np.full((3, 2), 2.0)), "t2i"),
+    "NDCG of relevance NaN": lambda: ndcg_at_k([[0, 1]] * 3, Relevance("toy", np.full((3, 2), np.nan)), "t2i"),
     "no folds": lambda: folds(Protocol("x", 0), [0, 1], 2),
     "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
     "rouge without images": lambda: rouge_l_scores(["a"], []),

@@ -85,18 +85,19 @@ def _private_folder(path):
 @contextmanager
 def _finished(tmp, path):
     "Rename `tmp` to `path` when it is complete and on the disk."
-    try: yield tmp
+    try:
+        yield tmp
+        if not tmp.exists(): raise FileNotFoundError(f"{path} was not written: its temporary {tmp} is gone; write it again")
+        for p in [tmp, *tmp.rglob("*")]:
+            if not p.is_symlink(): _sync(p) # some disks say only here that they are full
+        os.replace(tmp, path)
+        _sync(path.parent)
     except Exception as e: # libraries that write files have errors of their own for a full disk
         free = shutil.disk_usage(path.parent).free
         is_full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) if isinstance(e, OSError) else free < 2**16 or "No space left" in str(e)
         if not is_full: raise
         raise OSError(f"{path} cannot be written, the disk has {free/1e6:,.1f} MB free; free some space or choose "
                       f"another folder") from e
-    if not tmp.exists(): raise FileNotFoundError(f"{path} was not written: its temporary {tmp} is gone; write it again")
-    for p in [tmp, *tmp.rglob("*")]:
-        if not p.is_symlink(): _sync(p)
-    os.replace(tmp, path)
-    _sync(path.parent)
 
 @contextmanager
 def atomic(

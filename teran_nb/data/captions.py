@@ -50,6 +50,7 @@ class Captions(Shown):
         image:int, # Number of an image
     ) -> np.ndarray: # Their numbers
         "The captions of an image."
+        if not 0 <= image < len(self.image_ids): raise IndexError(f"there is no image {image}; there are {len(self.image_ids):,}")
         order,starts = self._by_image
         return order[starts[image]:starts[image+1]]
     @cached_property

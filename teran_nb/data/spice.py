@@ -10,6 +10,7 @@ __all__ = ['Parsed', 'SUBSETS', 'JARS', 'concept_words', 'similar_concepts', 'Ma
 # %% ../../nbs/data/16_spice.ipynb #967c5c82
 import gzip, json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile, zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
@@ -322,7 +323,8 @@ def _find_jars():
     "Paths of the jars that are there, by their names."
     given = os.environ.get("TERAN_NB_SPICE")
     candidates = [*(sorted(Path(given).glob("*.jar")) if given else ()), *sorted((home()/"spice").glob("*.jar"))]
-    candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in JARS.items()]
+    with suppress(RuntimeError): # a user without a home directory
+        candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in JARS.items()]
     name_of = {checksum: name for name,(_,checksum) in JARS.items()}
     name_of[_PART_OF_MODELS] = "stanford-corenlp-3.6.0-models.jar"
     jars = {}

@@ -356,7 +356,11 @@ def ndcg_at_k(
                          "where it is precomputed")
     one_of(gains, GAINS, "gains")
     if k < 1: raise ValueError(f"NDCG needs at least the first result; k is {k}")
-    values,ranking = _query_first(relevance, direction),np.asarray(ranking)[:,:k]
+    ranking = np.asarray(ranking)
+    if ranking.ndim != 2 or ranking.dtype.kind not in "iu":
+        raise ValueError(f"a ranking holds the numbers of candidates, (queries, k), and this is {ranking.dtype} of the "
+                         f"shape {ranking.shape}; `ranking` makes it of similarities")
+    values,ranking = _query_first(relevance, direction),ranking[:,:k]
     queries,candidates = values.shape
     if ranking.shape != (queries,min(k, candidates)):
         raise ValueError(f"a ranking of {ranking.shape[0]:,} queries, {ranking.shape[1]} results each, does not go "
