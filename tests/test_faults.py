@@ -113,7 +113,7 @@ IN_NONE = {  # and why
     "experiment.compare:_outcome": "files of `run: metrics`, compared with a shape",
     "experiment.grounding:PhraseGrounding": "it adds to results that are objects",
     "experiment.learner:_logger": "it writes",
-    "experiment.registry:_record_of": "environment.json, which `run: environment` damages",
+    "experiment.registry:_record_of": "environment.json, of the shape `_Machine`",
     "experiment.registry:workflow_command": "a notebook of this repository",
     "experiment.registry:_from_shell": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",

@@ -225,12 +225,18 @@ def _fingerprint_of(result, data, known):
     if key not in known: known[key] = data_fingerprint(load_data(**source).whole)
     return known[key]
 
+class _Machine(TypedDict):
+    platform:str
+    device_name:str
+    device:str
+    cores:int
+
 def _record_of(result, command, fingerprint):
     "The record of one seed, from its run where there is one."
     about,environment,history,machine = result.about,{},[],[]
     if about.get("run"):
         run = project_path(about["run"])
-        if (run/"environment.json").is_file(): environment = read_json(run/"environment.json", dict)
+        if (run/"environment.json").is_file(): environment = read_json(run/"environment.json", _Machine, "copy the run again")
         if (run/"log.jsonl").is_file(): history = read_history(run).epochs
     if environment: machine = [str(environment[k]) for k in ("platform","device_name","device","cores")]
     def known(name): return about.get(name) or NOT_RECORDED
@@ -367,7 +373,7 @@ def enter_or_compare(
     return compared
 
 # %% ../../nbs/experiment/14_registry.ipynb #3865b187
-def _frame_table(frame): return markdown_table(list(frame), frame.fillna("").values.tolist())
+def _frame_table(frame): return markdown_table(list(frame), frame.astype(object).fillna("").values.tolist())
 
 def _commands(results):
     "What measures the results, as a block of shell."
