@@ -140,8 +140,10 @@ def _processor():
     "Name of the processor, and the instructions that torch uses on it: with others, sums are rounded otherwise."
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{[*names, platform.processor() or platform.machine()][0]} ({torch.backends.cpu.get_cpu_capability()})"
+    about = {key.strip(): value.strip() for key,_,value in (line.partition(":") for line in lines)} # of the last core
+    name = about.get("model name") or platform.processor() or platform.machine()
+    generation = "".join(f", {key} {about[key]}" for key in ("cpu family","model") if key in about) # a virtual machine hides it in the name
+    return f"{name}{generation} ({torch.backends.cpu.get_cpu_capability()})"
 
 def environment(
     seed:int, # Seed of the run
