@@ -7,13 +7,24 @@ import yaml
 from conftest import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf8")
-DOCUMENTS = [ROOT / name for name in ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "data/README.md", "nbs/index.qmd")]
+DOCUMENTS = [ROOT / name for name in ("README.md", "RESULTS.md", "results/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md",
+                                      "data/README.md", "nbs/index.qmd")]
+
+
+def anchors(document):
+    "What GitHub calls the headings of a document."
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_and_pictures_exist(document):
-    for path in re.findall(r"\]\(([^)#][^)]*)\)", document.read_text(encoding="utf8")):
-        assert path.startswith("https://") or (document.parent / path).exists(), f"{document.name} links to {path}"
+    "Files, and the headings that links into our documents name."
+    for path, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", document.read_text(encoding="utf8")):
+        target = document.parent / path if path else document
+        assert path.startswith("https://") or target.exists(), f"{document.name} links to {path}"
+        if heading and target.suffix == ".md":
+            assert heading in anchors(target), f"{document.name} links to {path}#{heading}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))

@@ -362,7 +362,7 @@ def table(self:Results,
     return pd.DataFrame(rows, columns=["model",*columns.values(),"seeds"])
 
 @patch
-def conditions(self:Results) -> dict: # Condition to its values, joined by commas
+def conditions(self:Results) -> dict: # Condition to its values, joined by commas, or by slashes where a value has a comma
     "What all lines except the published ones were measured with."
     values = {}
     for seeds in self.lines.values():
@@ -371,8 +371,9 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
             for k,v in o.about.items():
                 if k not in _OF_ONE_RUN and v != "": values.setdefault(k, {})[str(v)] = None
     several = any(len(seeds) > 1 for seeds in self.lines.values())
-    deviation = {"±": "sample standard deviation over seeds"} if several else {}
-    return deviation | {k: ", ".join(v) for k,v in values.items()}
+    known = {"±": "sample standard deviation over seeds"} if several else {}
+    for k,v in values.items(): known[k] = (" / " if "," in "".join(v) else ", ").join(v)
+    return known
 
 # %% ../../nbs/experiment/01_metrics.ipynb #2fc4ae21
 @patch
