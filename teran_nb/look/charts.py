@@ -48,6 +48,11 @@ CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","words") # what `s
 STYLES = ("-","--","-.",":")
 MARKERS = "os^D"
 
+def _epoch_ticks(ax, epochs):
+    "Whole epochs below an axis; a single one in the middle of it."
+    if len(epochs) == 1: ax.set(xlim=(min(epochs)-.5,max(epochs)+.5), xticks=list(epochs))
+    else: ax.xaxis.get_major_locator().set_params(integer=True)
+
 def show_curves(
     history:History|dict[str,History], # Of one training, or of several by the names of their models
     metrics:Sequence[str]=CURVES, # Metrics in [0,1]; those that were not measured are left out
@@ -71,8 +76,7 @@ def show_curves(
     best = ", ".join(f"{plain(name)} {h.best()['epoch']}".strip() for name,h in histories.items())
     ax.set(xlabel="epoch", ylabel="validation, %", ylim=(0,None), title=f"Best epoch: {best}")
     epochs = set().union(*(h.to_pandas().epoch for h in histories.values()))
-    if len(epochs) == 1: ax.set(xlim=(min(epochs)-.5,max(epochs)+.5), xticks=list(epochs))
-    else: ax.xaxis.get_major_locator().set_params(integer=True)
+    _epoch_ticks(ax, epochs)
     ax.legend(frameon=False, fontsize=7.5, ncols=2, loc="upper center", bbox_to_anchor=(.5,-.16))
     return ax
 
@@ -123,11 +127,11 @@ def show_epochs(
         if reference := _reference(epochs, metric):
             ax.axhline(reference[0], color="grey", ls=":", lw=1)
             ends.append((*reference, "grey"))
+        _epoch_ticks(ax, epochs.epoch.unique())
         _label_ends(ax, ends)
         name = metric_name(metric)
         ax.set(xlabel="epoch", ylabel=unit, title=f"{name[0].upper()}{name[1:]}")
         ax.title.set_fontsize(9)
-        ax.xaxis.get_major_locator().set_params(integer=True)
     return axes
 
 # %% ../../nbs/look/08_charts.ipynb #869b0c21

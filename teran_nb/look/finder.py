@@ -34,7 +34,7 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..experiment.metrics import Ranks, ranking, ranks
 from ..experiment.datasets import Data
-from ..experiment.runs import load_model
+from ..experiment.runs import load_models
 from ..search.index import Index, ranks_by_alignment, similarity_of, vector_gigabytes
 from .view import AlignmentView
 
@@ -42,6 +42,7 @@ from .view import AlignmentView
 def open_models(
     runs:str|Path|Sequence|Mapping, # A run's folder, a model's or an authors' checkpoint; a list, or a mapping from names
     device:str="auto", # `auto`, `cpu` or `cuda`
+    dual:Mapping|None=None, # Options of the pretrained dual encoders among them, as of `load_model`
 ) -> dict[str,Encoder]: # By name; of an ensemble its first member
     "Open trained models to compare."
     if not runs: raise ValueError("no trained model was named; give a run's folder, or several")
@@ -49,7 +50,7 @@ def open_models(
     else:
         named = {}
         for run in [runs] if isinstance(runs, (str,Path)) else runs: named[_short_name(run, named)] = run
-    return {name: load_model(run, device) for name,run in named.items()}
+    return dict(zip(named, load_models(list(named.values()), device, dual=dual)))
 
 def _short_name(run, taken):
     "The name of a checkpoint's file or of a run's folder; the whole path where that name is taken."

@@ -172,6 +172,7 @@ def _picture_rows(collection, sim, texts, true, k, model, title):
     if not texts: return empty_figure("no query of this kind", title)
     k = min(k, len(sim))
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)
+    title = "\n".join(wrapped(line, letters*k*4//5, 3) for line in title.splitlines())
     axes = grid(len(texts)*k, k, size, title=title, titles=["\n"]*len(texts))
     for row,order in enumerate(ranking(sim.T).tolist()):
         for ax,(rank,i) in zip(axes[row*k:], _with_true(order, true[row], k)):
@@ -192,6 +193,7 @@ class Asked(Shown):
     captions:Encoded # The sentences
     sim:Tensor # Similarities, `(images, sentences)`
     about:dict # Settings for titles, such as the model's name
+    note:str = "" # What a reader of the answers should know; figures show it below their title
     def _repr_markdown_(self):
         similarity,best = self.sim.max(0)
         names = [self.images.names[i] for i in best.tolist()]
@@ -224,6 +226,7 @@ def show_answers(
     title:str="", # Title of the figure
 ) -> list[Axes]: # `k` axes a sentence
     "The best pictures for sentences of your own."
+    title = "\n".join(line for line in (title, asked.note) if line)
     return _picture_rows(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
 
 # %% ../../nbs/look/01_galleries.ipynb #052c9061

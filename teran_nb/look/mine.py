@@ -91,7 +91,8 @@ def ask(self:Mine,
         raise ValueError("nothing to ask: give sentences that are not empty")
     captions = self.model.encode_captions(texts)
     about = {"model": self.name} | ({"pooling": pooling} if pooling else {})
-    return Asked(texts, self.images, captions, similarity_of(self.model, self.images, captions, pooling).cpu(), about)
+    sim = similarity_of(self.model, self.images, captions, pooling).cpu()
+    return Asked(texts, self.images, captions, sim, about, self.warning)
 
 # %% ../../nbs/look/05_mine.ipynb #19ea6415
 @patch
@@ -152,10 +153,11 @@ def open_mine(
     show:bool=True, # Whether to show progress
     index:str="auto", # Use of a search index, as of `searchable`
     memory:float=4, # GB that a model's vectors may take without an index
+    dual:Mapping|None=None, # Options of the pretrained dual encoders among the models, as of `load_model`
     **options, # Of `extract_folder`: `workers`, `batch`
 ) -> Mine:
     "Find regions in your own pictures and encode them for a trained model, or open what was made before."
-    models = open_models(run, device)
+    models = open_models(run, device, dual)
     _check_index(index, models)
     by = _common_extractor(models, extractor, settings, device)
     recipe = Recipe(str(example_pictures()) if pictures == "example" else pictures)

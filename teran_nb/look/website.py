@@ -293,7 +293,8 @@ def index_page(self:Cards,
         sentences = [self.sentence(c) for c in queries] if direction == "t2i" else []
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
-    return self.page("site_index.html", self.title, "index.html", lead=lead, note=self.encoder.note,
+    notes = [note for note in (getattr(self.result, "note", ""), self.encoder.note) if note]
+    return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
         about=" · ".join(f"{name} {value}" for name,value in about.items() if value != ""),
         scores=_scores(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)
 

@@ -29,7 +29,7 @@ from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
-from ..photos.vision import roi_align
+from ..photos.vision import Detector, roi_align
 from ..photos.extractors import Windows, best_boxes
 from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
@@ -149,7 +149,7 @@ class DualEncoder(Encoder):
         regions:str="patches", # As of `DualConfig`
         device:str="auto", # `auto`, `cpu` or `cuda`
         dtype:str="fp32", # `fp32`, `bf16` or `fp16`
-        boxes:Callable|None=None, # As of `DualEncoder`
+        boxes:Callable|str|None=None, # As of `DualEncoder`, or the Hugging Face name or folder of a `Detector`
         keep:str|Path|None="auto", # Folder where encoded collections are kept; `auto`: in `home()`; None: they are not
         **options, # Other fields of `DualConfig`
     ) -> "DualEncoder":
@@ -157,6 +157,7 @@ class DualEncoder(Encoder):
         config = override(DualConfig(dense, words, regions), options)
         precision = PRECISION[one_of(dtype, PRECISION, "precision")]
         path = project_path(user_path(name))
+        if isinstance(boxes, str): boxes = Detector(boxes, device=pick_device(device).type)
         family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
         if keep == "auto": keep = home()/"encoded"
         return cls(family, config, path.name if path.is_dir() else str(name), boxes, keep)
