@@ -6,7 +6,7 @@
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'pooling_at', 'deal', 'Batch', 'Batches', 'Criterion', 'check_loss',
            'gather_packed', 'Objective', 'History', 'optimizer_of', 'fit']
 
-# %% ../../nbs/experiment/04_learner.ipynb #a98c5ac9
+# %% ../../nbs/experiment/04_learner.ipynb #9dc993c0
 import hashlib, json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,12 +27,13 @@ from torch.utils.data import DataLoader
 
 from ..core.packed import Packed
 from ..core.files import atomic, checked, locked, require_space
-from ..core.config import one_of, pick_device, seed_everything, to_config
+from ..core.config import is_own, one_of, pick_device, seed_everything, to_config
 from ..core.display import Shown, markdown_table, progress, still_running
 from ..core.stores import check_archive
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
+from ..model.similarity import check_pooling
 from ..model.losses import LOSSES, Uncertainty
 from ..model.heads import HEADS, Side, check_head
 from ..model.text import TokenBatch, Tokens, without_words
@@ -115,17 +116,19 @@ class TrainConfig:
         if self.hard and self.loss != "triplet":
             raise ValueError(f"hard={self.hard} negatives need loss='triplet', not {self.loss!r}")
 
-# %% ../../nbs/experiment/04_learner.ipynb #f9499a55
+# %% ../../nbs/experiment/04_learner.ipynb #cbba70fa
 def rate_at(
     config:TrainConfig, # With schedule, rate and warm-up
     step:int, # From 0
     per_epoch:int, # Steps of an epoch
 ) -> float: # Learning rate of that step
     "TERAN divides the rate by ten after 20 epochs, CGAM after every 8; TERN keeps it; UNITER's falls to 0; warm-up is linear."
-    rise = min(1, (step+1)/config.warmup) if config.warmup else 1
     steps = per_epoch*config.epochs
-    fall = {"constant": 1, "step": .1**(step//per_epoch//config.step_at), "cosine": .5*(1+math.cos(math.pi*step/steps)),
-            "linear": min(1, (steps-step)/max(1, steps-config.warmup))}[config.schedule]
+    rise = min(1, (step+1)/config.warmup) if config.warmup else 1
+    if config.schedule == "step": fall = .1**(step//per_epoch//config.step_at)
+    elif config.schedule == "cosine": fall = .5*(1 + math.cos(math.pi*step/steps))
+    elif config.schedule == "linear": fall = min(1, (steps-step)/max(1, steps-config.warmup))
+    else: fall = 1
     return config.rate*rise*fall
 
 # %% ../../nbs/experiment/04_learner.ipynb #a09b9cb7
@@ -136,7 +139,7 @@ def pooling_at(
     "The pooling that an epoch is trained by."
     return config.start_pooling if epoch < min(config.start_epochs, config.epochs//2) else ""
 
-# %% ../../nbs/experiment/04_learner.ipynb #a68eef5c
+# %% ../../nbs/experiment/04_learner.ipynb #82f2b653
 def deal(
     image_of:Sequence[int], # Image of each caption, `(captions,)`
     images:int, # Images in a batch
@@ -144,23 +147,26 @@ def deal(
     seed:int|tuple=0, # Whatever `numpy.random.default_rng` takes
 ) -> list: # Batches, each a list of (image, its captions); a batch of one image has no negatives and is left out
     "Deal all captions into batches without repeating an image in one."
-    if np.ndim(image_of) != 1 or not len(image_of) or np.asarray(image_of).dtype.kind not in "iu" or images < 1 or captions < 1:
+    is_rows = np.ndim(image_of) == 1 and len(image_of) > 0 and np.asarray(image_of).dtype.kind in "iu"
+    if not is_rows or images < 1 or captions < 1:
         raise ValueError(f"{np.size(image_of)} captions for batches of {images} images with {captions} each; all are at least 1, and "
                          "each caption has the row of its image")
-    rng,rounds = np.random.default_rng(seed),{}
+    rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(image_of))
     image_of_shuffled = np.asarray(image_of)[shuffled]
-    order = np.argsort(image_of_shuffled, kind="stable")
-    starts = np.flatnonzero(np.diff(image_of_shuffled[order])) + 1
-    for group in np.split(shuffled[order], starts):
+    by_image = np.argsort(image_of_shuffled, kind="stable")
+    starts = np.flatnonzero(np.diff(image_of_shuffled[by_image])) + 1
+    rounds = {} # in each, an image has at most one group of captions
+    for group in np.split(shuffled[by_image], starts):
         image = int(image_of[group[0]])
         for k in range(0, len(group), captions): rounds.setdefault(k, []).append((image,group[k:k+captions].tolist()))
-    for pairs in rounds.values(): rng.shuffle(pairs)
     batches = []
-    for pairs in rounds.values(): batches += [pairs[i:i+images] for i in range(0, len(pairs), images)]
+    for groups in rounds.values():
+        rng.shuffle(groups)
+        batches += [groups[i:i+images] for i in range(0, len(groups), images)]
     return [b for b in batches if len(b) > 1]
 
-# %% ../../nbs/experiment/04_learner.ipynb #ade3158c
+# %% ../../nbs/experiment/04_learner.ipynb #cd664c5f
 @dataclass(frozen=True)
 class Batch:
     "The images and captions of one step."
@@ -179,14 +185,17 @@ class Batches(torch.utils.data.Dataset):
         tokens:Tokens, # Of its captions
         dealt:list, # As of `deal`
         rank:int=0, # This process
-        world:int=1, # How many processes there are
+        processes:int=1, # How many there are
         read:Callable|None=None, # Prepares pictures for a vision model that learns; None reads features alone
         candidates:int=0, # Other images that are drawn for each batch, each with a caption, as far as there are so many
         seed:tuple=(), # Numbers that the draw depends on
     ):
-        self.collection,self.features,self.ids = collection,collection.features,collection.image_ids
-        self.tokens,self.read,self.candidates,self.seed = tokens,read,candidates,(*seed,rank)
-        self.dealt = [b[rank*len(b)//world:(rank+1)*len(b)//world] for b in dealt]
+        self.collection = collection
+        self.tokens = tokens
+        self.read = read
+        self.candidates = candidates
+        self.seed = (*seed,rank)
+        self.dealt = [b[rank*len(b)//processes:(rank+1)*len(b)//processes] for b in dealt]
     def __len__(self): return len(self.dealt)
     def __getitem__(self, i) -> Batch:
         others = self.batch(self.draw(i)) if self.candidates else None
@@ -195,24 +204,26 @@ class Batches(torch.utils.data.Dataset):
         "Other images than those of a batch, each with one of its captions."
         rng = np.random.default_rng((*self.seed, i))
         image_of = np.asarray(self.collection.captions.image_of)
-        order = rng.permutation(len(image_of))
-        own = np.isin(image_of[order], [image for image,_ in self.dealt[i]])
-        images,first = np.unique(image_of[order][~own], return_index=True)
+        captions = rng.permutation(len(image_of))
+        batch_images = [image for image,_ in self.dealt[i]]
+        others = captions[~np.isin(image_of[captions], batch_images)]
+        images,first = np.unique(image_of[others], return_index=True)
         chosen = rng.permutation(len(images))[:self.candidates]
-        return [(int(images[k]),[int(order[~own][first[k]])]) for k in chosen]
+        return [(int(images[k]),[int(others[first[k]])]) for k in chosen]
     def batch(self, dealt:list) -> Batch: # As of `deal`
         "Images with their captions."
         regions,captions,image_of = [],[],[]
         for row,(image,group) in enumerate(dealt):
-            regions.append(self.features[self.ids[image]])
+            regions.append(self.collection.features[self.collection.image_ids[image]])
             captions += group
             image_of += [row]*len(group)
         images = region_batch(regions)
         if self.read is not None:
-            images = images._replace(pixels=self.read([self.collection[image].picture() for image,_ in dealt]))
+            pictures = [self.collection[image].picture() for image,_ in dealt]
+            images = images._replace(pixels=self.read(pictures))
         return Batch(images, self.tokens[captions].padded(), torch.tensor(image_of))
 
-# %% ../../nbs/experiment/04_learner.ipynb #973d2883
+# %% ../../nbs/experiment/04_learner.ipynb #112c0e3a
 _FROM_CONFIG = ("margin","negatives","reduction") # Parameters of a formula that are fields of `TrainConfig`
 _STATE_NAMES = {"scale": "log_scale", "bias": "bias"} # Learned parameters in checkpoints; others are called learned_...
 
@@ -220,38 +231,40 @@ class Criterion(nn.Module):
     "The loss that a configuration names, with the parameters that it learns."
     def __init__(self,
         config:TrainConfig, # Names the loss
-        heads:int=1, # How many heads learn by it, each with parameters of its own
+        n_heads:int=1, # How many heads learn by it, each with parameters of its own
     ):
         super().__init__()
         self.config,self.rule = config,LOSSES[config.loss]
         for name,begin in self.rule.learned.items():
             if name == "scale": begin = math.log(config.scale or begin)
             kept = _STATE_NAMES.get(name, f"learned_{name}")
-            self.register_parameter(kept, nn.Parameter(torch.full((heads,), float(begin))))
+            self.register_parameter(kept, nn.Parameter(torch.full((n_heads,), float(begin))))
     def learned(self, head:int) -> dict[str,Tensor]:
         "The learned parameters for a head."
         values = {}
         for name in self.rule.learned:
             value = getattr(self, _STATE_NAMES.get(name, f"learned_{name}"))[head]
-            values[name] = value.clamp(max=math.log(100)).exp() if name == "scale" else value # CLIP's bound
+            if name == "scale": value = value.clamp(max=math.log(100)).exp() # CLIP's bound
+            values[name] = value
         return values
     def value(self, formula:Callable, head:int, *inputs:Tensor) -> Tensor: # A number
         "A formula of the loss; of the values of configuration and training, it gets those that it names."
         values = {name: getattr(self.config, name) for name in _FROM_CONFIG} | self.learned(head)
-        return formula(*inputs, **{name: values[name] for name in signature(formula).parameters if name in values})
+        wanted = [name for name in signature(formula).parameters if name in values]
+        return formula(*inputs, **{name: values[name] for name in wanted})
 
-# %% ../../nbs/experiment/04_learner.ipynb #ad517bb6
+# %% ../../nbs/experiment/04_learner.ipynb #5b4936fd
 def check_loss(
     name:str, # In `LOSSES`
     config:TrainConfig|None=None, # With margin, negatives and reduction; the defaults when None
 ) -> None:
     "Refuse a loss that is no finite number, reads no similarities, or depends on the order of the pairs (ValueError)."
     criterion = Criterion(replace(config or TrainConfig(), loss=name))
-    rule,g,gradients = criterion.rule,torch.Generator().manual_seed(0),[]
-    unknown = set(rule.learned)
-    for formula in (rule.formula,rule.inside):
-        if formula: unknown -= set(signature(formula).parameters)
+    rule = criterion.rule
+    taken = [set(signature(formula).parameters) for formula in (rule.formula,rule.pair_formula) if formula]
+    unknown = set(rule.learned).difference(*taken)
     if unknown: raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
+    g,gradients = torch.Generator().manual_seed(0),[]
     for image_of in (torch.tensor([0,1]),torch.tensor([0,0,1,2,2])):
         images,captions = int(image_of.max()) + 1,len(image_of)
         sim = (2*torch.rand(images, captions, generator=g) - 1).requires_grad_()
@@ -261,11 +274,7 @@ def check_loss(
             again = criterion.value(rule.formula, 0, sim[rows][:,columns], rows.argsort()[image_of[columns]])
         except (AttributeError, IndexError, RuntimeError, TypeError) as e:
             raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions: {e}") from e
-        if not isinstance(value, Tensor) or value.shape or not value.isfinite():
-            shown = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) and value.shape else repr(value)
-            cure = "; is `return` missing?" if value is None else ""
-            raise ValueError(f"loss {name!r} gives {shown} for {images} images and {captions} captions, not a "
-                             f"finite number{cure}")
+        _require_number(value, f"loss {name!r}", f"for {images} images and {captions} captions")
         if not torch.allclose(value, again, rtol=1e-4, atol=1e-5):
             raise ValueError(f"loss {name!r} gives {value.item():.4f}, and {again.item():.4f} for the same pairs in "
                              "another order; read from image_of which pairs are true")
@@ -277,7 +286,15 @@ def check_loss(
     if not all(gradient.isfinite().all() for gradient in gradients):
         raise ValueError(f"loss {name!r} has a gradient that is not finite")
 
-# %% ../../nbs/experiment/04_learner.ipynb #ef41af5d
+def _require_number(value, what, case):
+    "Refuse what is no finite number."
+    is_tensor = isinstance(value, Tensor)
+    if is_tensor and not value.shape and value.isfinite(): return
+    shown = f"a tensor {tuple(value.shape)}" if is_tensor and value.shape else repr(value)
+    cure = "; is `return` missing?" if value is None else ""
+    raise ValueError(f"{what} gives {shown} {case}, not a finite number{cure}")
+
+# %% ../../nbs/experiment/04_learner.ipynb #bbd48d77
 def gather_packed(
     p:Packed, # This process's sets
 ) -> Packed: # The sets of all processes, in order; only this process's carry a gradient
@@ -288,12 +305,12 @@ def gather_packed(
     lengths = gather_lengths(p.lengths.to(p.values.device))
     sizes = [int(l.sum()) for l in lengths]
     parts = list(gather(pad_across_processes(p.values.detach(), dim=0)).split(max(sizes)))
-    world,own = len(sizes),torch.distributed.get_rank()
+    processes,own = len(sizes),torch.distributed.get_rank()
     for i,n in enumerate(sizes): parts[i] = parts[i][:n]
-    parts[own] = p.values*world - (p.values*(world-1)).detach() # training divides the gradients' sum by the number of processes
+    parts[own] = p.values*processes - (p.values*(processes-1)).detach() # training divides the gradients' sum by the number of processes
     return Packed(torch.cat(parts), torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(lengths).cpu().cumsum(0)]))
 
-# %% ../../nbs/experiment/04_learner.ipynb #483ec945
+# %% ../../nbs/experiment/04_learner.ipynb #e9f6dee0
 def _several():
     "Whether this process trains together with others."
     return torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -305,10 +322,11 @@ def _gather_batch(images, captions, image_of):
     n = gather(torch.tensor([len(images[0])], device=image_of.device))
     first = n.cumsum(0)[torch.distributed.get_rank()] - len(images[0])
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
-    images,captions = ((_gather_vectors(whole),gather_packed(parts)) for whole,parts in (images,captions))
+    images = _gather_vectors(images[0]),gather_packed(images[1])
+    captions = _gather_vectors(captions[0]),gather_packed(captions[1])
     return images,captions,rows[rows >= 0]
 
-# %% ../../nbs/experiment/04_learner.ipynb #14bb71a9
+# %% ../../nbs/experiment/04_learner.ipynb #b094cf57
 class Objective(Criterion):
     "A matcher and its loss: batch in, loss out. Several heads are weighted by their uncertainty; IAIS is added to one head's."
     def __init__(self,
@@ -324,46 +342,58 @@ class Objective(Criterion):
         if config.hard and "joint" not in heads:
             raise ValueError(f"hard={config.hard} negatives are read by the joint head, and this model has "
                              f"{', '.join(heads)}")
-        self.model,self.heads = model,heads
+        self.model = model
+        self.heads = heads
         self.pretraining = Pretraining(model) if config.pretrain else None
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
-    def inside(self, regions:Packed, words:Packed) -> Tensor|int: # 0 where the loss has no such part
-        "The part of the loss that lies inside true pairs, with what the first head learns."
-        return self.value(self.rule.inside, 0, *regions.padded(), *words.padded()) if self.rule.inside else 0
-    def regulariser(self, regions:Packed, words:Packed, done:float) -> Tensor:
-        "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
-        c,sides = self.config,(*regions.padded(),*words.padded())
-        if self.related == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.iais.layer)
-        else: maps = cosine_relations(*sides, c.iais.temperature)
-        each = iais(maps, c.relations, c.anchors, c.iais.form)
-        return c.iais.weight_at(c.annealing, done)*self.reduced(each)
-    def reduced(self, each:Tensor) -> Tensor:
-        "Sum or mean of the losses of pairs, over all processes."
-        if _several(): each = _gather_vectors(each[:,None])[:,0]
-        return each.sum() if self.config.reduction == "sum" else each.mean()
-    def mined(self, batch:Batch, images:Side, captions:Side) -> Tensor:
-        "Loss of true pairs and their hardest candidates (IAIS section 4.2)."
-        c,candidates = self.config,(batch.image_of,batch.others.images,batch.others.captions)
-        hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.hard)
-        scores = mined_scores(self.model, images, captions, *candidates, *hardest)
-        return self.reduced(mined_triplet(scores.sigmoid() if c.squash else scores, c.margin, c.negatives))
-    def forward(self, batch:Batch, done:float=0., pooling:str="") -> Tensor: # `pooling` of the alignment; the model's own when empty
+    def forward(self, batch:Batch, done:float=0., pooling:str="") -> Tensor: # `done`: share of the training; `pooling` of the alignment, its own when empty
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
-        added = self.regulariser(images[1][image_of], captions[1], done) if self.config.relations else 0
-        inside = self.inside(images[1][image_of], captions[1])
-        of_joint = self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum() if self.pretraining is not None else None
-        if of_joint is None and batch.others is not None: of_joint = self.mined(batch, images, captions)
+        true_pairs = images[1][image_of],captions[1] # regions and words
+        relation_loss = self.relation_loss(*true_pairs, done)
+        pair_loss = self.pair_loss(*true_pairs)
+        joint_loss = self.joint_loss(batch, images, captions)
         if _several(): images,captions,image_of = _gather_batch(images, captions, image_of)
         losses = []
         for i,head in enumerate(self.heads):
-            if head == "joint" and of_joint is not None: loss = of_joint
-            else:
-                sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
-                if head == "joint" and self.config.squash: sim = sim.sigmoid()
-                loss = self.value(self.rule.formula, i, sim, image_of)
-            losses.append(loss + added if head == self.related else loss)
-        return inside + (self.weigh(torch.stack(losses)) if self.weigh else losses[0])
+            if head == "joint" and joint_loss is not None: loss = joint_loss
+            else: loss = self.head_loss(i, images, captions, image_of, pooling)
+            if head == self.related: loss = loss + relation_loss
+            losses.append(loss)
+        total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
+        return total + pair_loss
+    def head_loss(self, i:int, images:Side, captions:Side, image_of:Tensor, pooling:str) -> Tensor:
+        "The loss of the similarities that the i-th head computes."
+        head = self.heads[i]
+        sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
+        if head == "joint" and self.config.squash: sim = sim.sigmoid()
+        return self.value(self.rule.formula, i, sim, image_of)
+    def pair_loss(self, regions:Packed, words:Packed) -> Tensor|int: # 0 where the loss has no such part
+        "The part of the loss that reads the vectors of true pairs, with what the first head learns."
+        if self.rule.pair_formula is None: return 0
+        return self.value(self.rule.pair_formula, 0, *regions.padded(), *words.padded())
+    def relation_loss(self, regions:Packed, words:Packed, done:float) -> Tensor|int: # 0 without IAIS
+        "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
+        c = self.config
+        if not c.relations: return 0
+        sides = *regions.padded(),*words.padded()
+        if self.related == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.iais.layer)
+        else: maps = cosine_relations(*sides, c.iais.temperature)
+        losses = iais(maps, c.relations, c.anchors, c.iais.form)
+        return c.iais.weight_at(c.annealing, done)*self.reduced(losses)
+    def joint_loss(self, batch:Batch, images:Side, captions:Side) -> Tensor|None: # None where the joint head learns as the others do
+        "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
+        if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
+        if batch.others is None: return None
+        c,candidates = self.config,(batch.image_of,batch.others.images,batch.others.captions)
+        hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.hard)
+        scores = mined_scores(self.model, images, captions, *candidates, *hardest)
+        if c.squash: scores = scores.sigmoid()
+        return self.reduced(mined_triplet(scores, c.margin, c.negatives))
+    def reduced(self, losses:Tensor) -> Tensor:
+        "Sum or mean of the losses of pairs, over all processes."
+        if _several(): losses = _gather_vectors(losses[:,None])[:,0]
+        return losses.sum() if self.config.reduction == "sum" else losses.mean()
 
 # %% ../../nbs/experiment/04_learner.ipynb #39d4f65b
 @dataclass(repr=False)
@@ -419,7 +449,7 @@ def optimizer_of(
               {"params": [p for p in learning if p.ndim < 2], "weight_decay": 0.}]
     return torch.optim.AdamW(groups, lr=config.rate, betas=(.9,.98), eps=1e-6)
 
-# %% ../../nbs/experiment/04_learner.ipynb #6dda3a6c
+# %% ../../nbs/experiment/04_learner.ipynb #680e1e88
 _State = TypedDict("_State", {"epoch": int, "step": int, "losses": list[float], "history": list[dict], "objective": dict, "optimizer": dict,
                               "scaler": dict, "data": str, "config": dict[str,dict]})
 
@@ -431,8 +461,30 @@ def _read_state(path):
     except Exception as e: raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
     return checked(state, _State, path, cure)
 
+def _last_state(folder):
+    "The last checkpoint that can be read, and its file."
+    last,previous = folder/"last.pt",folder/"previous.pt"
+    if not last.is_file(): raise FileNotFoundError(f"nothing to resume in {folder}: last.pt is not there")
+    try: return _read_state(last),last
+    except ValueError as e:
+        if not previous.is_file(): raise
+        problem = str(e).partition(";")[0]
+    state = _read_state(previous)
+    warnings.warn(f"{problem}; training goes on from {previous}, which was kept one save before")
+    return state,previous
+
+def _write_state(state, folder):
+    "Replace last.pt; the one before is kept as previous.pt."
+    last = folder/"last.pt"
+    if last.is_file():
+        with atomic(folder/"previous.pt") as p:
+            try: os.link(last, p)
+            except OSError: shutil.copyfile(last, p) # a file system without links
+    with atomic(last) as p: torch.save(state, p)
+
+# %% ../../nbs/experiment/04_learner.ipynb #a22b9852
 class _Training:
-    "A run: its state, its steps, its validation, its checkpoint."
+    "A run: where it stands, the steps of an epoch, its validation, its checkpoint."
     def __init__(self, model, train, valid, config, folder, device, relevance):
         AcceleratorState._reset_state(reset_partial_state=not _several()) # whatever ran before in this process
         patience = [InitProcessGroupKwargs(timeout=timedelta(hours=12))] # other processes wait while one validates
@@ -444,75 +496,99 @@ class _Training:
         objective = Objective(model, config)
         optimizer = optimizer_of(objective, config)
         self.data = _data_hash(train, valid, model, relevance)
-        self.objective,self.optimizer = acc.prepare(objective, optimizer)
-        self.plain = acc.unwrap_model(self.objective)
-        self.train,self.valid,self.config,self.folder,self.relevance = train,valid,config,folder,relevance
+        self.prepared,self.optimizer = acc.prepare(objective, optimizer) # what accelerate runs
+        self.objective = acc.unwrap_model(self.prepared) # what is kept
+        self.config = config
+        self.folder = folder
+        self.train,self.valid = train,valid
+        self.relevance = relevance
         self.tokens = model.text.tokenize(train.captions.texts)
         if config.stop_words: self.tokens = without_words(self.tokens, stop_words(config.stop_words))
         self.history = History(select=config.select)
-        self.epoch,self.step,self.losses = 0,0,[] # the epoch under way, its steps that are done, and their losses
+        self.epoch = 0 # the epoch under way
+        self.step = 0 # its batches that are done
+        self.losses = [] # of these batches
 
     def run_epoch(self, stopped):
-        "The steps of an epoch from where the run is; False if it was stopped."
-        c,acc = self.config,self.accelerator
-        dealt = deal(self.train.captions.image_of, c.images, c.captions, (c.seed, self.epoch))
-        dealt = [b for b in dealt if len(b) >= acc.num_processes][:c.steps*c.accumulate or None]
-        vision = self.plain.model.vision
-        data = Batches(self.train, self.tokens, dealt, acc.process_index, acc.num_processes, vision and vision.read,
-                       c.candidates if c.hard else 0, (c.seed,self.epoch))
-        per_epoch = math.ceil(len(data)/c.accumulate)
-        loader = DataLoader(data, batch_size=None, sampler=range(self.step, len(data)), num_workers=c.workers)
-        bar = progress(desc=f"epoch {self.epoch+1}/{c.epochs}", total=len(data), initial=self.step,
+        "The batches of an epoch from where the run is; False if it was stopped."
+        config,acc = self.config,self.accelerator
+        batches = self.batches()
+        n = len(batches)
+        loader = DataLoader(batches, batch_size=None, sampler=range(self.step, n), num_workers=config.workers)
+        bar = progress(desc=f"epoch {self.epoch+1}/{config.epochs}", total=n, initial=self.step,
                        disable=not acc.is_main_process, unit="batch")
-        begin,first,last_validation = time.perf_counter(),self.step,self.last_validation()
-        self.objective.train()
+        start,first = time.perf_counter(),self.step
+        self.prepared.train()
         for batch in loader:
-            seed_everything(hash((c.seed, self.epoch, self.step, acc.process_index)) % 2**32)
-            rate = rate_at(c, self.epoch*per_epoch + self.step//c.accumulate, per_epoch)
-            for group in self.optimizer.param_groups: group["lr"] = rate
-            last = self.step + 1 == len(data)
-            update = last or (self.step + 1) % c.accumulate == 0
-            with nullcontext() if update else acc.no_sync(self.objective):
-                done = (self.epoch + self.step/len(data))/c.epochs
-                with acc.autocast(): loss = self.objective(batch.to(acc.device), done, pooling_at(c, self.epoch))
-                acc.backward(loss)
-            self.losses.append(loss.item())
-            if self.any_process(not math.isfinite(self.losses[-1])):
-                raise FloatingPointError(f"the loss is {self.losses[-1]} in epoch {self.epoch+1}, step {self.step+1}; "
-                                         f"{self.folder} keeps "
-                                         "the state before this epoch; train with a lower rate, or with precision='fp32'")
-            if update:
-                acc.clip_grad_norm_(self.objective.parameters(), c.clip)
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
+            seed_everything(hash((config.seed, self.epoch, self.step, acc.process_index)) % 2**32)
+            is_last = self.step + 1 == n
+            is_update = is_last or (self.step + 1) % config.accumulate == 0
+            with nullcontext() if is_update else acc.no_sync(self.prepared):
+                self.losses.append(self.add_gradients(batch.to(acc.device), n))
+            self.require_finite_loss()
+            if is_update: self.update_weights(n)
             self.step += 1
-            of_a_step = (time.perf_counter()-begin)/(self.step-first)
-            left = of_a_step*(len(data)*(c.epochs-self.epoch) - self.step)
-            bar.set_postfix_str(f"loss {np.mean(self.losses[-50:]):.2f}{last_validation}, {left/60:.0f} min left in all", refresh=False)
+            seconds = (time.perf_counter() - start)/(self.step - first)
+            bar.set_postfix_str(self.progress_text(seconds, n), refresh=False)
             bar.update()
-            if update and not last and self.any_process(stopped()): return False
+            if is_update and not is_last and self.any_process(stopped()): return False
         bar.close()
         return True
 
+    def batches(self):
+        "The batches of this epoch, this process's share of each."
+        c,acc = self.config,self.accelerator
+        dealt = deal(self.train.captions.image_of, c.images, c.captions, (c.seed, self.epoch))
+        dealt = [b for b in dealt if len(b) >= acc.num_processes]
+        if c.steps: dealt = dealt[:c.steps*c.accumulate]
+        vision = self.objective.model.vision
+        read = None if vision is None else vision.read
+        return Batches(self.train, self.tokens, dealt, acc.process_index, acc.num_processes, read,
+                       c.candidates if c.hard else 0, (c.seed,self.epoch))
+
+    def add_gradients(self, batch, n):
+        "The loss of a batch; its gradients are added to those that are there."
+        done = (self.epoch + self.step/n)/self.config.epochs
+        with self.accelerator.autocast(): loss = self.prepared(batch, done, pooling_at(self.config, self.epoch))
+        self.accelerator.backward(loss)
+        return loss.item()
+
+    def update_weights(self, n):
+        "One step of the optimizer."
+        c = self.config
+        per_epoch = math.ceil(n/c.accumulate)
+        rate = rate_at(c, self.epoch*per_epoch + self.step//c.accumulate, per_epoch)
+        for group in self.optimizer.param_groups: group["lr"] = rate
+        self.accelerator.clip_grad_norm_(self.prepared.parameters(), c.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def progress_text(self, seconds, n):
+        "Loss, last validation and time left, for the bar."
+        left = seconds*(n*(self.config.epochs - self.epoch) - self.step)
+        text = f"loss {np.mean(self.losses[-50:]):.2f}"
+        if self.history.epochs:
+            select = self.config.select
+            last,best = self.history.epochs[-1][select],self.history.best()[select]
+            text += f", {select} {100*last:.1f} % (best {100*best:.1f})"
+        return f"{text}, {left/60:.0f} min left in all"
+
     def validate(self, seconds):
         "Measure the epoch, keep the model if it is the best so far, and go on to the next epoch."
-        acc = self.accelerator
+        acc,model = self.accelerator,self.objective.model
         if acc.is_main_process:
-            start,model = time.perf_counter(),self.plain.model
+            start = time.perf_counter()
             numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": self.optimizer.param_groups[0]["lr"]}
             with still_running(f"validation of epoch {self.epoch+1}/{self.config.epochs}"):
                 numbers |= evaluate(model, self.valid, relevance=self.relevance).metrics
             self.history.epochs.append(numbers | {"seconds": seconds + time.perf_counter()-start})
             if self.history.best() is self.history.epochs[-1]: model.save(self.folder/"model")
         if acc.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
-        self.epoch,self.step,self.losses = self.epoch+1,0,[]
+        self.epoch += 1
+        self.step = 0
+        self.losses = []
 
-    def last_validation(self):
-        "What the validation before this epoch gave, for the bar."
-        if not self.history.epochs: return ""
-        return f", {self.config.select} {100*self.history.epochs[-1][self.config.select]:.1f} % (best {100*self.history.best()[self.config.select]:.1f})"
-
-    def finished(self):
+    def is_finished(self):
         "Whether all epochs are done, or patience has run out."
         if self.epoch >= self.config.epochs: return True
         if not (self.config.patience and self.history.epochs): return False
@@ -523,52 +599,47 @@ class _Training:
         if self.accelerator.num_processes == 1: return flag
         return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
 
-    def configs(self): return {"train": asdict(self.config), "model": asdict(self.plain.model.config)}
+    def require_finite_loss(self):
+        "Refuse a loss that is no number, in any process."
+        if not self.any_process(not math.isfinite(self.losses[-1])): return
+        raise FloatingPointError(f"the loss is {self.losses[-1]} in epoch {self.epoch+1}, step {self.step+1}; {self.folder} keeps "
+                                 "the state before this epoch; train with a lower rate, or with precision='fp32'")
 
-    def save(self):
-        if not self.accelerator.is_main_process: return
-        scaler = self.accelerator.scaler
-        state = {"epoch": self.epoch, "step": self.step, "losses": self.losses, "history": self.history.epochs,
-                 "objective": self.plain.state_dict(), "optimizer": self.optimizer.state_dict(),
-                 "scaler": scaler.state_dict() if scaler else {}, "data": self.data, "config": self.configs()}
-        last = self.folder/"last.pt"
-        if last.is_file():
-            with atomic(self.folder/"previous.pt") as p:
-                try: os.link(last, p)
-                except OSError: shutil.copyfile(last, p) # a file system without links
-        with atomic(last) as p: torch.save(state, p)
-
-    def require_finite(self):
+    def require_finite_weights(self):
         "Refuse weights that a step has broken, before they are kept."
-        broken = next((name for name,p in self.plain.named_parameters() if not p.isfinite().all()), None)
+        broken = next((name for name,p in self.objective.named_parameters() if not p.isfinite().all()), None)
         if broken is None: return
-        raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step "
-                                 f"{self.step}; {self.folder} keeps "
+        raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step {self.step}; {self.folder} keeps "
                                  "the last good state; train with a lower rate, or with precision='fp32'")
 
+    def configs(self): return {"train": asdict(self.config), "model": asdict(self.objective.model.config)}
+
+    def save(self):
+        "Write the checkpoint."
+        if not self.accelerator.is_main_process: return
+        scaler = self.accelerator.scaler
+        _write_state({
+            "epoch": self.epoch, "step": self.step, "losses": self.losses, "history": self.history.epochs,
+            "objective": self.objective.state_dict(), "optimizer": self.optimizer.state_dict(),
+            "scaler": scaler.state_dict() if scaler else {}, "data": self.data, "config": self.configs()}, self.folder)
+
     def restore(self):
-        path = self.folder/"last.pt"
-        if not path.is_file(): raise FileNotFoundError(f"nothing to resume in {self.folder}: last.pt is not there")
-        try: state = _read_state(path)
-        except ValueError as e:
-            path = self.folder/"previous.pt"
-            if not path.is_file(): raise
-            state = _read_state(path)
-            problem = str(e).partition(";")[0]
-            warnings.warn(f"{problem}; training goes on from {path}, which was kept one save before")
-        kinds = {"train": TrainConfig, "model": type(self.plain.model.config)}
+        "Go back to the checkpoint; one of another configuration or of other data is refused."
+        state,path = _last_state(self.folder)
+        kinds = {"train": TrainConfig, "model": type(self.objective.model.config)}
         saved = {name: asdict(to_config(kind, state["config"].get(name, {}), path)) for name,kind in kinds.items()}
         _require_same(saved, self.configs(), path)
         if state["data"] != self.data:
             raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume "
-                             f"with the same data")
-        load_weights(self.plain, state["objective"], path)
+                             "with the same data")
+        load_weights(self.objective, state["objective"], path)
         try: self.optimizer.load_state_dict(state["optimizer"])
         except Exception as e: raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None # it is not checked inside
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.epoch,self.step,self.losses,self.history.epochs = state["epoch"],state["step"],state["losses"],state["history"]
+        self.epoch,self.step = state["epoch"],state["step"]
+        self.losses,self.history.epochs = state["losses"],state["history"]
 
-# %% ../../nbs/experiment/04_learner.ipynb #43ec049d
+# %% ../../nbs/experiment/04_learner.ipynb #07380b58
 @contextmanager
 def _interrupts():
     "Gives a function that tells whether Ctrl-C was pressed, or the process was asked to end."
@@ -583,10 +654,11 @@ def _interrupts():
 
 def _check_possible(model, train, valid, config, relevance, folder, resume):
     "Refuse what can be seen to fail before training begins."
-    is_own = not LOSSES[config.loss].formula.__module__.startswith("teran_nb.") # those of the library have lessons
-    if is_own: check_loss(config.loss, config)
+    if is_own(LOSSES[config.loss].formula): check_loss(config.loss, config)
+    for name in {model.config.pooling,config.start_pooling} & POOLINGS.keys():
+        if is_own(POOLINGS[name].formula): check_pooling(name)
     for name in model.heads:
-        if not HEADS[name].__module__.startswith("teran_nb."): check_head(name, model.config)
+        if is_own(HEADS[name]): check_head(name, model.config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     if config.select == "words" and not any(valid.captions.links or ()):
@@ -619,7 +691,7 @@ def _logger(folder, rows, tensorboard):
         writer.flush()
     return log
 
-# %% ../../nbs/experiment/04_learner.ipynb #bf5dc82b
+# %% ../../nbs/experiment/04_learner.ipynb #0c5ef650
 def fit(
     model:Matcher, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
@@ -639,14 +711,13 @@ def fit(
     with locked(folder) if main else nullcontext(), _interrupts() as stopped:
         if resume: run.restore()
         log = _logger(folder, run.history.epochs, tensorboard) if main else None
-        while not run.finished():
+        while not run.is_finished():
             start = time.perf_counter()
             ended = run.run_epoch(stopped)
-            run.require_finite()
+            run.require_finite_weights()
             if not ended:
                 run.save()
-                raise KeyboardInterrupt(f"stopped in epoch {run.epoch+1} after step {run.step}; everything is kept in "
-                                        f"{folder}, "
+                raise KeyboardInterrupt(f"stopped in epoch {run.epoch+1} after step {run.step}; everything is kept in {folder}, "
                                         "resume goes on from there")
             run.validate(time.perf_counter()-start)
             run.save()
@@ -654,7 +725,7 @@ def fit(
             run.accelerator.wait_for_everyone()
             if run.epoch < config.epochs and run.any_process(stopped()):
                 raise KeyboardInterrupt(f"stopped after epoch {run.epoch}; everything is kept in {folder}, resume "
-                                        f"goes on from there")
+                                        "goes on from there")
     run.accelerator.wait_for_everyone()
     best = type(model).load(folder/"model").state_dict()
     load_weights(model, {k: v.to(model.device) for k,v in best.items()}, folder/"model")

@@ -40,14 +40,14 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, and where they begin
-    inside:Callable|None=None # Added: `(regions, region_mask, words, word_mask, ...)` of true pairs to a number
+    pair_formula:Callable|None=None # Added: `(regions, region_mask, words, word_mask, ...)` of true pairs to a number
 
 LOSSES = {} # Every known loss, by name
 
 def loss(
     name:str, # A new name
     learned:dict|None=None, # As in `Loss`
-    inside:Callable|None=None, # As in `Loss`
+    pair_formula:Callable|None=None, # As in `Loss`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a loss."
     new_name(name, "loss")
@@ -55,7 +55,7 @@ def loss(
         known = LOSSES.get(name)
         if known and known.formula.__module__ != formula.__module__: # a cell that runs again replaces its own loss
             raise ValueError(f"there is a loss {name!r} already; choose another name")
-        LOSSES[name] = Loss(name, formula, learned or {}, inside)
+        LOSSES[name] = Loss(name, formula, learned or {}, pair_formula)
         return formula
     return register
 
@@ -146,7 +146,7 @@ def grouped_alignment(
     cost = (logits.logsumexp(1) + logits.logsumexp(2) - 2*own).masked_fill(~word_mask, 0)
     return (cost.sum(-1)/word_mask.sum(-1).clamp(min=1)).mean()/2
 
-loss("sparc", learned={"scale": 1/.07}, inside=grouped_alignment)(info_nce)
+loss("sparc", learned={"scale": 1/.07}, pair_formula=grouped_alignment)(info_nce)
 
 # %% ../../nbs/model/01_losses.ipynb #392237cd
 class Uncertainty(nn.Module):
