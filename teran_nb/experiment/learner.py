@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'pooling_at', 'deal', 'Batch', 'Batches', 'Criterion', 'check_loss',
-           'gather_packed', 'Objective', 'History', 'optimizer_of', 'fit']
+           'check_own', 'gather_packed', 'Objective', 'History', 'optimizer_of', 'fit']
 
 # %% ../../nbs/experiment/04_learner.ipynb #9dc993c0
 import hashlib, json, math, os, shutil, signal, threading, time, warnings
@@ -39,6 +39,7 @@ from ..model.heads import HEADS, Side, check_head
 from ..model.text import TokenBatch, Tokens, without_words
 from ..model.regions import RegionBatch, region_batch
 from ..model.relations import IaisConfig, MIRRORS, SCHEDULES, cosine_relations, iais
+from ..model.network import NetworkConfig
 from ..model.matcher import Matcher, load_weights
 from ..model.pretraining import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from .relevance import Relevance, rouge_l
@@ -293,6 +294,18 @@ def _require_number(value, what, case):
     shown = f"a tensor {tuple(value.shape)}" if is_tensor and value.shape else repr(value)
     cure = "; is `return` missing?" if value is None else ""
     raise ValueError(f"{what} gives {shown} {case}, not a finite number{cure}")
+
+# %% ../../nbs/experiment/04_learner.ipynb #26deddbc
+def check_own(
+    network:NetworkConfig, # Names the pooling and the heads
+    train:TrainConfig, # Names the loss, and the pooling of the first epochs
+) -> None:
+    "Refuse a wrong pooling, loss or head that does not come with the library (ValueError)."
+    for name in (network.pooling,train.start_pooling):
+        if name in POOLINGS and is_own(POOLINGS[name].formula): check_pooling(name)
+    if is_own(LOSSES[train.loss].formula): check_loss(train.loss, train)
+    for name in dict.fromkeys([*network.heads,network.score]):
+        if is_own(HEADS[name]): check_head(name, network)
 
 # %% ../../nbs/experiment/04_learner.ipynb #bbd48d77
 def gather_packed(
@@ -654,11 +667,7 @@ def _interrupts():
 
 def _check_possible(model, train, valid, config, relevance, folder, resume):
     "Refuse what can be seen to fail before training begins."
-    if is_own(LOSSES[config.loss].formula): check_loss(config.loss, config)
-    for name in {model.config.pooling,config.start_pooling} & POOLINGS.keys():
-        if is_own(POOLINGS[name].formula): check_pooling(name)
-    for name in model.heads:
-        if is_own(HEADS[name]): check_head(name, model.config)
+    check_own(model.config, config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     if config.select == "words" and not any(valid.captions.links or ()):

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from ..core.files import project_path, read_json, require_space, user_path, write_json
-from ..core.config import environment, new_run, one_of, override, pick_device, to_config
+from ..core.config import environment, is_own, new_run, one_of, override, pick_device, to_config
 from ..core.display import Shown
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
-from ..model.heads import HEADS, check_head
 from ..model.losses import LOSSES
 from ..model.similarity import check_pooling
 from ..model.network import NetworkConfig
@@ -24,7 +23,7 @@ from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
 from ..pretrained.dual import pretrained_name
 from .metrics import PROTOCOLS, folds
-from .learner import PRECISIONS, TrainConfig, check_loss
+from .learner import PRECISIONS, TrainConfig, check_loss, check_own
 from .rows import MODELS, trained_as
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data
@@ -72,7 +71,9 @@ def plan(
     **train, # Fields of `TrainConfig`; 0 and empty mean the preset's own, except for the seed
 ) -> Plan: # Checked
     "Turn the parameters of a workflow into a plan."
-    row,scale = MODELS[one_of(model, MODELS, "model")],PRESETS[one_of(preset, PRESETS, "preset")]
+    row = MODELS[one_of(model, MODELS, "model")]
+    scale = PRESETS[one_of(preset, PRESETS, "preset")]
+    overrides = overrides or {}
     if row.begins and not begin:
         raise ValueError(f"{model} begins with a trained {row.begins}: train that row first, and name its run by "
                          f"begin (`ablate` does both)")
@@ -85,20 +86,16 @@ def plan(
     if begin: network = _begun(network, project_path(begin), model)
     asked = {k: v for k,v in train.items() if v or k == "seed"}
     training = override(scale.train, row.train | scale.by_heads.get("+".join(network.heads), {}) | asked)
-    of_row = network.heads,network.score
-    network,training = _overridden(network, training, overrides or {})
-    for name in network.heads:
-        if not HEADS[name].__module__.startswith("teran_nb."): check_head(name, network) # those of the library have lessons
-    heads = "+".join(dict.fromkeys([network.score,*network.heads])) if (network.heads,network.score) != of_row else ""
+    by_names = network,training
+    network,training = _overridden(network, training, overrides)
+    check_own(network, training)
     if training.stop_words: stop_words(training.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
     pick_device(device)
-    about = {"model": model, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides or {}, "protocol": protocol,
+    about = {"model": model, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides, "protocol": protocol,
              "begin": begin, "data": data.source}
-    loss = train.get("loss", "")
-    if loss: about["loss"] = loss
-    folder = "" if data.source["data"] == "scenes" else Path(data.source["data"]).name
-    name = "-".join(part for part in (preset,folder,model,pooling,loss,heads) if part)
+    if train.get("loss"): about["loss"] = train["loss"]
+    name = _run_name(about, by_names, (network,training))
     return Plan(name, about, network, training, device, row.members)
 
 # %% ../../nbs/experiment/08_plans.ipynb #87c333e9
@@ -120,6 +117,17 @@ def _begun(network, begin, model):
         raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
                          f"{network.regions.features}")
     return replace(uniter, extractor=network.extractor)
+
+def _run_name(about, by_names, overridden):
+    "Preset, data, row, and another pooling, loss or head than theirs, also where the overrides name it."
+    (network,training),(new_network,new_training) = by_names,overridden
+    pooling = about["pooling"] if new_network.pooling == network.pooling else new_network.pooling
+    loss = about.get("loss", "") if new_training.loss == training.loss else new_training.loss
+    same_heads = (new_network.heads,new_network.score) == (network.heads,network.score)
+    heads = "" if same_heads else "+".join(dict.fromkeys([new_network.score,*new_network.heads])) # the head that ranks first
+    data = about["data"]["data"]
+    folder = "" if data == "scenes" else Path(data).name
+    return "-".join(part for part in (about["preset"],folder,about["model"],pooling,loss,heads) if part)
 
 def _overridden(network, training, overrides):
     "Both configurations after the overrides; fields of the training start with `train.`."
@@ -225,15 +233,17 @@ def check(
     protocol:str="", # One of `PROTOCOLS`; all of the split when empty
     phrases:str="", # File or folder of phrases to ground
     loss:str="", # One of `LOSSES`, or the preset's
+    overrides:dict|None=None, # As of `plan`, of which pooling and loss are read
 ) -> None:
     "Refuse unknown names, a wrong pooling or loss of your own, a missing GPU or run, and a read-only output folder."
     one_of(model, MODELS, "model")
     one_of(preset, PRESETS, "preset")
     one_of(precision, PRECISIONS, "precision")
-    if pooling:
-        one_of(pooling, POOLINGS, "pooling", registered=True)
-        if not POOLINGS[pooling].formula.__module__.startswith("teran_nb."): check_pooling(pooling) # those of the library have lessons
-    if loss: check_loss(one_of(loss, LOSSES, "loss", registered=True))
+    overrides = overrides or {}
+    for name in filter(None, (pooling,overrides.get("pooling"))):
+        p = POOLINGS[one_of(name, POOLINGS, "pooling", registered=True)]
+        if is_own(p.formula): check_pooling(p)
+    for name in filter(None, (loss,overrides.get("train.loss"))): check_loss(one_of(name, LOSSES, "loss", registered=True))
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
         raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "
