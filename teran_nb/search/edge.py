@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Edge', 'open_edge']
 
-# %% ../../nbs/search/02_edge.ipynb #fadb37fe
-import errno, json, math, os, shutil, weakref, zlib
+# %% ../../nbs/search/02_edge.ipynb #f6af4489
+import errno, json, math, os, shutil, subprocess, sys, weakref, zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
@@ -22,9 +22,10 @@ from .centroids import Centroids, SEARCH_EXTRA, Sparse
 from .homes import (
     Condition, Home, Layout, Request, SLOTS, StoredImage, fields_of, image_of, point_id, read_layout, vectors_of)
 
-# %% ../../nbs/search/02_edge.ipynb #b44230ce
+# %% ../../nbs/search/02_edge.ipynb #9348defd
 _BLOCK = 2**16 # Bytes that a checksum reads at a time
-_SMALL = 2**20 # Bytes in use of the files that are checked when an index is opened
+_SMALL = 2**20 # Bytes of a file that is checked when an index is opened, whatever it holds
+_VECTORS = "/vectors/chunk_","/matrix.dat","/quantized.data" # in names of files from which no length or place is read
 _AGAIN = "copy the index again, make it again, or remove checksums.json to open it unchecked"
 
 class _Saved(TypedDict):
@@ -51,11 +52,6 @@ def _checksum(path):
             place += _BLOCK
     return f"{checksum:08x}"
 
-def _used(path):
-    "Bytes that a file takes on the disk: the engine makes files of many megabytes that are holes at first."
-    about = path.stat()
-    return min(about.st_size, getattr(about, "st_blocks", math.inf)*512)
-
 class _Checksums:
     "Sizes and checksums of the engine's files; the list is empty while files change, and holds small files until the index is closed."
     def __init__(self, folder):
@@ -75,17 +71,21 @@ class _Checksums:
         if saved.pop("self") != digest(saved): raise ValueError(f"{self.path} does not match its own checksum; {_AGAIN}")
         if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
         self.is_withdrawn,self.is_partial = not saved["files"],saved.get("partial", False)
-        self.check(_SMALL)
+        self.check(False)
         if self.is_partial: self.withdraw() # the engine changes files when it loads what was not closed
 
-    def check(self, most=math.inf):
-        "Compare names and sizes with the list, and the content of files that use at most so many bytes."
+    @property
+    def is_whole(self): return bool(self.files) and not self.is_partial # Whether the list speaks for every file
+
+    def check(self, vectors=True):
+        "Compare names, sizes and contents with the list; of large files with vectors their content only where that is wanted."
         present = self._present() if self.files else {}
         for name,(size,checksum) in self.files.items():
             problem = ""
             if name not in present: problem = "is not there"
             elif (now := require_file(present[name]).stat().st_size) != size: problem = f"has {now:,} bytes instead of {size:,}"
-            elif _used(present[name]) <= most and _checksum(present[name]) != checksum: problem = "does not match its checksum"
+            elif vectors or now <= _SMALL or not any(part in f"/{name}" for part in _VECTORS):
+                if _checksum(present[name]) != checksum: problem = "does not match its checksum"
             if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {_AGAIN}")
 
     def _save(self, files, **more):
@@ -111,7 +111,7 @@ class _Checksums:
             self._save(files)
             self.files,self.is_withdrawn = files,False
 
-# %% ../../nbs/search/02_edge.ipynb #7bb17c61
+# %% ../../nbs/search/02_edge.ipynb #623cac42
 def _edge():
     try: import qdrant_edge
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
@@ -119,6 +119,24 @@ def _edge():
 
 _SPACE = 2**28 # Bytes that stay free: the engine makes its files longer by tens of megabytes at a time
 _OPEN = weakref.WeakValueDictionary() # The folders that this process has open
+
+_READ = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import qdrant_edge as q
+shard,offset = q.EdgeShard.load(sys.argv[2]),None
+while True:
+    _,offset = shard.scroll(q.ScrollRequest(offset, 1000, with_payload=True, with_vector=sys.argv[3:] or False))
+    if offset is None: break
+shard.close()
+"""
+
+def _read_elsewhere(shard, fields):
+    "Read everything of variable length in a process of its own; why it cannot be read, empty where it can."
+    engine = Path(_edge().__file__).parents[1]
+    done = subprocess.run([sys.executable,"-c",_READ,str(engine),str(shard),*fields], capture_output=True, text=True, errors="replace")
+    if done.returncode < 0: return f"it ends a process by signal {-done.returncode}"
+    return done.stderr.strip().rpartition("\n")[2].partition(": ")[2] or "it says nothing" if done.returncode else ""
 
 def _checksum_of(image, dtype):
     "Of an image's name, and of its vectors as the engine keeps them."
@@ -164,6 +182,8 @@ class Edge(Home):
         if self.layout.slot: self.centroids = Centroids(self._load_centroids(), saved["residual"])
         q = _edge()
         self._checksums.open()
+        if not self._checksums.is_whole: # damage could end this process
+            if reason := _read_elsewhere(shard, [self.layout.slot]*bool(self.layout.slot)): self._refuse(reason)
         with self._reading():
             self.shard = q.EdgeShard.load(str(shard))
             first,_ = self.shard.scroll(q.ScrollRequest(None, 1, with_vector=fields_of(self.layout, True)))
@@ -172,22 +192,22 @@ class Edge(Home):
             raise ValueError(f"{about}: layout.dim is {self.layout.dim}, and the vectors in {shard} have "
                              f"{numbers.pop()} numbers; copy the index again")
 
+    def _refuse(self, reason):
+        self.is_damaged,reason = True," ".join(str(reason).split())[:300]
+        raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
+                         f"{_AGAIN}") from None
+
     @contextmanager
     def _reading(self):
         "Name the folder in errors of the engine, whose panics are no `Exception`."
         try: yield
         except (KeyboardInterrupt,SystemExit): raise
-        except BaseException as e:
-            self.is_damaged,reason = True," ".join(str(e).split())[:300]
-            raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
-                             f"{_AGAIN}") from None
+        except BaseException as e: self._refuse(e)
 
     def _holds_images(self, shard):
         "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
-        q = _edge()
-        try:
-            with self._reading(): self.shard = q.EdgeShard.load(str(shard))
-        except ValueError: return False
+        if _read_elsewhere(shard, []): return False
+        self.shard = _edge().EdgeShard.load(str(shard))
         count = self.count()
         self.shard.close()
         self.shard,self._count = None,None
