@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Edge', 'open_edge']
 
-# %% ../../nbs/search/02_edge.ipynb #f6af4489
-import errno, json, math, os, shutil, subprocess, sys, weakref, zlib
+# %% ../../nbs/search/02_edge.ipynb #7d3ed27e
+import errno, json, os, shutil, subprocess, sys, weakref, zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
