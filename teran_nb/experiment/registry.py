@@ -429,16 +429,20 @@ def fill_document(
     folder:str|Path, # All tables of the registry
 ) -> str: # The same text, with the tables of today in its blocks
     "Print every table that a document asks for."
+    usual,footers = {},set()
     def fill(block):
         head,kind,table,options,_,end = block.groups()
         chosen = dict(option.split("=") for option in options.split())
         shown = printed(kind, Path(folder)/table, **{k: v.split(",") for k,v in chosen.items()}, usual=usual)
+        if kind == "table":
+            frame,footer = shown.split("\n\n", 1)
+            if footer in footers: shown = f"{frame}\n\nConditions and commands as above."
+            footers.add(footer)
         return f"{head}\n{shown}\n\n{end}"
     whole = [block[5] for block in _BLOCK.finditer(text)]
     if len(whole) != text.count("<!-- results:") or any("<!-- results:" in content for content in whole):
         raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and "
                          "<!-- end --> on lines of their own")
-    usual = {}
     for block in _BLOCK.finditer(text):
         if block[2] == "conditions": usual |= _shared_conditions(read_registry(Path(folder)/block[3]))
     return _BLOCK.sub(fill, text)
