@@ -7,12 +7,12 @@ __all__ = ['Picture', 'Images', 'Sentences', 'Encoded', 'GivenImage', 'given_ima
            'Encoder', 'encoding_key', 'encoded_images']
 
 # %% ../../nbs/model/04_encoder.ipynb #44b98083
-import os
+import os, re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from ..photos.extractors import Extractor, extract_picture
 from ..photos.prepare import extractor_for
 from .alignment import POOLINGS
 from .pair import Alignment, CaptionWords, explain
-from .similarity import similarity
+from .similarity import BlockOptions, similarity
 
 # %% ../../nbs/model/04_encoder.ipynb #458c311d
 class Encoded(NamedTuple):
@@ -145,6 +145,8 @@ def sentences(
     texts = list(texts)
     for t in texts:
         if not isinstance(t, str): raise TypeError(f"a sentence is a str, not {type(t).__name__}: {t!r}")
+        if not t.isascii() and re.search("[\ud800-\udfff]", t):
+            raise ValueError(f"{t!r} holds half of a character (a surrogate), as text that was cut has it; leave it out")
     return texts
 
 # %% ../../nbs/model/04_encoder.ipynb #f2641151
@@ -185,10 +187,10 @@ class Encoder:
     def picture_warning(self, regions:Regions) -> str: return "" # Why answers about this image may mean little; "" for no reason
     def is_known(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
     def check(self, regions:Regions) -> None: "Refuse region features that this encoder was not made for (ValueError)."
-    def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **how) -> Tensor:
-        "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
+    def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`."
         images,captions = self.encoded(images, captions)
-        return similarity(images.parts, captions.parts, pooling or self.pooling, **how)
+        return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair as its score sees them; unchanged unless the encoder crosses."
         return regions,words

@@ -6,7 +6,7 @@
 __all__ = ['REGIONS', 'BOXES_BY', 'PRECISION', 'box_vectors', 'window_boxes', 'DualConfig', 'DualEncoder', 'pretrained_name']
 
 # %% ../../nbs/pretrained/04_dual.ipynb #0a7246f1
-import re
+import re, warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -32,7 +32,7 @@ from ..data.stopwords import stop_words
 from ..photos.vision import Detector, roi_align
 from ..photos.extractors import Windows, best_boxes
 from ..model.alignment import POOLINGS
-from ..model.pair import CaptionWords
+from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
 from ..model.encoder import (
     Encoded, Encoder, GivenImage, Images, Sentences, encoded_images, given_images, sentences)
@@ -63,8 +63,10 @@ def window_boxes(
 ) -> list[tuple[int,int,int,int]]: # Pixels `(x1,y1,x2,y2)`; the whole picture first
     "Windows over a picture, each half over the next."
     boxes = []
-    for scale in sorted(scales):
-        if scale < 1: raise ValueError(f"a scale of {scale}; windows are at most the whole picture, scale 1")
+    if not len(scales): raise ValueError("windows need a scale; 1 is the whole picture")
+    for scale in scales:
+        if scale < 1 or scale != int(scale): raise ValueError(f"a scale of {scale}; scales are whole numbers, and 1 is the whole picture")
+    for scale in sorted(map(int, scales)):
         edges = [np.linspace(0, side, 2*scale+1).round().astype(int).tolist() for side in size]
         for y1,y2 in zip(edges[1], edges[1][2:]):
             for x1,x2 in zip(edges[0], edges[0][2:]):
@@ -75,6 +77,9 @@ def window_boxes(
 REGIONS = ("patches","boxes","windows")
 BOXES_BY = ("roi-align","attention")
 PRECISION = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_PLURAL = ("templates","phrases","scales") # Options of which a single one may be given
+
+def _plural(value): return (value,) if isinstance(value, (str,int)) else tuple(value)
 
 @dataclass(frozen=True)
 class DualConfig:
@@ -89,6 +94,8 @@ class DualConfig:
     phrases:tuple=() # Phrases that are one word wherever they stand
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     scales:tuple=(1,2) # Of windows, as of `window_boxes`
+    def __post_init__(self):
+        for name in _PLURAL: object.__setattr__(self, name, _plural(getattr(self, name)))
 
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
@@ -106,6 +113,11 @@ class DualEncoder(Encoder):
         if config.boxes_by == "attention" and family.words == "tokens":
             raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
                              f"restrict; take boxes_by='roi-align'")
+        if config.regions == "windows": window_boxes((1,1), config.scales) # refuses wrong scales before pictures are read
+        if boxes is not None and config.regions != "boxes":
+            raise ValueError(f"regions={config.regions!r} reads no boxes; say regions='boxes', or give none")
+        if boxes is not None and not callable(boxes):
+            raise TypeError(f"boxes come from a function of pictures, such as a `Detector`, not from {type(boxes).__name__}")
         one_of(config.score, ("own","alignment"), "score")
         one_of(config.pooling, POOLINGS, "pooling")
         words = family.words if config.words == "auto" else config.words
@@ -154,6 +166,7 @@ class DualEncoder(Encoder):
         **options, # Other fields of `DualConfig`
     ) -> "DualEncoder":
         "Open a pretrained dual encoder from a folder, the cache or the hub."
+        options = {key: _plural(value) if key in _PLURAL else value for key,value in options.items()}
         config = override(DualConfig(dense, words, regions), options)
         precision = PRECISION[one_of(dtype, PRECISION, "precision")]
         path = project_path(user_path(name))
@@ -195,7 +208,10 @@ def _with_rest(patches, boxes, parts, size):
 def _boxes(self:DualEncoder, images, pictures):
     "Boxes of each picture, from the detector or from the images themselves."
     if self.find_boxes is not None:
-        return [_given_boxes(given, picture.size) for given,picture in zip(self.find_boxes(pictures), pictures)]
+        given = list(self.find_boxes(pictures))
+        if len(given) != len(pictures):
+            raise ValueError(f"{len(pictures)} pictures got boxes for {len(given)}; `boxes` gives those of each picture")
+        return [_given_boxes(some, image.image_id, picture.size) for some,image,picture in zip(given, images, pictures)]
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
@@ -204,12 +220,16 @@ def _boxes(self:DualEncoder, images, pictures):
         boxes.append(torch.as_tensor(image.regions.boxes).float() * _scale(picture.size, image.regions.size))
     return boxes
 
-def _given_boxes(given, size):
-    "Boxes of one picture; of a `Detector`, which gives all its boxes with their scores, the best ones, or the whole picture."
-    if not isinstance(given, tuple): return torch.as_tensor(given).float().cpu().reshape(-1, 4)
-    boxes,scores = given[0].float().cpu(),given[1].float().cpu()
-    rows = best_boxes(boxes, scores)
-    return boxes[rows] if len(rows) else torch.tensor([[0.,0.,*size]])
+def _given_boxes(given, image_id, size):
+    "Boxes of one picture; of a `Detector`, which gives all its boxes with their scores, the best ones; the whole picture if there are none."
+    if isinstance(given, tuple) and isinstance(given[0], Tensor):
+        boxes,scores = given[0].float().cpu(),given[1].float().cpu()
+        boxes = boxes[best_boxes(boxes, scores)]
+    else: boxes = torch.as_tensor(given).float().cpu().reshape(-1, 4)
+    for box in boxes.tolist():
+        if not (box[0] <= box[2] and box[1] <= box[3]):
+            raise ValueError(f"a box is (x1,y1,x2,y2) in pixels; {image_id!r} got {box}")
+    return boxes if len(boxes) else torch.tensor([[0.,0.,*size]])
 
 def _scale(size, old): return torch.tensor([size[0]/old[0],size[1]/old[1]]*2)
 
@@ -232,6 +252,9 @@ def _joined(whole, source):
     whole = torch.cat(whole)
     if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_DUAL[1]}")
     return whole
+
+def _check_batch(batch):
+    if batch < 1: raise ValueError(f"a batch of {batch}; encode at least 1 at a time")
 
 @patch
 def _encode_pictures(self:DualEncoder, images, batch, show):
@@ -262,6 +285,7 @@ def encode_images(self:DualEncoder,
     show:bool=False, # Show a bar
 ) -> Encoded: # With boxes in pixels of the original pictures
     "Encode pictures."
+    _check_batch(batch)
     if self.keep is None or not isinstance(images, Collection): return self._encode_pictures(images, batch, show)
     return encoded_images(self, images, self.keep, show, lambda: self._encode_pictures(images, batch, show))
 
@@ -307,8 +331,12 @@ def encode_captions(self:DualEncoder,
     show:bool=False, # Show a bar
     phrases:Sequence[str|tuple[int,int]]=(), # More phrases that are one word each, as of `caption_words`; with prompts only
 ) -> Encoded: # Named by the captions themselves
-    "Encode captions."
+    "Encode captions; a warning names those whose ends the model does not read."
+    _check_batch(batch)
     texts,words,sets,whole = sentences(captions),[],[],[]
+    if cut := self.family.cut_off(texts):
+        warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that {self.name} "
+                      f"reads, such as {cut[0][:60]!r}...; its score does not know their ends", stacklevel=2)
     for i in progress(range(0, len(texts), batch), "encode captions", disable=not show):
         with loading(self.family.source, *_DUAL, probe=self.family.try_out): v = self.family.sentences(texts[i:i+batch])
         whole.append(v.whole.float().cpu())
@@ -321,7 +349,8 @@ def encode_captions(self:DualEncoder,
     whole = _joined(whole, self.family.source)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(sets), texts, words)
     silent = stop_words(self.config.stop_words) if self.config.stop_words else ()
-    words = [caption_words(text, [*self.config.phrases,*phrases], silent) for text in texts]
+    phrases = [*self.config.phrases, *_plural(phrases)]
+    words = [caption_words(text, phrases, silent) for text in texts]
     vocabulary = list(dict.fromkeys(word for about in words for word in about.texts))
     row = {word: i for i,word in enumerate(vocabulary)}
     rows = [row[word] for about in words for word in about.texts]
@@ -358,6 +387,25 @@ def with_boxes(self:DualEncoder, images:Encoded, i:int, about:Regions|None=None,
     if getattr(images, "boxes", None) is not None or picture is None: return images,i
     image_id = images.names[i] if about is None else about.image_id
     return self.encode_images(GivenImage(image_id, about, Path(picture) if isinstance(picture, str) else picture)),0
+
+@patch
+def explain(self:DualEncoder,
+    images:Encoded, # As of `Encoder.explain`, like all others
+    i:int, # Which of them
+    captions:Encoded, # Encoded captions
+    j:int, # Which of them
+    regions:Regions|None=None, # Of that image
+    picture:Path|str|Image.Image|Callable|None=None, # The picture
+    pooling:str="", # How the alignment is pooled
+) -> Alignment:
+    "Align one encoded picture with one encoded caption; a warning says where the model sees less than half of the picture."
+    a = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
+    if self.config.regions == "boxes" or a.boxes is None or not len(a.boxes): return a
+    width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
+    seen = width*height / (a.size[0]*a.size[1])
+    if seen >= .5: return a
+    advice = "cut it into parts that are about as wide as high"
+    return replace(a, warning=f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; {advice}")
 
 # %% ../../nbs/pretrained/04_dual.ipynb #49621dca
 def pretrained_name(

@@ -254,6 +254,7 @@ class Family:
         "Encode a blank picture and a word, which every model can read."
         self.pictures([Image.new("RGB", (8,8))])
         self.sentences(["a word"])
+    def cut_off(self, texts:Sequence[str]) -> list[str]: return [] # Sentences whose ends the model does not read
     def inputs(self, batch:Mapping[str,Tensor]) -> dict[str,Tensor]:
         "What an image processor or tokenizer made, on the device and in the precision of the network."
         return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
@@ -450,6 +451,15 @@ def tokens(self:DualFamily,
     if self.tokenizer.is_fast: return batch,kept,batch.pop("offset_mapping").tolist()
     pieces = [self.tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
     return batch,kept,[matched(text, row) for text,row in zip(texts, pieces)]
+
+@patch
+def cut_off(self:DualFamily,
+    texts:Sequence[str], # Sentences
+) -> list[str]: # Those with more tokens than the network has places
+    "Sentences whose ends the model does not read."
+    long = [text for text in texts if len(text.encode()) + 3 > self.max_tokens] # a token has a byte at least
+    ids = self.tokenizer(long, verbose=False)["input_ids"] if long else []
+    return [text for text,row in zip(long, ids) if len(row) > self.max_tokens]
 
 @patch
 @torch.no_grad()
@@ -651,6 +661,9 @@ def sentences(self:LateFamily,
     "Encode sentences."
     whole,tokens,offsets,parts = torch.zeros(len(texts), self.dim, device=self.device),[],[],[]
     if not len(texts): return SentenceVectors(whole, tokens, offsets)
+    for text in texts:
+        if self.processor.image_token in text:
+            raise ValueError(f"{text!r} holds {self.processor.image_token}, the token that stands for a picture; leave it out")
     batch = self.processor.process_queries(text=list(texts), return_offsets_mapping=True)
     spans = batch.pop("offset_mapping").tolist()
     vectors = unit(self.model(**self.inputs(batch)).embeddings)
