@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import one_of
-from ..core.hub import loading, pretrained, whole_model
+from ..core.hub import check_folder, loading, pretrained, require_rows, whole_model
 from ..data.vocabulary import make_tokenizer
 from .pair import CaptionWords
 
@@ -81,7 +81,9 @@ def tokenize(
 
 def _words(word_ids, offsets):
     "Word of each piece, counted from 0 without gaps, and the characters of each word."
-    word_of,spans,last = [],[],None
+    word_of = []
+    spans = []
+    last = None
     for word,(start,end) in zip(word_ids, offsets):
         if word is None:
             word_of.append(-1)
@@ -100,7 +102,9 @@ class TokenWords(Sequence):
         tokenizer:PreTrainedTokenizerFast, # That made them
         token_of:Sequence=None, # For each caption, the token of each of its vectors, -1 for none; the tokens of words by default
     ):
-        self.tokens,self.tokenizer,self.token_of = tokens,tokenizer,token_of
+        self.tokens = tokens
+        self.tokenizer = tokenizer
+        self.token_of = token_of
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i) -> CaptionWords:
         word_of = self.tokens.word_of[i]
@@ -153,7 +157,9 @@ class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
     def __init__(self, bert, fine_tune, thaw=0):
         super().__init__()
-        self.bert,self.dim,self.fine_tune = bert,bert.config.hidden_size,fine_tune
+        self.bert = bert
+        self.dim = bert.config.hidden_size
+        self.fine_tune = fine_tune
         bert.pooler = None # it feeds a task we do not have, and unused weights stop distributed training
         if hasattr(bert.config, "text_model_class"): # the text side of a CLIP
             for name,part in bert.named_modules():
@@ -176,7 +182,8 @@ class _Recurrent(nn.Module):
     "Embeddings and a bidirectional GRU or LSTM, as in TERAN section 8.4; `mean` averages the directions, as in CGAM section 2.1."
     def __init__(self, kind, vocabulary, embedding, hidden, dropout):
         super().__init__()
-        self.embed,self.drop = nn.Embedding(vocabulary, embedding, padding_idx=0),nn.Dropout(dropout)
+        self.embed = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.drop = nn.Dropout(dropout)
         kind,_,self.mean = kind.partition("-")
         self.rnn = {"bigru": nn.GRU, "bilstm": nn.LSTM}[kind](embedding, hidden, batch_first=True, bidirectional=True)
         self.dim = hidden if self.mean else 2*hidden
@@ -234,7 +241,10 @@ class TextEncoder(nn.Module):
         network:nn.Module, # From `TokenBatch` to `(captions, tokens, dim)`
     ):
         super().__init__()
-        self.config,self.tokenizer,self.network,self.dim = config,tokenizer,network,network.dim
+        self.config = config
+        self.tokenizer = tokenizer
+        self.network = network
+        self.dim = network.dim
     def tokenize(self, texts:Sequence[str]) -> Tokens: return tokenize(texts, self.tokenizer, self.config.max_tokens)
     def forward(self, captions:TokenBatch|Sequence[str]) -> tuple[Tensor,Tensor]:
         if not isinstance(captions, TokenBatch):
@@ -260,8 +270,11 @@ def _pretrained_encoder(config):
     source = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
     tokenizer = pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
     with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail at its first caption only
-    if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
+    if config.kind != "bert":
+        require_rows(tokenizer, len(tokenizer), config.pretrained)
+        return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
     bert = _text_side(whole_model(partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False), *source))
+    require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, config.pretrained)
     _keep_layers(bert, config.layers, config.pretrained)
     room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
     if config.max_tokens > room:
@@ -287,14 +300,19 @@ def load_text(
 ) -> TextEncoder: # With fresh weights, to be filled by the model's
     "Rebuild a saved text encoder, offline."
     try:
+        check_folder(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if config.kind == "bert": architecture,build = _architecture(Path(folder))
         tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail at its first caption only
     except Exception as e: # tokenizers raises plain exceptions
         raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model "
                          "again") from None
-    if config.kind != "bert": return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
+    if config.kind != "bert":
+        require_rows(tokenizer, len(tokenizer), folder)
+        return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
     layers = getattr(architecture, "num_hidden_layers", None)
     if config.layers and layers != config.layers:
         raise ValueError(f"{folder} describes {layers} layers, and its model has {config.layers}; copy the model again")
-    return TextEncoder(config, tokenizer, _Bert(build(architecture), config.fine_tune, config.thaw))
+    bert = build(architecture)
+    require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, folder)
+    return TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))

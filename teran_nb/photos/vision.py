@@ -25,7 +25,7 @@ from transformers import (AutoConfig, AutoModel, AutoModelForObjectDetection, Au
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest, read_json, write_json
-from ..core.hub import check_folder, loading, pretrained, whole_model
+from ..core.hub import check_folder, loading, pretrained, require_rows, whole_model
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
@@ -301,6 +301,7 @@ class Detector:
             self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
         if not self.open: return
         tokenizer = _load_vision(AutoTokenizer.from_pretrained, name)
+        require_rows(tokenizer, config.text_config.vocab_size, name)
         with loading(name, *_VISION, probe=lambda: tokenizer(["a word"])): self._tokenize(config, tokenizer)
 
     def _tokenize(self, config, tokenizer):

@@ -28,7 +28,7 @@ from transformers.utils import find_adapter_config_file
 
 from ..core.files import digest, user_path, write_json
 from ..core.config import one_of
-from ..core.hub import pretrained, require_finite
+from ..core.hub import pretrained, require_finite, require_rows
 from ..data.pictures import opaque
 from ..photos.vision import weights_hash
 from .dense import LastBlock, box_states, dense_states, keep_call, nearness, patch_shares
@@ -305,6 +305,7 @@ def _tokenizer_of(model, name, **how):
     pieces,rows = len(tokenizer),getattr(model.config, "vlm_config", model.config).text_config.vocab_size
     if pieces < rows/2:
         raise ValueError(f"its tokenizer has {pieces} pieces, the network {rows}: files of the tokenizer are missing")
+    require_rows(tokenizer, rows, name)
     return tokenizer
 
 def _prompts_of(family, name, image_processor, tokenizer, **how):
