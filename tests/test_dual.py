@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from conftest import play
+from conftest import papermill, play
 from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
+from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.metrics import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, own_picture
@@ -100,6 +101,9 @@ def test_a_run_of_evaluation_by_the_folder(drawn, clip):
     assert isinstance(model, DualEncoder) and result.about["model"] == "clip"
     _, pooled = evaluate_run(clip, drawn, pooling="mrsw")
     assert pooled.about["pooling"] == "mrsw" and not torch.allclose(pooled.sim, result.sim)
+    model, other = evaluate_run(clip, drawn, dual={"dense": "kk", "regions": "windows"})
+    assert (model.config.dense, model.config.regions) == ("kk", "windows") and torch.allclose(other.sim, result.sim, atol=1e-4)
+    assert other.about["changed"] == "dense kk, regions windows" and not result.about["changed"]
 
 
 def test_a_hub_name_without_network(monkeypatch):
@@ -160,7 +164,10 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
-    world = play("gallery", run=str(clip), output=str(tmp_path), queries=6, views=2, word="red kite")["world"]
+    "By papermill, with options of the model."
+    asked = {"queries": 6, "views": 2, "word": "red kite", "dual": {"dense": "kk", "regions": "windows", "phrases": "red kite"}}
+    papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
+    world = load_data(preset="tiny").test
     pages, figures = pages_of(tmp_path)
     assert figures == {"hard-successes", "one-word"} and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
     assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6
@@ -170,8 +177,9 @@ def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
-    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path))["shown"][-1]
+    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path), dual={"regions": "windows"})["shown"][-1]
     finder = explorer.finder
+    assert len(finder.models["clip"].align(finder.collection[0], "a kite").boxes) == 10 * 16
     sim = load_model(clip).similarity(finder.collection, "a red kite")[:, 0]
     items = finder.page_items("clip")
     assert [item.item for item in items] == sim.argsort(descending=True)[:len(items)].tolist()
@@ -181,8 +189,9 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
-    played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path))
+    played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
     asked, mine = played["asked"], played["mine"]
+    assert mine.model.config.words == "tokens" and "No single token" in mine.model.note
     assert asked.texts == ["a red house", "two dogs"]
     assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)
     pages, figures = pages_of(tmp_path)

@@ -77,9 +77,9 @@ def window_boxes(
 REGIONS = ("patches","boxes","windows")
 BOXES_BY = ("roi-align","attention")
 PRECISION = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_PLURAL = ("templates","phrases","scales") # Options of which a single one may be given
+_ONE_OR_MORE = ("templates","phrases","scales") # Options of which a single one may be given
 
-def _plural(value): return (value,) if isinstance(value, (str,int)) else tuple(value)
+def _as_tuple(value): return (value,) if isinstance(value, (str,int)) else tuple(value)
 
 @dataclass(frozen=True)
 class DualConfig:
@@ -95,7 +95,7 @@ class DualConfig:
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     scales:tuple=(1,2) # Of windows, as of `window_boxes`
     def __post_init__(self):
-        for name in _PLURAL: object.__setattr__(self, name, _plural(getattr(self, name)))
+        for name in _ONE_OR_MORE: object.__setattr__(self, name, _as_tuple(getattr(self, name)))
 
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
@@ -166,7 +166,7 @@ class DualEncoder(Encoder):
         **options, # Other fields of `DualConfig`
     ) -> "DualEncoder":
         "Open a pretrained dual encoder from a folder, the cache or the hub."
-        options = {key: _plural(value) if key in _PLURAL else value for key,value in options.items()}
+        options = {key: _as_tuple(value) if key in _ONE_OR_MORE else value for key,value in options.items()}
         config = override(DualConfig(dense, words, regions), options)
         precision = PRECISION[one_of(dtype, PRECISION, "precision")]
         path = project_path(user_path(name))
@@ -349,7 +349,7 @@ def encode_captions(self:DualEncoder,
     whole = _joined(whole, self.family.source)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(sets), texts, words)
     silent = stop_words(self.config.stop_words) if self.config.stop_words else ()
-    phrases = [*self.config.phrases, *_plural(phrases)]
+    phrases = [*self.config.phrases, *_as_tuple(phrases)]
     words = [caption_words(text, phrases, silent) for text in texts]
     vocabulary = list(dict.fromkeys(word for about in words for word in about.texts))
     row = {word: i for i,word in enumerate(vocabulary)}
