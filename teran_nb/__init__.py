@@ -1,16 +1,31 @@
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
+
+from importlib import import_module
 
 from teran_nb.core.help import show_docments
 
 show_docments()
 
+_SHORT = {
+    "load_model": "experiment.runs",
+    "scenes": "data.scenes",
+    "pooling": "model.alignment",
+    "loss": "model.losses",
+    "head": "model.heads",
+    "show_grounding": "look.show",
+    "show_heatmap": "look.show",
+    "show_heat": "look.show",
+    "view": "look.view",
+    "Index": "search.index",
+}
+
 
 def __getattr__(name):
-    "Import `load_model` on first use, so that `import teran_nb` alone stays cheap."
-    if name == "load_model":
-        from teran_nb.experiment.runs import load_model
-        return load_model
+    "Import the names that a user types most on first use, so that `import teran_nb` alone stays cheap."
+    if name in _SHORT:
+        return getattr(import_module(f"teran_nb.{_SHORT[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __dir__(): return [*globals(), "load_model"]
+def __dir__():
+    return [*globals(), *_SHORT]
