@@ -211,9 +211,15 @@ def chance_bound(
     images,captions = (int(n.replace(",", "")) for n in candidates.groups())
     recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", metric)
     kinds = [name for name in result.metrics if name.startswith("pairs_")]
-    if recall: chance,n = min(1, int(recall[2])/images),captions if recall[1] == "t2i" else images
-    elif metric == "words" and "words_random" in result.metrics: chance,n = result.metrics["words_random"],captions
-    elif metric == "pairs" and kinds: chance,n = .5,images*len(kinds) # an image has at most one pair of a kind
+    if recall:
+        chance = min(1, int(recall[2])/images)
+        n = captions if recall[1] == "t2i" else images
+    elif metric == "words" and "words_random" in result.metrics:
+        chance = result.metrics["words_random"]
+        n = captions
+    elif metric == "pairs" and kinds:
+        chance = .5
+        n = images*len(kinds) # an image has at most one pair of a kind
     else: return -np.inf
     return chance + 3*(chance*(1-chance)/n)**.5
 

@@ -59,7 +59,7 @@ def computed_by(
     if score not in POOLINGS: return "every pair" if HEADS[score].crosses else "the head"
     p = POOLINGS[score]
     if p.sum_over: return "engine, two passes" if len(p.sum_over) == 2 and (p.per_word or p.per_region) else "engine"
-    return "blocks with all images" if p.together else "blocks"
+    return "blocks with all images" if p.all_images else "blocks"
 
 def served_by_index(
     score:str, # As of `score_fields`
@@ -70,7 +70,7 @@ def served_by_index(
     if score == "weighted": return "no, learned weights"
     if score not in POOLINGS: return "re-ranks" if HEADS[score].crosses else "no, a head of its own"
     p = POOLINGS[score]
-    if p.together: return "no, depends on all images"
+    if p.all_images: return "no, depends on all images"
     return "yes" if p.sum_over == ("words",) else "re-ranks"
 
 # %% ../../nbs/experiment/13_board.ipynb #00a2d377
@@ -151,7 +151,9 @@ def board(
     **fields, # Of `board_plan`: `device`, `epochs` ...
 ) -> Board: # On the test split
     "Train and test every score with every loss; finished cells are read, stopped ones go on."
-    cells,losses,scores = [],list(losses),list(scores)
+    cells = []
+    losses = list(losses)
+    scores = list(scores)
     for seed in seeds:
         for loss in losses:
             for score in scores:

@@ -213,7 +213,9 @@ class Batches(torch.utils.data.Dataset):
         return [(int(images[k]),[int(others[first[k]])]) for k in chosen]
     def batch(self, dealt:list) -> Batch: # As of `deal`
         "Images with their captions."
-        regions,captions,image_of = [],[],[]
+        regions = []
+        captions = []
+        image_of = []
         for row,(image,group) in enumerate(dealt):
             regions.append(self.collection.features[self.collection.image_ids[image]])
             captions += group
@@ -269,7 +271,8 @@ def check_loss(
     for image_of in (torch.tensor([0,1]),torch.tensor([0,0,1,2,2])):
         images,captions = int(image_of.max()) + 1,len(image_of)
         sim = (2*torch.rand(images, captions, generator=g) - 1).requires_grad_()
-        rows,columns = torch.randperm(images, generator=g),torch.randperm(captions, generator=g)
+        rows = torch.randperm(images, generator=g)
+        columns = torch.randperm(captions, generator=g)
         try:
             value = criterion.value(rule.formula, 0, sim, image_of)
             again = criterion.value(rule.formula, 0, sim[rows][:,columns], rows.argsort()[image_of[columns]])

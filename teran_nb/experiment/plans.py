@@ -170,7 +170,8 @@ def read_plan(
     "The plan of a run."
     path = user_path(folder)/name
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
-    network,training = to_config(NetworkConfig, config["model"], path),to_config(TrainConfig, config["train"], path)
+    network = to_config(NetworkConfig, config["model"], path)
+    training = to_config(TrainConfig, config["train"], path)
     return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/08_plans.ipynb #4c88255b

@@ -206,7 +206,8 @@ def _origin(folder):
     run = folder.parent
     if folder.name != "model" or not (run/"environment.json").is_file():
         return {"model": folder.name, "changed": "", "seed": "unknown", "commit": commit()}
-    p,environment = read_plan(run),read_json(run/"environment.json", _Environment, "copy the run again")
+    p = read_plan(run)
+    environment = read_json(run/"environment.json", _Environment, "copy the run again")
     return {"model": p.about["model"], "changed": p.changed, "seed": environment["seed"], "commit": environment["commit"]}
 
 def _tested_row(row, origins, folders):

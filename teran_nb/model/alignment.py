@@ -34,7 +34,7 @@ class Pooling:
     per_word:bool=False # The sum over words is divided by the number of words
     per_region:bool=False # The sum over regions is divided by the number of regions
     grams:bool=False # The formula also takes the cosines among regions, `(images, regions, regions)`, and among words
-    together:bool=False # The score of an image depends on the other images, so all of them are given at once
+    all_images:bool=False # The score of an image depends on the other images, so all of them are given at once
     def __call__(self, align, region_mask, word_mask, *grams): return self.formula(align, region_mask, word_mask, *grams)
 
 POOLINGS = {} # Every known pooling, by name
@@ -46,7 +46,7 @@ def pooling(
     per_word:bool=False, # As in `Pooling`
     per_region:bool=False, # As in `Pooling`
     grams:bool=False, # As in `Pooling`
-    together:bool=False, # As in `Pooling`
+    all_images:bool=False, # As in `Pooling`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a pooling."
     new_name(name, "pooling")
@@ -55,7 +55,7 @@ def pooling(
         # a notebook cell that runs again may replace its own pooling, never one of another module
         if known and known.formula.__module__ != formula.__module__:
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
-        POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word, per_region, grams, together)
+        POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word, per_region, grams, all_images)
         return formula
     return register
 

@@ -8,7 +8,7 @@ __all__ = ['Side', 'HEADS', 'Head', 'head', 'AlignmentHead', 'GlobalHead', 'Cros
 # %% ../../nbs/model/05_heads.ipynb #ba165b1d
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from ..core.packed import Packed
 from ..core.config import new_name
 from ..core.display import progress as show_progress
 from .alignment import POOLINGS
-from .similarity import every_pair, similarity
+from .similarity import BlockOptions, every_pair, similarity
 
 # %% ../../nbs/model/05_heads.ipynb #227f823e
 Side = tuple[Tensor,Packed]
@@ -38,8 +38,8 @@ class Head(nn.Module):
     def index_refusal(self) -> str: # Empty where an index of vectors can serve it
         "Why none can, as the second half of a sentence."
         return f"it ranks by {self.ranks_by}, which an index does not compute"
-    def similarity(self, images:Side, captions:Side, **how) -> Tensor:
-        "Similarity of every pair, `(images, captions)`, with gradients; `how` may hold `dtype`, `memory` (MiB), `progress`."
+    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`, with gradients; a head that needs no blocks takes the options and ignores them."
         raise TypeError(f"{type(self).__name__} does not define similarity")
 
 HEADS = {} # Every known head, by name
@@ -62,7 +62,9 @@ def head(
 @head("alignment")
 class AlignmentHead(Head):
     "Pools the alignment of regions and words (TERAN)."
-    aligns,index_refusal,settings = True,"","pooling"
+    aligns = True
+    index_refusal = ""
+    settings = "pooling"
     def __init__(self,
         config:str="mrsw", # The pooling, a name in `POOLINGS`
         dim:int=0, # Length of all vectors, on which it does not depend
@@ -71,15 +73,15 @@ class AlignmentHead(Head):
         self.pooling = config
     @property
     def ranks_by(self) -> str: return POOLINGS[self.pooling].title
-    def similarity(self, images:Side, captions:Side, pooling:str="", **how) -> Tensor:
-        "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
-        return similarity(images[1], captions[1], pooling or self.pooling, **how)
+    def similarity(self, images:Side, captions:Side, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`."
+        return similarity(images[1], captions[1], pooling or self.pooling, **options)
 
 @head("global")
 class GlobalHead(Head):
     "Compares one vector for the image with one for the caption (TERN)."
     ranks_by,index_refusal = "one vector a side",""
-    def similarity(self, images:Side, captions:Side, **how) -> Tensor:
+    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
         return (images[0] @ captions[0].T).float()
 
@@ -98,13 +100,13 @@ class CrossingHead(Head):
     def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair after they have seen each other."
         return regions,words
-    def similarity(self, images:Side, captions:Side, **how) -> Tensor:
-        "Similarity of every pair, `(images, captions)`; `how` as of `every_pair`."
+    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`."
         regions,words = images[1],captions[1]
         if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
         floats = self.floats(int(regions.lengths.max()), int(words.lengths.max()))
         device = next((p.device for p in self.parameters()), None) # a head without weights computes where the vectors are
-        return every_pair(self, regions, words, floats, device=device, **how)
+        return every_pair(self, regions, words, floats, device=device, **options)
 
 # %% ../../nbs/model/05_heads.ipynb #d512e05f
 def check_head(
@@ -156,7 +158,7 @@ def reranked(
     sim:Tensor, # Similarities by a separable head, `(images, captions)`
     first:int, # How many results of each query are scored again, from 1
     progress:bool=False, # Show a bar
-    **how, # As of `every_pair`
+    **options, # `dtype` and `memory` of `BlockOptions`, for the pairs of a query
 ) -> Tensor: # `(images, captions)`, ordered as described; the numbers of the other pairs only order them
     "Similarities in which the first results of every query have the score of a crossing head."
     if first < 1: raise ValueError(f"rerank scores the first k results of a query, so k is at least 1, not {first}")
@@ -173,6 +175,6 @@ def reranked(
         others = chosen_by_item[k].nonzero()[:,0]
         sides = (None,shorter[k:k+1]),(None,longer[others.cpu()])
         if by_caption: sides = sides[::-1] # images come first
-        scores_by_item[k,others] = head.similarity(*sides, **how).flatten().to(scores)
+        scores_by_item[k,others] = head.similarity(*sides, **options).flatten().to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)

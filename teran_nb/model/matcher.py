@@ -10,7 +10,7 @@ import dataclasses, hashlib, importlib.resources, os, shutil, tempfile, warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from ..photos.vision import LearningBackbone, load_backbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.prepare import extractor_for, trained_on
 from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_sets, sentences
+from .similarity import BlockOptions
 from .heads import Side
 from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without_words
 from .regions import RegionBatch, region_batch
@@ -163,13 +164,15 @@ def similarity(self:Matcher,
     images:Encoded|Side|Images, # Images, encoded or not, or one side of `forward`
     captions:Encoded|Side|Sentences, # Captions, encoded or not, or the other side
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
-    **how, # As of `Network.similarity`
+    head:str="", # One of the model's heads; its own by default
+    rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
+    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `progress`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair; of what was encoded before, without gradients and dropout."
     images,captions = self.encoded(images, captions)
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
-        with self.eval_mode(): return Network.similarity(self, images, captions, pooling, **how)
-    return Network.similarity(self, images, captions, pooling, **how)
+        with self.eval_mode(): return Network.similarity(self, images, captions, pooling, head, rerank, **options)
+    return Network.similarity(self, images, captions, pooling, head, rerank, **options)
 
 # %% ../../nbs/model/12_matcher.ipynb #aebdb8c3
 @patch(as_prop=True)
@@ -331,10 +334,10 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
 @patch
 def save_pretrained(self:Matcher,
     save_directory:str|Path, # Folder; made if it is not there
-    **how, # As of `ModelHubMixin`, such as `push_to_hub`
+    **hub_options, # Of `ModelHubMixin`, such as `push_to_hub`
 ) -> str|None:
     "Write the model's folder, with a model card, as `from_pretrained` opens it."
-    return ModelHubMixin.save_pretrained(self, user_path(save_directory), **how)
+    return ModelHubMixin.save_pretrained(self, user_path(save_directory), **hub_options)
 
 @patch
 def _save_pretrained(self:Matcher, save_directory:Path):
@@ -367,8 +370,11 @@ def generate_model_card(self:Matcher,
     "A model card, written from the model and its run."
     run = self.folder.parent if self.folder is not None and self.folder.name == "model" else self.folder
     def of_run(name): return read_json(run/name, _BesideModel) if run is not None and (run/name).is_file() else {}
-    plan,environment,test = of_run("config.json").get("about", {}),of_run("environment.json"),of_run("metrics.json")
-    conditions,training_data = test.get("about", {}),self.provenance.data if self.provenance else ""
+    plan = of_run("config.json").get("about", {})
+    environment = of_run("environment.json")
+    test = of_run("metrics.json")
+    conditions = test.get("about", {})
+    training_data = self.provenance.data if self.provenance else ""
     training = {"row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
                 "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
                 "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}

@@ -9,6 +9,7 @@ __all__ = ['NetworkConfig', 'Network']
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from ..core.packed import Packed
 from ..core.config import one_of
 from .alignment import POOLINGS
 from .heads import HEADS, Side, reranked
+from .similarity import BlockOptions
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
 from .relations import JointConfig
@@ -118,12 +120,12 @@ def similarity(self:Network,
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
-    **how, # Passed to the head: `dtype`, `memory` (MiB), `progress`
+    **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `progress`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **how)
+    if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)
     if head and head not in self.heads:
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
     chosen = self.heads[head or self.config.score]
-    if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **how)
-    return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **how)
+    if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **options)
+    return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **options)

@@ -161,7 +161,7 @@ def shares(self:Pooling,
     word_mask,grams = torch.ones(1, cosines.shape[1]).bool(),[x[None] for x in grams]
     def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *grams).sum()
     with torch.enable_grad():
-        total = sum(map(score, points.split(1))) if self.together else score(points) # points are no images of one collection
+        total = sum(map(score, points.split(1))) if self.all_images else score(points) # points are no images of one collection
         gradient, = torch.autograd.grad(total, points)
     return gradient.mean((0,1)) * cosines
 

@@ -8,6 +8,7 @@ __all__ = ['filip_regions', 'filip', 'xtr', 'attended', 'mean_over', 'smooth_max
 
 # %% ../../nbs/model/10_poolings.ipynb #e9255138
 import math
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
 from .alignment import masked_max, mravgw, mwsr, pooling
-from .similarity import similarity
+from .similarity import BlockOptions, similarity
 from .heads import Head, Side, head
 
 # %% ../../nbs/model/10_poolings.ipynb #972be9b2
@@ -31,7 +32,7 @@ def filip(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of
     return mravgw(align, region_mask, word_mask) + filip_regions(align, region_mask, word_mask)
 
 # %% ../../nbs/model/10_poolings.ipynb #1388e377
-@pooling("xtr", "XTR", together=True)
+@pooling("xtr", "XTR", all_images=True)
 def xtr(
     align:Tensor, # As of `mrsw`, with all images of the batch or collection
     region_mask:Tensor, # As of `mrsw`
@@ -198,13 +199,13 @@ class WeightedHead(Head):
         powers = (logits-highest[owner]).exp()
         sums = torch.zeros_like(highest).index_add(0, owner, powers)
         return (powers/sums[owner])[:,None].to(side.values.dtype)
-    def similarity(self, images:Side, captions:Side, **how) -> Tensor:
-        "Similarity of every pair, `(images, captions)`; `how` as of `teran_nb.model.similarity.similarity`."
+    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`."
         regions,words = images[1],captions[1]
         weighted_words = Packed(words.values*self.weights(words, self.weigh_words), words.offsets)
         weighted_regions = Packed(regions.values*self.weights(regions, self.weigh_regions), regions.offsets)
-        of_words = similarity(regions, weighted_words, "mrsw", **how)
-        return (of_words + similarity(weighted_regions, words, "mwsr", **how))/2
+        of_words = similarity(regions, weighted_words, "mrsw", **options)
+        return (of_words + similarity(weighted_regions, words, "mwsr", **options))/2
 
 # %% ../../nbs/model/10_poolings.ipynb #5ddc9879
 class GPO(nn.Module):
@@ -251,7 +252,8 @@ class GPOHead(Head):
     ):
         super().__init__()
         self.regions,self.words = GPO(),GPO()
-    def similarity(self, images:Side, captions:Side, **how) -> Tensor:
+    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of pooled vectors, `(images, captions)`."
-        regions,words = F.normalize(self.regions(images[1]), dim=-1),F.normalize(self.words(captions[1]), dim=-1)
+        regions = F.normalize(self.regions(images[1]), dim=-1)
+        words = F.normalize(self.words(captions[1]), dim=-1)
         return (regions @ words.T).float()

@@ -50,7 +50,8 @@ def hard_negatives(
     "Draw false pairs by the softmax of their similarity (ALBEF section 3.2)."
     if len(sim) < 2: raise ValueError("a batch of one image has no false pairs; use at least two images in a batch")
     wrong = sim.detach().float().masked_fill(positives(image_of, sim), -torch.inf)
-    images,captions = wrong.T.softmax(1).multinomial(1)[:,0],wrong[image_of].softmax(1).multinomial(1)[:,0]
+    images = wrong.T.softmax(1).multinomial(1)[:,0]
+    captions = wrong[image_of].softmax(1).multinomial(1)[:,0]
     return images,captions
 
 # %% ../../nbs/model/14_pretraining.ipynb #78fbd5f0
@@ -63,13 +64,18 @@ class Pretraining(nn.Module):
         share:float=.15, # Of words and of regions that are hidden
     ):
         super().__init__()
-        heads,tokenizer,width = model.config.heads,model.text.tokenizer,model.config.joint.width
+        heads = model.config.heads
+        tokenizer = model.text.tokenizer
+        width = model.config.joint.width
         if "joint" not in heads:
             raise ValueError(f"pretraining is of the joint head, and this model has {', '.join(heads)}")
         if tokenizer.mask_token_id is None:
             raise ValueError("the tokenizer of this text encoder has no mask token, so words cannot be hidden")
-        self.share,self.mask_id,self.pieces = share,tokenizer.mask_token_id,len(tokenizer)
-        self.to_pieces,self.to_features = nn.Linear(width, self.pieces),nn.Linear(width, model.config.regions.features)
+        self.share = share
+        self.mask_id = tokenizer.mask_token_id
+        self.pieces = len(tokenizer)
+        self.to_pieces = nn.Linear(width, self.pieces)
+        self.to_features = nn.Linear(width, model.config.regions.features)
 
     def predict_words(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Cross-entropy of the hidden words; 0 where none is hidden."

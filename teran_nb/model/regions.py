@@ -45,7 +45,8 @@ def region_batch(
 ) -> RegionBatch: # Geometry is 0 where a store has no boxes
     "Pad the regions of some images and compute their geometry."
     mask = length_mask([len(r) for r in regions])
-    features,geometry = torch.zeros(*mask.shape, regions[0].features.shape[1]),torch.zeros(*mask.shape, 5)
+    features = torch.zeros(*mask.shape, regions[0].features.shape[1])
+    geometry = torch.zeros(*mask.shape, 5)
     features[mask] = torch.from_numpy(np.concatenate([r.features for r in regions]).astype(np.float32))
     if all(r.boxes is not None for r in regions):
         boxes = torch.zeros(*mask.shape, 4)
@@ -103,7 +104,9 @@ class RegionEncoder(nn.Module):
         if config.place == "project-and-sum": self.place = nn.Linear(5, self.dim)
         self.stack = Stack(config.stack, self.dim)
     def forward(self, features:Tensor, geometry:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        x,geometry,mask = F.pad(features, (0,0,1,0)),F.pad(geometry, (0,0,1,0)),F.pad(mask, (1,0), value=True) # I-CLS
+        x = F.pad(features, (0,0,1,0))
+        geometry = F.pad(geometry, (0,0,1,0))
+        mask = F.pad(mask, (1,0), value=True) # I-CLS
         if self.config.place == "concat-and-process": x = self.place(torch.cat([x,geometry], -1))
         if self.config.place == "project-and-sum": x = x + self.place(geometry)
         return self.stack(x, mask),mask

@@ -290,7 +290,8 @@ class Joint(CrossingHead):
         super().__init__()
         self.config = config
         self.first = nn.Parameter(.02*torch.randn(config.width))
-        self.words,self.regions = _Projection(dim, config.width),_Projection(dim, config.width)
+        self.words = _Projection(dim, config.width)
+        self.regions = _Projection(dim, config.width)
         self.encoder = BertEncoder(BertConfig(
             hidden_size=config.width, num_hidden_layers=config.layers, num_attention_heads=config.heads,
             intermediate_size=config.feed_forward, hidden_dropout_prob=config.dropout,
