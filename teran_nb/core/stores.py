@@ -100,7 +100,8 @@ class Store:
         kind:str="store", # What it is called in errors, such as `search index`
         shape:type=dict, # A `TypedDict` of what the manifest must hold
     ):
-        self.path,self.kind = user_path(path),kind
+        self.path = user_path(path)
+        self.kind = kind
         file = self.path/"manifest.json"
         if not self.path.is_dir(): raise FileNotFoundError(f"{kind} {self.path} is not there")
         self.manifest = manifest = read_json(file)
@@ -109,7 +110,7 @@ class Store:
         checked(manifest["sha256"], dict[str,str], f"{file}: sha256", "copy it again")
         formats = [format] if isinstance(format, int) else format
         if manifest.get("format") not in formats:
-            raise ValueError(f"{self.path} has format {manifest.get('format')}; this version reads "
+            raise ValueError(f"{self.path} has format {str(manifest.get('format'))[:40]}; this version reads "
                              f"{' and '.join(map(str, formats))}")
         if manifest.pop("self", None) != digest(manifest):
             raise ValueError(f"{file} does not match its checksum; the {kind} is damaged, copy it again")
@@ -122,8 +123,10 @@ class Store:
         mode:str="r", # `r`: read only; `c`: changes stay in memory, for torch, which wants writable arrays
     ) -> np.ndarray: # Memory-mapped; an ordinary array where it is empty
         "Map a part; a file that is missing or of another length is named."
-        file,dtype = self._file(part),np.dtype(dtype)
-        expected,actual = dtype.itemsize*math.prod(shape),file.stat().st_size
+        file = self._file(part)
+        dtype = np.dtype(dtype)
+        expected = dtype.itemsize*math.prod(shape)
+        actual = file.stat().st_size
         if actual != expected:
             raise ValueError(f"{file} has {actual:,} bytes instead of {expected:,}: "
                              f"the {self.kind} was cut short; copy it again")
@@ -175,7 +178,8 @@ class JoinedArrays:
     def __init__(self,
         arrays:Sequence[np.ndarray], # At least one; of one type, and of one shape but for their lengths
     ):
-        self.arrays,self.starts = list(arrays),np.cumsum([0, *map(len, arrays)])
+        self.arrays = list(arrays)
+        self.starts = np.cumsum([0, *map(len, arrays)])
         self.dtype,self.shape = arrays[0].dtype,(int(self.starts[-1]),*arrays[0].shape[1:])
     def __len__(self): return self.shape[0]
     def __getitem__(self,

@@ -68,7 +68,7 @@ def _require_entry(entry, path):
     def require(holds, place, problem):
         if not holds: raise ValueError(f"{path}: {place} {problem}")
     name = _file_name(entry["row"])
-    require(path.stem == name, "row", f"is {entry['row']!r}; name the file {name}.json")
+    require(path.stem == name, "row", f"is {entry['row'][:100]!r}; name the file {name[:100]}.json")
     require(entry["format"] == 1, "format", "is not 1; write 1, or read it with a newer version of teran_nb")
     require(entry["records"], "records", "is empty; give one for each seed")
     unknown = [(key,"") for key in entry if key not in Entry.__annotations__]
@@ -80,11 +80,11 @@ def _require_entry(entry, path):
         for name,value in record["metrics"].items():
             problem = f"is {value}, not between 0 and 1; write a fraction, not a percentage"
             require(_FRACTION.fullmatch(name) is None or 0 <= value <= 1, f"{place}.metrics.{name}", problem)
-        require(record["seed"] not in seeds, f"{place}.seed", f"{record['seed']} occurs twice; keep one record of it")
+        require(record["seed"] not in seeds, f"{place}.seed", f"{str(record['seed'])[:40]} occurs twice; keep one record of it")
         seeds.append(record["seed"])
         fingerprints.add(record["data"])
     for key,place in unknown: require(False, f"{place}{key}", f"is no field of an entry; {_WHERE_TO_READ}")
-    several = sorted(fingerprints - {NOT_RECORDED})
+    several = [data[:40] for data in sorted(fingerprints - {NOT_RECORDED})]
     require(len(several) < 2, "records", f"are of different data ({', '.join(several)}); put them into two folders")
 
 def _file_name(row): return re.sub(r"[^\w.+-]", "-", row)
@@ -218,12 +218,12 @@ def _require_same(now, before, path):
 
 def _fingerprint_of(result, data, known):
     "Fingerprint of what a result was measured on; `known` keeps those of data that were opened."
-    if data is not None: return data_fingerprint(data.whole)
+    if data is not None: return data_fingerprint(data.collection)
     run = project_path(result.about.get("run") or ".")
     if not (run/"config.json").is_file(): return result.about.get("data", NOT_RECORDED)
     source = read_plan(run).about["data"]
     key = json.dumps(source)
-    if key not in known: known[key] = data_fingerprint(load_data(**source).whole)
+    if key not in known: known[key] = data_fingerprint(load_data(**source).collection)
     return known[key]
 
 class _Machine(TypedDict):
@@ -365,7 +365,7 @@ def enter_or_compare(
         paths = register(results, folder, workflow_command(workflow, given), data)
         seeds = [len(read_entry(path)["records"]) for path in paths]
         return pd.DataFrame({"entered": [path.name for path in paths], "seeds": seeds})
-    compared = repeated(results, folder, data_fingerprint(data.whole))
+    compared = repeated(results, folder, data_fingerprint(data.collection))
     outside = compared[~compared.inside]
     if len(outside):
         shown = markdown_table(list(outside), outside.round(4).values.tolist())

@@ -232,7 +232,7 @@ def _extract_shares(describe, image_ids, folder, share, shares):
         if some: stores[folder/f"share{k}"] = [image_ids[i] for i in some]
     def is_done(store): return store.is_dir() or store.with_suffix(".json").is_file()
     for k,(store,some) in enumerate(stores.items()):
-        if k % share.world != share.rank or is_done(store): continue
+        if k % share.processes != share.rank or is_done(store): continue
         try: describe(store, some, resume=True, partial=True)
         except NothingDescribed as e: write_json(store.with_suffix(".json"), e.bad) # there is no store without images
     if share.rank: return []
@@ -318,14 +318,14 @@ def _describe(recipe, by, work, resume, device, show, extraction, share, shares)
 def _work_folder(work, request, resume, share):
     "Begin or continue in a folder of unfinished work; gives its number of shares. After an error it is kept if features have been begun."
     def has_begun(): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
-    if work.is_dir() and share.world == 1:
+    if work.is_dir() and share.processes == 1:
         with locked(work): # refused while another process prepares it
             remove_leftovers(work)
             if not resume: shutil.rmtree(work)
     may_change = ("bad","missing","merge","prefix","captions","reading","state")
     fixed = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
     asked = read_json(work/"asked.json", dict, "resume=False begins again") if has_begun() and (work/"asked.json").is_file() else {}
-    shares = checked(asked.pop("shares", 1), int, work/"asked.json", "resume=False begins again") if asked else share.world
+    shares = checked(asked.pop("shares", 1), int, work/"asked.json", "resume=False begins again") if asked else share.processes
     if has_begun() and asked != fixed:
         raise ValueError(f"{work} is unfinished work of another recipe; resume=False begins again")
     work.mkdir(parents=True, exist_ok=True)
@@ -358,12 +358,13 @@ def _write_manifest(folder, recipe, about, left_out, near, start, show):
               **({"nothing detected, whole picture taken": nothing} if nothing is not None else {}),
               "boxes": "yes" if made.features.boxes is not None else "none: groundings cannot be drawn",
               "seconds": f"{time.perf_counter()-start:.1f}"}
-    write_json(folder/"collection.json", {
-        "format": 1, "commit": commit(), "extractor": made.features.extractor, "near": near,
+    facts = {
+        "format": 2, "commit": commit(), "extractor": made.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), **about,
         "versions": made.features.manifest.get("extraction", {}).get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
-        "counts": counts, "left_out": left_out, "same": dataclasses.asdict(same)})
+        "counts": counts, "left_out": left_out, "same": dataclasses.asdict(same)}
+    write_json(folder/"collection.json", facts | {"self": digest(facts)})
 
 class _Same(TypedDict):
     "Pictures that occur in two splits."
@@ -374,6 +375,8 @@ class _Same(TypedDict):
 
 class _Manifest(TypedDict, total=False):
     "What collection.json holds."
+    format:int # 1 has no checksum
+    self:str # Checksum of the rest
     asked:dict
     near:int
     extractor:str
@@ -386,6 +389,10 @@ def _open_prepared(output, request, near):
     "The collection that exists, if it was made of this request."
     cure = "copy the collection again, or make it again"
     manifest = read_json(output/"collection.json", _Manifest, cure) if (output/"collection.json").is_file() else {}
+    checksum = manifest.pop("self", None)
+    has_checksum = checksum is not None or manifest.get("format", 1) > 1
+    if has_checksum and checksum != digest(manifest):
+        raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
     if manifest.get("asked") != request:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
@@ -420,9 +427,9 @@ def prepare(
     if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
     share = share or this_share()
-    if share.world > 1 and not resume:
+    if share.processes > 1 and not resume:
         raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
-    if share.world > 1 and torch.cuda.is_available(): torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    if share.processes > 1 and torch.cuda.is_available(): torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     work = output.with_name(f".{output.name}.preparing")
     extraction = {"batch": batch, "workers": workers, "max_pixels": max_pixels}
     if share.rank:
