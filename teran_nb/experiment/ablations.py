@@ -114,7 +114,7 @@ CLAIMS = (
     Claim("BERT (here from scratch) is better than a Bi-GRU", "teran-mrsw", "teran-mrsw-bigru"),
     Claim("the alignment loss helps TERN", "tern-align", "tern"),
     Claim("two models are better than one", "teran-mrsw-ens", "teran-mrsw"),
-    Claim("TERAN's words find their boxes, TERN's do not", "teran-mrsw", "tern", "words"),
+    Claim("TERAN's words find their boxes more often than TERN's", "teran-mrsw", "tern", "words"),
     Claim("TERN's words are where chance would put them", "tern", "tern", "words", True, against="words_random"),
     Claim("IAIS (singular) helps the single stream", "iais-singular", "single-stream", "t2i_r1", protocol=_FLICKR),
     Claim("IAIS (singular) helps the single stream", "iais-singular", "single-stream", "i2t_r1", protocol=_FLICKR),
@@ -252,8 +252,9 @@ class Findings(Shown):
         "Write the table."
         with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
-_FOOTNOTE = ("95 % interval: of the difference that the claim says is above 0. It is better - worse; where little is lost, worse - 0.9 better; "
-             "where a row fails, half of better - worse.\nWelch over seeds; with one seed, a paired bootstrap over queries.")
+_FOOTNOTE = ("The 95 % interval is that of a difference, and a claim agrees where all of it is above 0. The difference is better - worse; for `costs "
+             "little` and `where chance would put them` it is worse - 0.9 x better, for `fails` 0.5 x better - worse.\n"
+             "Welch over seeds; with one seed, a paired bootstrap over queries.")
 
 def _in_words(values, metric):
     "Mean and spread of a metric over the seeds; ISDa in nats, everything else in per cent."
