@@ -19,9 +19,10 @@ from fastcore.basics import patch
 from huggingface_hub import try_to_load_from_cache
 from PIL import Image
 from torch import Tensor
+from transformers import AutoTokenizer
 
 from ..core.packed import Packed
-from ..core.files import digest, home, project_path, read_json, user_path
+from ..core.files import atomic, digest, home, project_path, read_json, user_path
 from ..core.config import one_of, override, pick_device
 from ..core.hub import loading
 from ..core.display import progress
@@ -406,6 +407,18 @@ def explain(self:DualEncoder,
     if seen >= .5: return a
     advice = "cut it into parts that are about as wide as high"
     return replace(a, warning=f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; {advice}")
+
+# %% ../../nbs/pretrained/04_dual.ipynb #fae9c42a
+@patch
+def save_pretrained(self:DualEncoder,
+    folder:str|Path, # New folder
+) -> Path: # The folder
+    "Write the network, its tokenizer and its image processor, as `from_pretrained` opens them."
+    processor = self.family.processor
+    tokenizer = AutoTokenizer.from_pretrained(self.family.source, trust_remote_code=False) # a processor may have added tokens to its own
+    with atomic(folder) as tmp:
+        for part in (self.family.model, processor, getattr(processor, "image_processor", tokenizer), tokenizer): part.save_pretrained(tmp)
+    return user_path(folder)
 
 # %% ../../nbs/pretrained/04_dual.ipynb #49621dca
 def pretrained_name(
