@@ -22,7 +22,8 @@ def box_intersection(
     b:Tensor, # Boxes, `(m, 4)`
 ) -> Tensor: # Shared area of every pair, 0 where they do not touch, `(n, m)`
     "Area that every box of `a` shares with every box of `b`."
-    a,b = torch.as_tensor(a)[:,None],torch.as_tensor(b)[None]
+    a = torch.as_tensor(a)[:,None]
+    b = torch.as_tensor(b)[None]
     sides = torch.minimum(a[...,2:], b[...,2:]) - torch.maximum(a[...,:2], b[...,:2])
     return sides.clamp(min=0).prod(-1)
 
@@ -33,6 +34,7 @@ def box_iou(
     dtype:torch.dtype=torch.float32, # Precision of the computation
 ) -> Tensor: # IoU of every pair in [0,1], `(n, m)`
     "Intersection over union of every box of `a` with every box of `b`."
-    a,b = torch.as_tensor(a, dtype=dtype),torch.as_tensor(b, dtype=dtype)
+    a = torch.as_tensor(a, dtype=dtype)
+    b = torch.as_tensor(b, dtype=dtype)
     shared = box_intersection(a, b)
     return shared/(box_area(a)[:,None] + box_area(b)[None] - shared).clamp(min=1e-9)

@@ -65,9 +65,11 @@ def to_config(
 
 def _to_config(cls, values):
     checked(values, dict, f"the configuration {cls.__name__}")
-    kinds,fields = get_type_hints(cls),{}
+    kinds = get_type_hints(cls)
+    fields = {}
     for name,value in values.items():
-        kind,where = kinds[one_of(name, kinds, f"field of {cls.__name__}")],f"{cls.__name__}.{name}"
+        kind = kinds[one_of(name, kinds, f"field of {cls.__name__}")]
+        where = f"{cls.__name__}.{name}"
         if not dataclasses.is_dataclass(kind): checked(value, kind, where)
         elif not isinstance(value, kind): value = _to_config(kind, value)
         largest = _LARGEST.get(name, 2**31-1)

@@ -69,7 +69,8 @@ def still_running(
     seconds:float=LOG_SECONDS, # Between two lines
 ) -> Iterator[None]:
     "Write a line to the log from time to time while a block runs."
-    start,done = time.monotonic(),threading.Event()
+    start = time.monotonic()
+    done = threading.Event()
     def write_lines():
         while not done.wait(seconds): log_line(f"{text}: {time.monotonic()-start:.0f} s so far")
     thread = threading.Thread(target=write_lines, daemon=True)

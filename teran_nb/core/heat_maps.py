@@ -58,7 +58,8 @@ def _scaled(heat):
     "A map in [0,1], -1 where no region lies, and the number of its first highest cell."
     values = heat[~heat.isnan()]
     if not len(values): raise ValueError("no region lies on this map, so it has no peak")
-    low,high = values.min(),values.max()
+    low = values.min()
+    high = values.max()
     scaled = (heat-low)/(high-low) if high > low else heat-low+1 # equal values are all highest
     scaled = scaled.nan_to_num(-1)
     return scaled,int(scaled.argmax())
@@ -72,9 +73,12 @@ def boxes_from_heat(
     scaled,peak = _scaled(heat)
     rows,columns = heat.shape
     cells = _connected(scaled >= torch.tensor(thresholds)[:,None,None]-1e-5, peak)
-    across,down = cells.any(1).byte(),cells.any(2).byte()
-    left,top = across.argmax(1),down.argmax(1)
-    right,bottom = columns-across.flip(1).argmax(1),rows-down.flip(1).argmax(1)
+    across = cells.any(1).byte()
+    down = cells.any(2).byte()
+    left = across.argmax(1)
+    top = down.argmax(1)
+    right = columns-across.flip(1).argmax(1)
+    bottom = rows-down.flip(1).argmax(1)
     width,height = size or (columns,rows)
     return torch.stack([left,top,right,bottom], 1).double().numpy()*np.tile([width/columns,height/rows], 2)
 

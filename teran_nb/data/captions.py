@@ -200,7 +200,9 @@ def _length(x):
     "a number above 0"
     return type(x) in (int,float) and 0 < x < math.inf
 
-_NUMBERS,_FAR = {int,float},2**31 # types of a coordinate; more pixels than a picture has
+# types of a coordinate; more pixels than a picture has
+_NUMBERS = {int,float}
+_FAR = 2**31
 
 def _box(x):
     "a box (x1,y1,x2,y2), finite and not inverted"
@@ -358,7 +360,8 @@ def read_csv(
     images,rows = {},[]
     for line,row in table:
         if len(row) < len(columns): raise ValueError(f"{path} is cut off in line {line}")
-        image_id,where = row["image"],f"{path} line {line}"
+        image_id = row["image"]
+        where = f"{path} line {line}"
         about = (row.get("split") or None, _csv_size(where, row.get("width", ""), row.get("height", "")))
         if images.setdefault(image_id, about) != about:
             raise ValueError(f"{where}: image {image_id[:100]} has another split or size than above")
@@ -398,7 +401,8 @@ def _read_chains(path):
         except (TypeError, ValueError): value = math.nan
         if math.isfinite(value): return value
         raise ValueError(f"{path}: <{node.tag}> has no number {name}")
-    tree,boxes = _xml(path),{}
+    tree = _xml(path)
+    boxes = {}
     for thing in tree.iter("object"):
         for node in thing.iter("bndbox"):
             box = tuple(max(0., number(node, side)-1) for side in ("xmin","ymin","xmax","ymax"))
@@ -406,7 +410,8 @@ def _read_chains(path):
             for chain in thing.iter("name"): boxes.setdefault(chain.text, []).append(box)
     size = tree.find("size")
     if size is None: raise ValueError(f"{path} has no size of its picture")
-    width,height = number(size, "width"),number(size, "height")
+    width = number(size, "width")
+    height = number(size, "height")
     if min(width, height) <= 0:
         raise ValueError(f"{path}: its picture has the size {width:g} x {height:g}; copy the file again")
     return (width,height), boxes
@@ -415,7 +420,9 @@ _PHRASE = re.compile(r"\[/EN#(\d+)(?:/([^\s/\]]+))?(?:/[^\s\]]+)* ([^\]]*)\]") #
 
 def _without_marks(line, boxes):
     "A caption without its marks, and its links."
-    text,links,end = "",[],0
+    text = ""
+    links = []
+    end = 0
     for mark in _PHRASE.finditer(line):
         chain,kind,phrase = mark.groups()
         text += line[end:mark.start()]

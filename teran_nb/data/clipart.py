@@ -22,8 +22,15 @@ from ..core.config import one_of
 PAINTS = dict(red=(217,43,43), orange=(250,140,22), yellow=(253,216,45), green=(38,150,62),
                blue=(40,98,215), purple=(133,64,180), pink=(250,130,178), brown=(134,82,44))
 SIZES = dict(small=.6, medium=1., large=1.5)
-CREAM, WHITE, GREY, COAL = (255,244,214), (255,255,255), (150,155,165), (45,45,55)
-SKIN, WOOD, LEAF, GLASS, BEAK = (247,206,170), (140,95,58), (70,160,70), (205,234,250), (255,165,40)
+CREAM = (255,244,214)
+WHITE = (255,255,255)
+GREY = (150,155,165)
+COAL = (45,45,55)
+SKIN = (247,206,170)
+WOOD = (140,95,58)
+LEAF = (70,160,70)
+GLASS = (205,234,250)
+BEAK = (255,165,40)
 
 def shade(
     rgb:tuple, # Red, green, blue, 0 to 255
@@ -56,10 +63,14 @@ class Brush:
         image:Image.Image, # Drawn upon
         rgb:tuple=GREY, # The colour of what is drawn
     ):
-        self.image, self.ink = image, ImageDraw.Draw(image)
+        self.image = image
+        self.ink = ImageDraw.Draw(image)
         self.w, self.h = image.size
-        self.body, self.dark, self.mid = rgb, shade(rgb, .55), shade(rgb, .82)
-        self.light, self.pale = shade(rgb, 1.3), shade(rgb, 1.65)
+        self.body = rgb
+        self.dark = shade(rgb, .55)
+        self.mid = shade(rgb, .82)
+        self.light = shade(rgb, 1.3)
+        self.pale = shade(rgb, 1.65)
         self.edge = round(2.5 + .008*(self.w+self.h))  # width of outlines, pixels
 
     def _pixels(self, points): return [(x*(self.w-1), y*(self.h-1)) for x,y in points]
@@ -102,7 +113,8 @@ def limb(self:Brush, points:ArrayLike, width:float, fill:tuple|None=None) -> Non
 @patch
 def heap(self:Brush, ovals:ArrayLike, fill:tuple|None=None) -> None:
     "Ovals with one common outline."
-    e, f = self.edge/self.w, self.edge/self.h
+    e = self.edge/self.w
+    f = self.edge/self.h
     for o in ovals: self.oval(*o, fill)
     for a,b,c,d in ovals: self.oval(a+e, b+f, c-e, d-f, fill, edge=False)
 
@@ -122,7 +134,8 @@ def eye(self:Brush, x:float, y:float, r:float) -> None:
 @patch
 def pane(self:Brush, x1:float, y1:float, x2:float, y2:float, edge:bool=True) -> None:
     "A window with a cross in it."
-    x, y = (x1+x2)/2, (y1+y2)/2
+    x = (x1+x2)/2
+    y = (y1+y2)/2
     self.rect(x1, y1, x2, y2, GLASS, edge)
     self.line([(x,y1),(x,y2)], WHITE, .018, smooth=False)
     self.line([(x1,y),(x2,y)], WHITE, .018, smooth=False)

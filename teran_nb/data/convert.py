@@ -252,7 +252,8 @@ def convert(
     broken = []
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
                        boxes=first.boxes is not None, resume=fingerprint) as writer:
-        finished,resumed = set(writer.ids),len(writer.ids)
+        finished = set(writer.ids)
+        resumed = len(writer.ids)
         for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show):
             try:
                 image_id = source.name(row)

@@ -104,7 +104,10 @@ class _Compared:
 
 def _read_hashes(collection, show):
     "Hashes, colours and checksums of the pictures; an image whose picture is missing or broken is left out."
-    image_ids,hashes,checksums,colours = [],[],[],[]
+    image_ids = []
+    hashes = []
+    checksums = []
+    colours = []
     for image_id in progress(collection.image_ids, "looking for the same pictures", disable=not show):
         path = collection.picture_path(image_id, small=True)
         if not path: continue
@@ -157,7 +160,9 @@ def same_pictures(
     if len(names) < 2: return SplitOverlap((), len(collection), names, "pictures")
     by_pictures = _read_hashes(collection, show)
     compared = by_pictures or _mean_features(collection)
-    image_ids,checksums,colours = compared.image_ids,compared.checksums,compared.colours
+    image_ids = compared.image_ids
+    checksums = compared.checksums
+    colours = compared.colours
     least = 128 - 2*near if by_pictures else cosine
     compared_splits = [splits[k] for k in image_ids]
     matches = []
@@ -165,7 +170,8 @@ def same_pictures(
         if by_pictures and np.abs(colours[i]-colours[j]).mean() > 48: continue
         is_copy = checksums[i] == checksums[j]
         alike = f"{round((128-product)/2)} of 128 bits differ" if by_pictures else f"cosine {product:.4f}"
-        a,b = image_ids[i],image_ids[j]
+        a = image_ids[i]
+        b = image_ids[j]
         matches.append((not is_copy, -product, (a, splits[a], b, splits[b], "the same file" if is_copy else alike)))
     pairs = tuple(pair for *_,pair in sorted(matches))
     return SplitOverlap(pairs, len(image_ids), names, "pictures" if by_pictures else "features")
@@ -287,7 +293,8 @@ def merge(
     pictures = {}
     for new_id,collection,image_id in images:
         places = collection.pictures or Pictures()
-        full,small = dataclasses.replace(places, small=None),Pictures(small=places.small)
+        full = dataclasses.replace(places, small=None)
+        small = Pictures(small=places.small)
         pictures[new_id] = (full.path(image_id),small.path(image_id))
     with atomic(folder) as tmp:
         tmp.mkdir()

@@ -20,15 +20,19 @@ PATCH_SIDE = 32  # pixels, of a patch
 def _pixel_boxes(boxes, size):
     "Boxes in whole pixels, clipped to the picture, `(k, 4)`."
     boxes = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    lo, hi, edge = boxes[:,:2], boxes[:,2:], np.asarray(size)
+    lo = boxes[:,:2]
+    hi = boxes[:,2:]
+    edge = np.asarray(size)
     valid = np.isfinite(boxes).all(1) & (hi > lo).all(1) & (hi > 0).all(1) & (lo < edge).all(1)
     if not valid.all():
         i = int(valid.argmin())
         raise ValueError(f"box {i} is {boxes[i].tolist()}, which holds no pixel of a {size[0]} x {size[1]} picture: "
                          "give x1 < x2 and y1 < y2 in pixels")
-    lo, hi = lo.clip(0, edge), hi.clip(0, edge)
+    lo = lo.clip(0, edge)
+    hi = hi.clip(0, edge)
     middle = np.floor((lo+hi)/2).clip(0, edge-1)
-    lo, hi = np.ceil(lo-.5), np.ceil(hi-.5)
+    lo = np.ceil(lo-.5)
+    hi = np.ceil(hi-.5)
     thin = hi <= lo
     return np.concatenate([np.where(thin, middle, lo), np.where(thin, middle+1, hi)], 1).astype(int)
 
@@ -58,7 +62,8 @@ def _histogram(bin_of, weight, bins):
 def _two_bins(x, bins, wrap=False):
     "The two bins next to a position on a scale, and the share of the upper one."
     low = np.floor(x)
-    share, low = x-low, low.astype(int)
+    share = x-low
+    low = low.astype(int)
     if wrap: return low%bins, (low+1)%bins, share
     return low, np.minimum(low+1, bins-1), share
 
@@ -67,7 +72,8 @@ def orientations(
     p:np.ndarray, # Patches, `(k, 3, 32, 32)`
 ) -> np.ndarray: # Edge strength of 16 cells x 9 directions, `(k, 144)`
     "Histogram of oriented gradients: 4 x 4 cells, 9 directions from 0 to 180 degrees."
-    dx, dy = np.zeros_like(p), np.zeros_like(p)
+    dx = np.zeros_like(p)
+    dy = np.zeros_like(p)
     dx[...,1:-1] = p[...,2:]-p[...,:-2]
     dy[...,1:-1,:] = p[...,2:,:]-p[...,:-2,:]
     square = dx**2+dy**2
@@ -78,7 +84,9 @@ def orientations(
     return _histogram(_CELL*9+low, strength*(1-share), 144)+_histogram(_CELL*9+high, strength*share, 144)
 
 # %% ../../nbs/data/06_descriptors.ipynb #b8eaa286
-HUES, LIGHTS, GREYS = 12, 3, 6
+HUES = 12
+LIGHTS = 3
+GREYS = 6
 _COLOURS = HUES*LIGHTS+GREYS
 _RIM = 1-np.pad(np.ones((8,8), int), 4)  # 0 in the middle half of 16 x 16
 
@@ -96,7 +104,8 @@ def colours(
     hue, next_hue, hue_share = _two_bins(np.arctan2(cr,cb)*(HUES/(2*np.pi)), HUES, wrap=True)
     light, next_light, light_share = _two_bins(y*((LIGHTS-1)/255), LIGHTS)
     grey, next_grey, grey_share = _two_bins(y*((GREYS-1)/255), GREYS)
-    start, total = _RIM*_COLOURS, 0
+    start = _RIM*_COLOURS
+    total = 0
     for h,h_weight in ((hue,1-hue_share), (next_hue,hue_share)):
         for l,l_weight in ((light,1-light_share), (next_light,light_share)):
             total = total+_histogram(start+h*LIGHTS+l, colourful*h_weight*l_weight, 2*_COLOURS)
@@ -129,7 +138,8 @@ def thumbnails(
     "A small picture of the box, around middle grey."
     k = len(p)
     small = _half(_half(p))
-    light, tint = small[:,0].reshape(k,64), _half(small[:,1:]).reshape(k,32)
+    light = small[:,0].reshape(k,64)
+    tint = _half(small[:,1:]).reshape(k,32)
     return np.concatenate([light,tint], 1)/127.5-1
 
 # %% ../../nbs/data/06_descriptors.ipynb #c39b6f05

@@ -37,19 +37,23 @@ def _backdrop(**zones):
 # %% ../../nbs/data/08_drawing.ipynb #2e0f61ad
 def _fade(p, y1, y2, top, low):
     "A strip that fades from one colour into another."
-    y1, y2 = round(y1*p.h), round(y2*p.h)
+    y1 = round(y1*p.h)
+    y2 = round(y2*p.h)
     mask = Image.linear_gradient("L").resize((p.w,y2-y1))
     p.image.paste(Image.composite(Image.new("RGB", mask.size, low), Image.new("RGB", mask.size, top), mask), (0,y1))
 
 def _hill(p, rng, y, rise, fill):
     "Rolling land from `y` downwards."
-    a, b, f = rng.uniform(0,6), rng.uniform(0,6), rng.uniform(.8,1.4)
+    a = rng.uniform(0,6)
+    b = rng.uniform(0,6)
+    f = rng.uniform(.8,1.4)
     top = [(x/40, y-rise*(.6*sin(6*f*x/40+a)+.4*sin(11*f*x/40+b))) for x in range(41)]
     p.shape([*top,(1,1.01),(0,1.01)], fill, edge=False)
 
 def _path(p, rng, fill):
     "A winding path towards the viewer."
-    start, side = rng.uniform(.2,.8), rng.choice((-1,1))
+    start = rng.uniform(.2,.8)
+    side = rng.choice((-1,1))
     bends = ((.02,.6), (-.03,.67), (.06,.76), (-.02,.88), (.06,1.05))
     left = [(start+side*x-.09*y**3, y) for x,y in bends]
     right = [(start+side*x+.09*y**3, y) for x,y in bends]
@@ -59,12 +63,14 @@ def _path(p, rng, fill):
 def _tufts(p, rng, y1, fill):
     "Grass from `y1` downwards."
     for _ in range(40):
-        x, y = rng.random(), rng.uniform(y1, 1)
+        x = rng.random()
+        y = rng.uniform(y1, 1)
         for dx in (-.006,0,.006): p.line([(x,y),(x+dx,y-.02*y)], fill, .005, smooth=False)
 
 def _waves(p, rng, y1, y2, n):
     for _ in range(n):
-        x, y = rng.random(), rng.uniform(y1, y2)
+        x = rng.random()
+        y = rng.uniform(y1, y2)
         r = .012+.03*(y-y1)
         p.line([(x-r,y),(x-r/2,y-r/3),(x,y),(x+r/2,y-r/3),(x+r,y)], (196,227,238), .006)
 
@@ -87,7 +93,9 @@ def _night(p, rng):
     _fade(p, .62, 1, (66,98,92), (46,74,72))
     _path(p, rng, (92,122,116))
     _tufts(p, rng, .66, (84,118,104))
-    x, y = rng.uniform(.1,.9), rng.uniform(.1,.25)  # of the moon: an arc and the same arc, narrower
+    # of the moon: an arc and the same arc, narrower
+    x = rng.uniform(.1,.9)
+    y = rng.uniform(.1,.25)
     rim = [(x+.07*cos(a/8)*p.h/p.w, y+.07*sin(a/8)) for a in range(-12,13)]
     inner = [(x+.35*(u-x), v) for u,v in rim]
     p.shape([*rim,*inner[::-1]], (244,238,205), edge=False)
@@ -107,8 +115,10 @@ def _street(p, rng):
     _hill(p, rng, .44, .05, (196,214,190))
     p.rect(-.1, .47, 1.1, .6, (224,200,184), edge=False)
     for k in range(84):  # bricks of the wall, every other row moved by half a brick
-        row, column = k//21, k%21
-        x, y = (column+row%2/2)/20, row*.027
+        row = k//21
+        column = k%21
+        x = (column+row%2/2)/20
+        y = row*.027
         p.rect(x-.05, .475+y, x-.006, .495+y, (212,184,166), edge=False)
     for y,fill in ((.58,(214,208,200)), (.69,(236,234,230)), (.705,(150,154,162))):  # pavement, kerb, road
         p.rect(-.1, y, 1.1, 1.1, fill, edge=False)
@@ -234,7 +244,8 @@ def _actors(rng, backdrop):
     for kind in [first,*others]:
         room = n-len(actors) if actors else n-1  # the first kind leaves room for another
         many = min(rng.choices((1,2,3), (14,3,1))[0], room)
-        colour, size = rng.choice(list(PAINTS)), rng.choices(list(SIZES), (3,4,3))[0]
+        colour = rng.choice(list(PAINTS))
+        size = rng.choices(list(SIZES), (3,4,3))[0]
         for _ in range(many):
             chance = rng.random()  # below .2 another colour, above .6 another size
             own_colour = rng.choice(list(PAINTS)) if chance < .2 else colour
@@ -245,7 +256,8 @@ def _actors(rng, backdrop):
 # %% ../../nbs/data/08_drawing.ipynb #5fa6956b
 def _candidate(rng, kind, size, backdrop, canvas):
     "A box in a zone where the kind belongs; once in a while in another zone."
-    k, zones = KINDS[kind], BACKDROPS[backdrop].zones
+    k = KINDS[kind]
+    zones = BACKDROPS[backdrop].zones
     zone = rng.choice([z for z in zones if z in k.where or rng.random() < .013] or list(zones))
     low, high = zones[zone]
     y = rng.uniform(low, high)

@@ -94,7 +94,10 @@ class FeatureWriter:
         resume:str="", # Hash of the source; if given, the work of a stopped writer is kept and continued
     ):
         if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
-        self.path,self.dim,self.boxes,self.resume = user_path(path),dim,boxes,resume
+        self.path = user_path(path)
+        self.dim = dim
+        self.boxes = boxes
+        self.resume = resume
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.about = {"extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
         self.class_names = list(class_names)
@@ -201,7 +204,9 @@ class Features(Store):
     ):
         super().__init__(path, (1,FORMAT), "feature store", _Manifest)
         about = self.manifest
-        self.dim,self.extractor,self.class_names = about["dim"],about["extractor"],about["class_names"]
+        self.dim = about["dim"]
+        self.extractor = about["extractor"]
+        self.class_names = about["class_names"]
         if "shares" in about: self._map_shares()
         else: self._map_parts()
         if self.offsets[0] != 0 or self.offsets[-1] != about["regions"] or (np.diff(self.offsets) < 0).any():
@@ -215,9 +220,14 @@ class Features(Store):
             raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
         parts = _parts(about, about["count"], about["regions"])
         def part(name): return self.array(name, *parts[name]) if name in about["sha256"] else None
-        self.offsets,self.values = part("offsets"),part("values")
-        self.boxes,self.sizes = part("boxes"),part("sizes") # None where features came without boxes
-        self.classes,self.confidences = part("classes"),part("confidences") # None where not known
+        self.offsets = part("offsets")
+        self.values = part("values")
+        # None where features came without boxes
+        self.boxes = part("boxes")
+        self.sizes = part("sizes")
+        # None where not known
+        self.classes = part("classes")
+        self.confidences = part("confidences")
 
     def _map_shares(self):
         about = self.manifest
@@ -353,7 +363,8 @@ def _continue(self:FeatureWriter):
     self.class_names = [name for entry in entries for name in entry["class_names"]]
     self.kept_names = len(self.class_names)
     for part,(dtype,shape) in _parts(self.about, len(self.ids), self.total).items():
-        file,size = self.tmp/f"{part}.bin",np.dtype(dtype).itemsize*int(np.prod(shape))
+        file = self.tmp/f"{part}.bin"
+        size = np.dtype(dtype).itemsize*int(np.prod(shape))
         if not file.is_file(): continue
         if file.stat().st_size < size:
             raise ValueError(f"{file} has {file.stat().st_size:,} bytes and its journal says {size:,}; "

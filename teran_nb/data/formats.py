@@ -101,7 +101,8 @@ def _decode_table_row(line):
     n = int(number("num_boxes"))
     confidences = _decode_vectors(row["conf"], n)[:,0] if "conf" in row else None
     classes = _class_numbers(row["objects_id"], n) if "objects_id" in row else None
-    features,boxes = _decode_vectors(row["features"], n),_decode_vectors(row["boxes"], n)
+    features = _decode_vectors(row["features"], n)
+    boxes = _decode_vectors(row["boxes"], n)
     return ForeignRegions(features, boxes, (number("image_w"),number("image_h")), confidences, classes=classes)
 
 def _tables(folder): return sorted(p for p in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", p.name))
@@ -241,14 +242,17 @@ def _decode_arrays(arrays:Mapping) -> ForeignRegions:
     n = len(features) if count is None else int(count)
     if n > len(features): raise ValueError(f"says {n} boxes and has {len(features)} vectors")
     def rows(values): return None if values is None else np.asarray(values[:n], np.float32)
-    boxes,fractions = array("boxes"),array("fractions")
+    boxes = array("boxes")
+    fractions = array("fractions")
     unit = boxes is None and fractions is not None
     if unit: boxes = fractions[:,:4]
-    classes,class_scores = array("classes"),array("class_scores")
+    classes = array("classes")
+    class_scores = array("class_scores")
     if classes is None and class_scores is not None:
         classes = class_scores[:,1:].argmax(1) # Faster R-CNN's first class is the background
     if classes is not None: classes = classes[:n]
-    width,height = array("width"),array("height")
+    width = array("width")
+    height = array("height")
     size = None if width is None or height is None else (float(width),float(height))
     return ForeignRegions(rows(features), rows(boxes), size, rows(array("confidences")), unit, classes)
 
@@ -336,7 +340,8 @@ def _read_msgpack(data):
 def _decode_lmdb_value(value):
     if value[:4] == b"\x04\x22\x4d\x18":
         unpacking = _need("lz4.frame").LZ4FrameDecompressor()
-        size,value = len(value),unpacking.decompress(value, most_unpacked(len(value)))
+        size = len(value)
+        value = unpacking.decompress(value, most_unpacked(len(value)))
         if not unpacking.eof: raise ValueError(f"{size:,} packed bytes are cut off, or unpack to far more")
     if value[:4] == b"PK\x03\x04": return _decode_npz(io.BytesIO(value))
     if value[:1] == b"\x80": raise ValueError(_reason(ValueError("pickle")))

@@ -147,7 +147,8 @@ def _refer(things, i, rng, known=0):
 
 def _choose(scene, rng, order, n, known=0, used=()):
     "Up to `n` phrases for different things outside `used`, the first of `order` first."
-    phrases, used = [], set(used)
+    phrases = []
+    used = set(used)
     for i in order:
         if i in used or len(phrases) == n: continue
         phrase = _refer(scene.things, i, rng, known)
@@ -165,7 +166,9 @@ def _and(phrases):
 # %% ../../nbs/data/09_grammar.ipynb #48473345
 def _text(words, things, rng):
     "Text and links of a caption; three in ten have a capital and a full stop, one in ten only the full stop."
-    text, links, style = "", [], rng.random()
+    text = ""
+    links = []
+    style = rng.random()
     for k,word in enumerate(words):
         written = word.text
         if written == "a" and words[k+1].text[0] in "aeiou": written = "an"
@@ -182,7 +185,8 @@ def _centre_offset(a, b):
 
 def _gap(a, b, axis):
     "The gap between two boxes across (0) or down (1), negative where they overlap, and the smaller of their sides."
-    low, high = axis, axis+2
+    low = axis
+    high = axis+2
     return max(b[low]-a[high], a[low]-b[high]), min(a[high]-a[low], b[high]-b[low])
 
 def _left(a, b):
@@ -227,7 +231,8 @@ _GROUND = dict(meadow="on the grass", night="on the grass", pond="on the grass",
 
 def _zone(scene, thing):
     "Where a thing is, by the zone it stands or flies in; empty where that is not plain to see."
-    belongs, zones = KINDS[thing.kind].where, BACKDROPS[scene.backdrop].zones
+    belongs = KINDS[thing.kind].where
+    zones = BACKDROPS[scene.backdrop].zones
     foot = thing.box[3]/scene.size[1]
     if {"sky","air"} & set(belongs) & set(zones) and foot < .45: return "in the sky" if "sky" in zones else "in the air"
     if "water" in belongs and "water" in zones and zones["water"][0] <= foot <= zones["water"][1]: return "in the water"
@@ -239,7 +244,8 @@ def _places_of(scene, thing):
     "Phrases for where a thing is in the picture."
     x1, y1, x2, y2 = thing.box
     w, h = scene.size
-    x, y = (x1+x2)/2/w, (y1+y2)/2/h
+    x = (x1+x2)/2/w
+    y = (y1+y2)/2/h
     tests = {"on the left": x < .33 and x2 < w/2, "on the right": x > .67 and x1 > w/2,
              "in the middle": abs(x-.5) < .1 and abs(y-.5) < .2,
              "at the top": y < .25, "at the bottom": y > .75, _zone(scene, thing): True}
@@ -327,7 +333,8 @@ def _stated(scene, rng, order):
     "`the cats are orange and the house is small`"
     statements = []
     for i in order:
-        noun, attribute = rng.choice(NAMES[scene.things[i].kind]), rng.choice(("colour","size"))
+        noun = rng.choice(NAMES[scene.things[i].kind])
+        attribute = rng.choice(("colour","size"))
         meant = things_meant(scene.things, noun)
         values = {getattr(scene.things[j], attribute) for j in meant}
         names = (COLOUR_NAMES | SIZE_NAMES)[values.pop()] if len(values) == 1 else ()
@@ -428,7 +435,9 @@ def captions_of(
     if not scene.things: raise ValueError(f"scene {scene.seed} holds nothing to speak of; give it things")
     plan = ["short", "middle", "middle", "long", rng.choice(("short","middle","long","long"))]
     rng.shuffle(plan)
-    boxes, mentions, captions = [t.box for t in scene.things], Counter(), []
+    boxes = [t.box for t in scene.things]
+    mentions = Counter()
+    captions = []
     for length in plan:
         order = sorted(range(len(boxes)), key=lambda i: mentions[boxes[i]]+rng.random())
         captions.append(_caption(scene, rng, order, _FORMS[length], captions))

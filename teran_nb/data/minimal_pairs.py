@@ -151,7 +151,8 @@ def minimal_pairs(
     "Captions that are true of a scene, each with a changed one that is false."
     pairs = []
     for kind in kinds:
-        change,found = CHANGES[one_of(kind, CHANGES, "kind of minimal pair")],{}
+        change = CHANGES[one_of(kind, CHANGES, "kind of minimal pair")]
+        found = {}
         for _ in range(tries):
             if len(found) == each: break
             true = _statement(scene, rng, rng.choice(change.forms))
@@ -166,7 +167,8 @@ _WITHOUT_PLACE = ("we see","you can see","a picture of")
 def _statement(scene, rng, form):
     "A statement of one form about things of a scene, true or not; None where the scene has too few things."
     def mention(thing):
-        noun,colour = rng.choice(NAMES[thing.kind]),rng.choice(("",thing.colour,thing.colour))
+        noun = rng.choice(NAMES[thing.kind])
+        colour = rng.choice(("",thing.colour,thing.colour))
         sized = SIZE_NAMES[thing.size] and rng.random() < .5
         return Mention(noun, colour, thing.size if sized else "")
     opening = rng.choice(_WITHOUT_PLACE)
@@ -242,7 +244,8 @@ def scene_pairs(
     if seed is None:
         named = re.match(r"scenes-v\d+-s(\d+)-", collection.features.path.resolve().parent.name)
         seed = int(named[1]) if named else 0
-    pairs,kinds = [],tuple(kinds)
+    pairs = []
+    kinds = tuple(kinds)
     for i,image_id in enumerate(collection.image_ids):
         number = seed*SEED_STEP + int(image_id.removeprefix("scene-"))
         scene = compose(number)
@@ -292,7 +295,8 @@ def read_sugarcrepe(
     path:str|Path, # `swap_att.json` and the like, or the folder with all of them
 ) -> list[MinimalPair]: # The kind is the name of the file
     "Read SugarCrepe."
-    path,pairs = user_path(path),[]
+    path = user_path(path)
+    pairs = []
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         for key,row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
@@ -305,7 +309,8 @@ def read_aro(
     "Read ARO."
     pairs = []
     for i,row in enumerate(read_json(path, list[_Aro], _COPY_BENCHMARK)):
-        x,y = row["bbox_x"],row["bbox_y"]
+        x = row["bbox_x"]
+        y = row["bbox_y"]
         kind = "relation" if "relation_name" in row else "attribution"
         box = x,y,x+row["bbox_w"],y+row["bbox_h"]
         pair = MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=box)
@@ -334,7 +339,8 @@ def read_pairs(
     pictures:str|Path, # Folder of the pictures
 ) -> MinimalPairs: # Named by the file
     "Read a benchmark of minimal pairs with its pictures."
-    path,folder = user_path(path),user_path(pictures)
+    path = user_path(path)
+    folder = user_path(pictures)
     if not path.is_dir() and path.suffix == ".jsonl": pairs = read_winoground(path)
     elif not path.is_dir() and isinstance(read_json(path), list): pairs = read_aro(path)
     else: pairs = read_sugarcrepe(path)

@@ -25,7 +25,8 @@ def words_of(
 
 def _occurrences(words, phrase):
     "Characters `[start, end)` of every place in `words` where the words of a phrase stand."
-    texts,n = [word for word,_,_ in words],len(phrase)
+    texts = [word for word,_,_ in words]
+    n = len(phrase)
     starts = [i for i in range(len(texts)-n+1) if tuple(texts[i:i+n]) == phrase]
     return [(words[i][1], words[i+n-1][2]) for i in starts]
 
@@ -53,13 +54,17 @@ def _read_row(row, number, sizes, pixels):
         where = "0..1; boxes are fractions of width and height, pixels=True reads pixels"
         if pixels: where = f"its {w:g} x {h:g} picture"
         raise ValueError(f"the box {box} of image {name[:100]} lies outside {where}")
-    x1,y1,x2,y2 = max(x1, 0.),max(y1, 0.),min(x2, w),min(y2, h)
+    x1 = max(x1, 0.)
+    y1 = max(y1, 0.)
+    x2 = min(x2, w)
+    y2 = min(y2, h)
     width,height = sizes[i]
     return i, words, (float(x1*width/w), float(y1*height/h), float(x2*width/w), float(y2*height/h))
 
 def _link(captions, phrases, sizes):
     "Captions with a link for every place of every phrase; a phrase without a place becomes a caption."
-    texts,image_of = list(captions.texts),captions.image_of.tolist()
+    texts = list(captions.texts)
+    image_of = captions.image_of.tolist()
     links = [[] for _ in texts]
     for i,phrases_of_image in enumerate(phrases):
         words = {j: words_of(texts[j]) for j in captions.of(i)}
@@ -94,7 +99,9 @@ def read_phrases(
         raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "
                          "such as those of the feature store")
     number = {image_id: i for i,image_id in enumerate(captions.image_ids)}
-    phrases,errors = {},[] # image -> words -> (phrase as it was first written, boxes)
+    # image -> words -> (phrase as it was first written, boxes)
+    phrases = {}
+    errors = []
     for line,row in table:
         try: i,words,box = _read_row(row, number, sizes, pixels)
         except ValueError as e: errors.append(f"{path} line {line}: {e}")

@@ -13,7 +13,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 # %% ../../nbs/data/14_vocabulary.ipynb #3cf51c08
-_NORMAL,_SPLIT = normalizers.BertNormalizer(lowercase=True),pre_tokenizers.BertPreTokenizer()
+_NORMAL = normalizers.BertNormalizer(lowercase=True)
+_SPLIT = pre_tokenizers.BertPreTokenizer()
 
 def split_words(
     text:str, # A sentence
@@ -34,7 +35,8 @@ SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "se
 
 def _vocabulary(texts, size):
     "Special tokens, letters, endings of five or more words, and words that occur twice, the most frequent first."
-    words,endings = word_counts(texts),Counter()
+    words = word_counts(texts)
+    endings = Counter()
     for word in words: endings.update("##" + word[-n:] for n in (2,3,4) if len(word) > n)
     letters = sorted(set("".join(words)))
     frequent_endings = sorted(ending for ending,n in endings.items() if n >= 5)
@@ -50,6 +52,8 @@ def make_tokenizer(
     "A WordPiece tokenizer (Wu et al. 2016, as in BERT) whose vocabulary comes from captions, the same every time."
     vocabulary = _vocabulary(texts, size)
     t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    t.normalizer,t.pre_tokenizer,t.decoder = _NORMAL,_SPLIT,decoders.WordPiece()
+    t.normalizer = _NORMAL
+    t.pre_tokenizer = _SPLIT
+    t.decoder = decoders.WordPiece()
     t.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
     return PreTrainedTokenizerFast(tokenizer_object=t, **SPECIAL)

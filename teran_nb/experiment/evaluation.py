@@ -51,7 +51,8 @@ def pair_rate(
     elsewhere:Sequence[float]=(), # The same with another picture
 ) -> PairRate: # NaN of no pairs
     "The share of pairs, with its Wilson interval."
-    n,z = len(credits),1.96
+    n = len(credits)
+    z = 1.96
     if not n: return PairRate(kind, 0, math.nan, math.nan, math.nan, chance, math.nan)
     p = float(np.mean(credits))
     centre = (p + z*z/(2*n))/(1 + z*z/n)
@@ -79,7 +80,8 @@ class PairScores(Shown):
     @property
     def rates(self) -> list[PairRate]:
         "The rate of each kind, in the order of the pairs; three rates for a kind of Winoground."
-        rates,kinds = [],np.array([p.kind for p in self.pairs.pairs])
+        rates = []
+        kinds = np.array([p.kind for p in self.pairs.pairs])
         for kind in dict.fromkeys(kinds.tolist()):
             rows = kinds == kind
             if not np.isnan(self.other[rows]).all(): rates += self._of_two_images(kind, rows)
@@ -185,16 +187,20 @@ class WithoutContext(Encoder):
         if regions and model.own_regions:
             raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads "
                              f"region features")
-        self.model,self.words,self.regions = model,words,regions
+        self.model = model
+        self.words = words
+        self.regions = regions
         alone = " and ".join(name for name,by_itself in (("words",words),("regions",regions)) if by_itself)
-        self.name,self.fingerprint = f"{model.name}, {alone} alone".lstrip(", "),f"{model.fingerprint} {alone} alone"
+        self.name = f"{model.name}, {alone} alone".lstrip(", ")
+        self.fingerprint = f"{model.fingerprint} {alone} alone"
         self.extractor,self.pooling = model.extractor,model.pooling
         self.device,self.own_regions = model.device,model.own_regions
     def reads(self, collection): return self.model.reads(collection)
     def describe(self, image): return self.model.describe(image)
     def encode_images(self, images, batch=128, show=False):
         if not self.regions: return self.model.encode_images(images, batch=batch, show=show)
-        sets,alone = region_sets(images, self.describe),[]
+        sets = region_sets(images, self.describe)
+        alone = []
         for r in sets:
             for k in range(len(r)):
                 box = None if r.boxes is None else r.boxes[k:k+1]
@@ -211,7 +217,9 @@ class WithoutContext(Encoder):
         for text_words in located:
             for word,_,_ in text_words: row_of.setdefault(word, len(row_of))
         encoded = self.model.encode_captions(list(row_of), batch=batch, show=show)
-        rows,offsets,words = [],[0],[]
+        rows = []
+        offsets = [0]
+        words = []
         for text,text_words in zip(texts, located):
             own = [row_of[word] for word,_,_ in text_words]
             spans = [(start,end) for _,start,end in text_words]
@@ -310,13 +318,16 @@ def evaluate(
     if isinstance(relevance, Relevance): relevance = [relevance]
     folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
     for r in relevance: r.check(captions)
-    images,sentences = model.encode_images(collection, show=show),model.encode_captions(collection, show=show)
+    images = model.encode_images(collection, show=show)
+    sentences = model.encode_captions(collection, show=show)
     options = {"rerank": rerank} if rerank and model.crosses and not pooling else {}
     sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, progress=show, **options).cpu()
     if pooling: about["pooling"] = pooling
     ranked = retrieval(sim, captions.image_of, protocol, relevance, gains, i2t_queries, **about)
     has_boxes = images.boxes is not None or collection.features.boxes is not None
-    grounded,distances,pair_scores = None,{},None
+    grounded = None
+    distances = {}
+    pair_scores = None
     if has_boxes and any(captions.links or ()):
         grounded = grounding(model.alignments(collection, images, sentences), captions.links)
     if relations or "joint" in getattr(model, "heads", {}):
@@ -334,15 +345,18 @@ def relation_distances(
 ) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
     relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
-    images,captions = images or model.encode_images(collection),captions or model.encode_captions(collection)
-    image_of,links = torch.as_tensor(collection.captions.image_of),collection.captions.links
+    images = images or model.encode_images(collection)
+    captions = captions or model.encode_captions(collection)
+    image_of = torch.as_tensor(collection.captions.image_of)
+    links = collection.captions.links
     names = ["isda",*(f"iais_{version}" for version in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
     distances = {name: [] for name in names}
     with model.eval_mode():
         for rows in torch.arange(len(image_of)).split(batch):
             regions = images.parts[image_of[rows]].to(model.device).padded()
             words = captions.parts[rows].to(model.device).padded()
-            r,flat = relations_of(*regions, *words),flat_relations(words[1], regions[1])
+            r = relations_of(*regions, *words)
+            flat = flat_relations(words[1], regions[1])
             not_empty = r.word_mask.any(1) & r.region_mask.any(1)
             for version in MIRRORS: distances[f"iais_{version}"] += iais(r, version)[not_empty].tolist()
             keys = {"words": r.word_mask, "regions": r.region_mask, "words_to_regions": r.region_mask, "regions_to_words": r.word_mask}
@@ -376,15 +390,20 @@ def ensemble(
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
-    first,n = next(members),1
-    images,captions,total,asked = first.images,first.captions,first.sim.clone(),first.pairs
+    first = next(members)
+    n = 1
+    images = first.images
+    captions = first.captions
+    total = first.sim.clone()
+    asked = first.pairs
     del first # its other parts are not needed, and the next member takes as much memory
     for member in members:
         for what,names,other in (("images",images.names,member.images.names), ("captions",captions.names,member.captions.names)):
             if names != other:
                 raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same "
                                  f"split")
-        total,n = total.add_(member.sim),n+1
+        total = total.add_(member.sim)
+        n = n+1
         if asked is not None: asked = _summed(asked, member.pairs)
         del member
     sim = total/n

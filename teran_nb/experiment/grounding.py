@@ -127,7 +127,8 @@ def _ground(alignment, link, rule):
     boxes = np.asarray(alignment.boxes, dtype=np.float64)
     votes = _votes(alignment, link, rule)
     true = _true_boxes(link, rule)
-    on_box,inside = _is_right(boxes, true, rule),_is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
+    on_box = _is_right(boxes, true, rule)
+    inside = _is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
     area = np.prod(boxes[:,2:] - boxes[:,:2], axis=1)
     largest = area >= area.max()*(1-1e-6)
     region = None if votes is None else int(votes.argmax())
@@ -145,7 +146,8 @@ def heat_scores(
 ) -> tuple[float,float]: # `HEAT_SCORES`, each 0 or 1
     "Whether the box of a phrase's heat map is right, and whether the map's peak lies inside a true box."
     if grounded.votes is None: return 0.,0.
-    heat,true = grounded.heat(),_true_boxes(grounded.link, rule)
+    heat = grounded.heat()
+    true = _true_boxes(grounded.link, rule)
     right, = _is_right(boxes_from_heat(heat, [rule.heat_threshold], grounded.size), true, rule)
     inside, = _is_inside([heat_peak(heat, grounded.size)], true)
     return float(right),float(inside)
@@ -178,7 +180,8 @@ class Grounding(Shown):
         names:Sequence[str], # What the scores are called
     ) -> dict: # Kind of phrase, the most frequent first, and `all`, to means and the number of `phrases` and `places`
         "Mean scores of each kind of phrase."
-        kinds,kind_of = {},[p.link.kind for p in self.phrases]
+        kinds = {}
+        kind_of = [p.link.kind for p in self.phrases]
         for kind,_ in Counter(kind_of).most_common():
             rows = [i for i,k in enumerate(kind_of) if k == kind]
             phrases,own_scores = zip(*((self.phrases[i],scores[i]) for i in rows))

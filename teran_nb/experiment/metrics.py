@@ -63,7 +63,8 @@ def ranks(
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`; any number of captions per image
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
-    sim,image_of = torch.as_tensor(sim).cpu(),torch.as_tensor(image_of)
+    sim = torch.as_tensor(sim).cpu()
+    image_of = torch.as_tensor(image_of)
     if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:] or image_of.is_floating_point():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
                          "ranks need (images, captions), at least one of each")
@@ -223,7 +224,9 @@ def retrieval(
     "Evaluate a similarity matrix."
     one_of(gains, GAINS, "gains")
     one_of(i2t_queries, QUERIES, "queries")
-    sim,image_of,protocol = torch.as_tensor(sim).cpu(),np.asarray(image_of),named_protocol(protocol)
+    sim = torch.as_tensor(sim).cpu()
+    image_of = np.asarray(image_of)
+    protocol = named_protocol(protocol)
     relevance = [relevance] if isinstance(relevance, Relevance) else relevance
     if not sim.numel():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
@@ -313,7 +316,9 @@ def results(
 @patch
 def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditions, then the metrics in their own units
     "One row per line and seed; NaN where a metric was not measured."
-    rows,conditions,metrics = [],{},{}
+    rows = []
+    conditions = {}
+    metrics = {}
     for line,seeds in self.lines.items():
         for o in seeds:
             rows.append({"line": line} | o.about | o.metrics)
@@ -351,9 +356,12 @@ def table(self:Results,
     metrics:Iterable[str]=(), # As of `columns`
 ) -> pd.DataFrame: # Columns `model`, the headings of `columns`, and `seeds`; cells are text
     "One row per line: the mean, and ± the sample standard deviation over several seeds."
-    frame,columns,rows = self.to_pandas(),self.columns(metrics),[]
+    frame = self.to_pandas()
+    columns = self.columns(metrics)
+    rows = []
     for line in self.lines:
-        seeds, cells = frame[frame.line == line], []
+        seeds = frame[frame.line == line]
+        cells = []
         for metric in columns:
             values = seeds[metric].dropna()
             deviation = f" ± {_format(values.std(), metric)}" if len(values) > 1 else ""

@@ -27,7 +27,8 @@ def phrase_captions(
     skip:bool=False, # Leave out wrong rows of a table, with a warning, instead of refusing them
 ) -> Captions: # Of the images that have phrases; links in pixels of the store, splits as in the collection
     "Captions with phrases for the images of a collection."
-    store,path = collection.features,project_path(phrases)
+    store = collection.features
+    path = project_path(phrases)
     if store.boxes is None:
         raise ValueError(f"{store.path} has no boxes: its features came without them, so phrases cannot be grounded")
     row_of = {image_id: i for i,image_id in enumerate(collection.image_ids)}

@@ -63,7 +63,9 @@ def deviations(
     "The effect of each fault of the published code on a batch."
     if getattr(model, "code", ""): model = model.corrected("" if model.config.pooling in POOLINGS else "mrsw")
     def batch_of(texts): return model.text.tokenize(texts).padded().to(model.device)
-    pictures,captions,one_word = region_batch(images).to(model.device),batch_of(texts),batch_of([texts[0].split()[0]])
+    pictures = region_batch(images).to(model.device)
+    captions = batch_of(texts)
+    one_word = batch_of([texts[0].split()[0]])
     regions = region_slots(model.forward_regions(pictures)[1], pictures.mask)
     vectors = model.forward_words(captions)[1]
     one_vector = model.forward_words(one_word)[1]

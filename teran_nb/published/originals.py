@@ -205,7 +205,9 @@ class Original(Shown):
 # %% ../../nbs/published/03_originals.ipynb #2a5ce4ee
 def _settings_of(config, pretrain):
     "The configuration of an original, from ours."
-    variant,text,regions = config.variant,config.text,config.regions
+    variant = config.variant
+    text = config.text
+    regions = config.regions
     mode = next(theirs for theirs,ours in _POOLING.items() if ours == config.pooling)
     training = {"measure": variant.measure, "margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.,
                 "alignment-mode": mode}
@@ -232,7 +234,9 @@ def _check_savable(config):
     for head in config.heads:
         if HEADS[head].crosses:
             raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {head} head")
-    features,stack,last = config.regions.features,config.regions.stack,config.last
+    features = config.regions.features
+    stack = config.regions.stack
+    last = config.last
     fixed = [("text.kind", config.text.kind, "bert"), ("regions.width", config.regions.width or features, features),
              ("regions.stack.heads", stack.heads, 4), ("regions.stack.feed_forward", stack.feed_forward, 2048),
              ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
@@ -261,7 +265,9 @@ def save_original(
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
 ) -> None:
     "Write a checkpoint in the originals' format."
-    path,config,original = user_path(path),published_config(model.config),getattr(model, "original", None)
+    path = user_path(path)
+    config = published_config(model.config)
+    original = getattr(model, "original", None)
     _check_savable(config)
     named = bool(config.text.pretrained)
     pretrain = config.text.pretrained or f"{path.name.split('.')[0]}-text"
@@ -304,7 +310,8 @@ def _text_encoder(config, source):
 def _translated(weights, model, path):
     "Weights by our names, and the weights that are left out."
     left_out = {name: weight for name,weight in weights.items() if name.startswith(tuple(_LEFT_OUT))}
-    names,own = original_names(model),model.state_dict()
+    names = original_names(model)
+    own = model.state_dict()
     shapes = {theirs: own[ours].shape for ours,theirs in names.items()}
     missing = shapes.keys() - weights.keys()
     unknown = weights.keys() - shapes.keys() - left_out.keys()

@@ -70,7 +70,8 @@ class Gated(_Gather):
     "The sum of all real vectors, each mapped by two linear layers and weighted by a gate."
     def __init__(self, dim:int):
         super().__init__(dim)
-        self.gate,self.node = _perceptron(dim, 1),_perceptron(dim, dim)
+        self.gate = _perceptron(dim, 1)
+        self.node = _perceptron(dim, dim)
     def forward(self, x:Tensor, mask:Tensor) -> Tensor:
         gates = self.gate(x).masked_fill(~mask[...,None], -torch.inf).sigmoid()
         return (gates*self.node(x)).sum(1)

@@ -45,7 +45,10 @@ class Slots(Packed):
         source:Tensor|None=None, # The padded vectors `(n, size, dim)`, in training only
     ):
         super().__init__(values, offsets)
-        self.claimed,self.size,self.slot_of,self.source = claimed,size,slot_of,source
+        self.claimed = claimed
+        self.size = size
+        self.slot_of = slot_of
+        self.source = source
 
     def _with_packed(self, packed, rows):
         "The slots of some sets, whose vectors are already chosen."

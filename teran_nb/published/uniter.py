@@ -42,11 +42,14 @@ class UniterRegions(nn.Module):
         width:int, # Length of an embedding
     ):
         super().__init__()
-        self.features,self.features_norm = nn.Linear(features, width),nn.LayerNorm(width, eps=1e-12)
-        self.place,self.place_norm = nn.Linear(7, width),nn.LayerNorm(width, eps=1e-12)
+        self.features = nn.Linear(features, width)
+        self.features_norm = nn.LayerNorm(width, eps=1e-12)
+        self.place = nn.Linear(7, width)
+        self.place_norm = nn.LayerNorm(width, eps=1e-12)
         self.kind = nn.Parameter(torch.zeros(width))
     def forward(self, features:Tensor, geometry:Tensor) -> Tensor: # `(images, regions, width)`
-        corners,area = geometry[...,:4],geometry[...,4:]
+        corners = geometry[...,:4]
+        area = geometry[...,4:]
         place = torch.cat([corners, corners[...,2:] - corners[...,:2], area], -1)
         return self.features_norm(self.features(features)) + self.place_norm(self.place(place)) + self.kind
 
@@ -55,7 +58,8 @@ class _Affine(nn.Module):
     "The scale and shift of a LayerNorm, for unit vectors of `centred`."
     def __init__(self, width):
         super().__init__()
-        self.weight,self.bias = nn.Parameter(torch.ones(width)),nn.Parameter(torch.zeros(width))
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
     def forward(self, x): return len(self.weight)**.5*x*self.weight + self.bias
 
 class _Ranking(nn.Linear):
@@ -76,12 +80,15 @@ class UniterHead(Joint):
     ):
         super().__init__(config, config.width)
         del self.first
-        self.words,self.regions,self.score = _Affine(config.width),_Affine(config.width),_Ranking(config.width)
+        self.words = _Affine(config.width)
+        self.regions = _Affine(config.width)
+        self.score = _Ranking(config.width)
         self.embeddings = [embeddings] # in a list, so that its weights are not counted twice
         self.ends = ends
     def _sequence(self, regions, region_mask, words, word_mask):
         "[CLS], [SEP], words and regions of matched pairs in one sequence, and its mask."
-        tables,count = self.embeddings[0],word_mask.sum(1)
+        tables = self.embeddings[0]
+        count = word_mask.sum(1)
         positions = torch.stack([torch.zeros_like(count),count+1], 1)
         pieces = torch.tensor(self.ends, device=words.device).expand(len(words), 2)
         ends = self.words(centred(tables(input_ids=pieces, position_ids=positions)))
@@ -98,7 +105,9 @@ class UniterMatcher(Matcher):
         nn.Module.__init__(self)
         embeddings,tokenizer = text.network.bert.embeddings,text.tokenizer
         embeddings.LayerNorm.requires_grad_(False)
-        self.config,self.text,self.vision = config,text,None
+        self.config = config
+        self.text = text
+        self.vision = None
         self.regions = UniterRegions(config.regions.features, config.joint.width)
         head = UniterHead(config.joint, embeddings, (tokenizer.cls_token_id,tokenizer.sep_token_id))
         self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead(), "joint": head})
@@ -159,7 +168,8 @@ def _network_of(weights, path):
         if name not in weights or weights[name].ndim != 2: raise ValueError(f"{path} lacks {name}, so it is no UNITER")
         return weights[name].shape
     (pieces,width),positions = shape("embeddings.word_embeddings"),shape("embeddings.position_embeddings")[0]
-    feed_forward,features = shape("encoder.layer.0.intermediate.dense")[0],shape("img_embeddings.img_linear")[1]
+    feed_forward = shape("encoder.layer.0.intermediate.dense")[0]
+    features = shape("img_embeddings.img_linear")[1]
     numbers = [re.match(r"uniter\.encoder\.layer\.(\d+)\.", name) for name in weights]
     layers = 1 + max(int(m[1]) for m in numbers if m)
     if width % _HEAD:
@@ -214,9 +224,11 @@ def load_uniter(
     weights = _renamed(content, path)
     config,pieces,positions = _network_of(weights, path)
     model = UniterMatcher(config, _embeddings(config.text, pieces, positions, str(text or "bert-base-cased"), path))
-    names,own = uniter_names(model),model.state_dict()
+    names = uniter_names(model)
+    own = model.state_dict()
     left_out = {name for name in weights if name.startswith(tuple(_UNREAD))}
-    missing,unknown = set(names.values()) - weights.keys(),weights.keys() - set(names.values()) - left_out
+    missing = set(names.values()) - weights.keys()
+    unknown = weights.keys() - set(names.values()) - left_out
     for what,wrong in (("lacks",missing), ("holds unknown",unknown)):
         if wrong: raise ValueError(f"{path} {what} {len(wrong)} weights, such as {min(wrong)}")
     for name,published in names.items():
