@@ -21,6 +21,7 @@ from teran_nb.look.mine import open_mine
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.families import RANDOM, save_random
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
+from teran_nb.search.index import Index
 
 matplotlib.use("Agg")
 SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, images=8, captions=1)
@@ -129,6 +130,14 @@ def test_own_pictures(clip, tmp_path):
     assert len(asked.sim) == len(mine.collection) and "clip" in mine._repr_markdown_()
 
 
+@pytest.mark.slow
+def test_memory_is_that_of_the_patches(clip, tmp_path):
+    "The collection has 36 regions a picture, the model 160 patches; only the patches need more than this memory."
+    mine = open_mine(clip, output=tmp_path / "mine", show=False, memory=4e-4, dual={"regions": "windows"})
+    assert isinstance(mine.images, Index) and "regions, pooled" in mine._repr_markdown_()
+    assert len(mine.ask("a house").sim) == 36
+
+
 def pages_of(folder):
     "The texts of a site's pages, strict HTML whose links are files; and the names of its figures."
     texts = {page.name: page.read_text(encoding="utf8") for page in folder.rglob("*.html")}
@@ -143,7 +152,7 @@ def pages_of(folder):
 @pytest.mark.slow
 def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
     "The numbers of the workflow are those of transformers' own scores, and grounding is that of its patches."
-    world = play("evaluate", run=str(clip), output=str(tmp_path))["world"]
+    world = play("evaluate", run=str(clip), output=str(tmp_path))["collection"]
     saved = json.loads((tmp_path / "metrics.json").read_text())
     model = load_model(clip)
     with torch.no_grad():

@@ -47,7 +47,10 @@ def searchable(
     "The encoded images of a collection, as vectors in memory or as an index on disk."
     _check_index(index, {"this model": encoder})
     if index == "auto":
-        large = vector_gigabytes(encoder, collection, len(collection.features.values)) > memory
+        vectors = len(collection.features.values)
+        if encoder.own_regions and len(collection): # as many of each picture as of the first one
+            vectors = len(collection)*int(encoder.encode_images(collection.select([0])).parts.offsets[-1])
+        large = vector_gigabytes(encoder, collection, vectors) > memory
         index = "always" if large and not encoder.index_refusal else "never"
     if index == "never": return encoded_images(encoder, collection, folder, show)
     return index_images(encoder, collection, Path(folder)/f"{encoding_key(encoder, collection)}-index", show=show)
@@ -73,7 +76,7 @@ class Mine(Shown):
         size = sum(e.home.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
         regions = images.layout.added if indexed else int(images.parts.offsets[-1])
         table = markdown_table(["","my pictures"], [
-            ("pictures", f"{len(self.collection):,}"), ("regions", f"{regions:,}"),
+            ("pictures", f"{len(self.collection):,}"), ("regions, pooled" if indexed and images.layout.coded else "regions", f"{regions:,}"),
             ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
             ("searched", f"by {len(images.home.centroids):,} centroids, then exactly" if indexed else "exactly"),
             ("MB on the disk", f"{size:.1f}"), ("files left out", len(left_out))])
@@ -147,7 +150,7 @@ def open_mine(
     run:str|Path|Sequence|Mapping, # As of `open_models`
     pictures:str="example", # Folder of pictures; `example` draws some
     extractor:str="", # As of `teran_nb.photos.extractors.extractor`, where the model does not name a known one
-    settings:dict=None, # Of that extractor
+    settings:dict|None=None, # Of that extractor
     output:str|Path="", # Folder for regions and vectors; in `home()`, by the pictures' folder, when empty
     device:str="auto", # `auto`, `cpu` or `cuda`
     show:bool=True, # Whether to show progress

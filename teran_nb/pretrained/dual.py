@@ -335,7 +335,8 @@ def encode_captions(self:DualEncoder,
     "Encode captions; a warning names those whose ends the model does not read."
     _check_batch(batch)
     texts,words,sets,whole = sentences(captions),[],[],[]
-    if cut := self.family.cut_off(texts):
+    cut = self.family.cut_off(texts) if len(texts) > 1 else [] # `explain` tells it of a single one
+    if cut:
         warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that {self.name} "
                       f"reads, such as {cut[0][:60]!r}...; its score does not know their ends", stacklevel=2)
     for i in progress(range(0, len(texts), batch), "encode captions", disable=not show):
@@ -399,14 +400,17 @@ def explain(self:DualEncoder,
     picture:Path|str|Image.Image|Callable|None=None, # The picture
     pooling:str="", # How the alignment is pooled
 ) -> Alignment:
-    "Align one encoded picture with one encoded caption; a warning says where the model sees less than half of the picture."
+    "Align one encoded picture with one encoded caption; a warning says what the model reads of a long sentence and of a panorama."
     a = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
-    if self.config.regions == "boxes" or a.boxes is None or not len(a.boxes): return a
+    cut = self.family.cut_off([a.caption])
+    warning = f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads." if cut else ""
+    if self.config.regions == "boxes" or a.boxes is None or not len(a.boxes): return replace(a, warning=warning)
     width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
     seen = width*height / (a.size[0]*a.size[1])
-    if seen >= .5: return a
-    advice = "cut it into parts that are about as wide as high"
-    return replace(a, warning=f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; {advice}")
+    if seen < .5:
+        warning += (f" {self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; cut it into parts "
+                    "that are about as wide as high.")
+    return replace(a, warning=warning.strip())
 
 # %% ../../nbs/pretrained/04_dual.ipynb #fae9c42a
 @patch
