@@ -598,6 +598,7 @@ class LateFamily(Family):
     @property
     def dim(self) -> int: return self.model.config.embedding_dim
     begins = True # Whether the token that begins a text stands before a sentence
+    slimmest = float("inf") # How many times as long as short a picture may be
     @property
     def opening(self) -> str: # What stands before a sentence
         return (self.tokenizer.bos_token if self.begins else "") + self.processor.query_prefix
@@ -613,7 +614,7 @@ class ColQwen2Family(LateFamily):
     "ColQwen2: pictures keep their shape, and four patches are merged into one."
     name,model_class = "colqwen2","ColQwen2ForRetrieval"
     pillow_class,processor_class = "qwen2_vl.Qwen2VLImageProcessorPil","ColQwen2Processor"
-    inside,begins = ("qwen2_vl","qwen2_vl_text","qwen2_vl_vision"),False
+    inside,begins,slimmest = ("qwen2_vl","qwen2_vl_text","qwen2_vl_vision"),False,200
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
         rows,columns = (inputs["image_grid_thw"][i,1:] // self.processor.image_processor.merge_size).tolist()
         return (rows, columns),torch.arange(rows*columns)
@@ -643,6 +644,10 @@ def pictures(self:LateFamily,
     self.mode(dense)
     whole,patches,grids,boxes,parts = torch.zeros(len(pictures), self.dim, device=self.device),[],[],[],[]
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
+    for width,height in (picture.size for picture in pictures):
+        if max(width, height) >= self.slimmest*min(width, height):
+            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than {self.slimmest} times as long "
+                             "as short; cut it into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
     vectors = unit(self.model(**self.inputs(batch)).embeddings)
     for i,picture in enumerate(pictures):
