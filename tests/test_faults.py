@@ -10,7 +10,8 @@ from conftest import ROOT
 from teran_nb.experiment.learner import deal
 from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.experiment.relevance import Relevance, ndcg_at_k, rouge_l_scores
-from teran_nb.model.losses import grouped_alignment, info_nce, sigmoid_loss, triplet
+from teran_nb.model.losses import info_nce, triplet
+from teran_nb.model.more_losses import grouped_alignment, sigmoid_loss
 from teran_nb.model.relations import attend, compress, cosine_relations
 
 SIM = torch.rand(2, 3)

@@ -34,7 +34,8 @@ from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.similarity import check_pooling
-from ..model.losses import LOSSES, Uncertainty
+from ..model.losses import LOSSES
+from ..model.more_losses import Uncertainty
 from ..model.heads import HEADS, Side, check_head
 from ..model.text import TokenBatch, Tokens, without_words
 from ..model.regions import RegionBatch, region_batch
@@ -335,11 +336,11 @@ def _gather_vectors(x): return gather_packed(Packed(x, torch.arange(len(x)+1))).
 
 def _gather_batch(images, captions, image_of):
     "Both sides of the batches of all processes, and the row of each caption's image among all images."
-    n = gather(torch.tensor([len(images[0])], device=image_of.device))
-    first = n.cumsum(0)[torch.distributed.get_rank()] - len(images[0])
+    n = gather(torch.tensor([len(images.whole)], device=image_of.device))
+    first = n.cumsum(0)[torch.distributed.get_rank()] - len(images.whole)
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
-    images = _gather_vectors(images[0]),gather_packed(images[1])
-    captions = _gather_vectors(captions[0]),gather_packed(captions[1])
+    images = Side(_gather_vectors(images.whole), gather_packed(images.parts))
+    captions = Side(_gather_vectors(captions.whole), gather_packed(captions.parts))
     return images,captions,rows[rows >= 0]
 
 # %% ../../nbs/experiment/04_learner.ipynb #b094cf57
@@ -365,7 +366,7 @@ class Objective(Criterion):
     def forward(self, batch:Batch, done:float=0., pooling:str="") -> Tensor: # `done`: share of the training; `pooling` of the alignment, its own when empty
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
-        true_pairs = images[1][image_of],captions[1] # regions and words
+        true_pairs = images.parts[image_of],captions.parts # regions and words
         relation_loss = self.relation_loss(*true_pairs, done)
         pair_loss = self.pair_loss(*true_pairs)
         joint_loss = self.joint_loss(batch, images, captions)

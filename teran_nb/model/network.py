@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.config import one_of
 from .alignment import POOLINGS
-from .heads import HEADS, Side, reranked
+from .heads import HEADS, Side, build_head, reranked
 from .similarity import BlockOptions
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
@@ -69,26 +69,26 @@ class Network(nn.Module):
         self.project_words = nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
         self.heads = nn.ModuleDict()
-        for name in ("alignment","global",*config.heads): # the first two have no weights: always there
-            kind = HEADS[name]
-            if name not in self.heads: self.heads[name] = kind(getattr(config, kind.settings, None), config.dim)
+        for name in dict.fromkeys(("alignment","global",*config.heads)): # the first two have no weights: always there
+            self.heads[name] = build_head(name, config)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Side,Side]:
-        "Both sides of a batch, each as (whole vectors, packed parts)."
+        "Both sides of a batch."
         whole_images,regions = self.forward_regions(images)
         whole_captions,words = self.forward_words(captions)
-        return (whole_images,self.region_parts(regions, images)),(whole_captions,self.word_parts(words, captions))
+        return Side(whole_images, self.region_parts(regions, images)),Side(whole_captions, self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
         if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
         x,mask = self.regions(batch.features, batch.geometry, batch.mask) # I-CLS comes first in `x` and `mask`
-        return self.finish(0, self.project_regions(x), mask)
+        return self.finish("images", self.project_regions(x), mask)
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
         x,mask = self.text(batch)
-        return self.finish(-1, self.project_words(x), mask)
-    def finish(self, side:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers: the first of `last` for images, the last of it for captions; where they are shared, `last` holds one."
-        x = F.normalize(self.last[side](x, mask).float(), dim=-1)
+        return self.finish("captions", self.project_words(x), mask)
+    def finish(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
+        "The last layers of a side, `images` or `captions`; the class token, which comes first, is the vector of the whole."
+        layers = self.last[0] if side == "images" else self.last[-1] # the same layers where they are shared
+        x = F.normalize(layers(x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
         "One vector for each region, without I-CLS and padding."

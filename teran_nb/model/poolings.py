@@ -201,7 +201,7 @@ class WeightedHead(Head):
         return (powers/sums[owner])[:,None].to(side.values.dtype)
     def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
-        regions,words = images[1],captions[1]
+        regions,words = images.parts,captions.parts
         weighted_words = Packed(words.values*self.weights(words, self.weigh_words), words.offsets)
         weighted_regions = Packed(regions.values*self.weights(regions, self.weigh_regions), regions.offsets)
         of_words = similarity(regions, weighted_words, "mrsw", **options)
@@ -254,6 +254,6 @@ class GPOHead(Head):
         self.regions,self.words = GPO(),GPO()
     def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of pooled vectors, `(images, captions)`."
-        regions = F.normalize(self.regions(images[1]), dim=-1)
-        words = F.normalize(self.words(captions[1]), dim=-1)
+        regions = F.normalize(self.regions(images.parts), dim=-1)
+        words = F.normalize(self.words(captions.parts), dim=-1)
         return (regions @ words.T).float()

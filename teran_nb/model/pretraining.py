@@ -104,8 +104,8 @@ class Pretraining(nn.Module):
         images,captions = model(images, captions)
         false_images,false_captions = hard_negatives(model.similarity(images, captions, head="alignment"), image_of)
         own = torch.arange(len(image_of), device=image_of.device)
-        regions = images[1][torch.cat([image_of,image_of,false_images])]
-        words = captions[1][torch.cat([own,false_captions,own])]
+        regions = images.parts[torch.cat([image_of,image_of,false_images])]
+        words = captions.parts[torch.cat([own,false_captions,own])]
         joint = model.heads["joint"]
         first,_,_ = joint.contexts(*regions.padded(), *words.padded())
         true,false = joint.score(first)[:,0].float().split([len(own),2*len(own)])
@@ -159,9 +159,9 @@ def mined_scores(
     columns,caption_places = columns.unique(return_inverse=True)
     (_,false_regions),(_,false_words) = model(_chosen(other_images, rows), _chosen(other_captions, columns))
     own = torch.arange(pairs, device=image_of.device)
-    regions = Packed.cat([images[1],false_regions])
-    words = Packed.cat([captions[1],false_words])
-    regions = regions[torch.cat([image_of, len(images[1]) + image_places.flatten(), image_of.repeat_interleave(hard)])]
+    regions = Packed.cat([images.parts,false_regions])
+    words = Packed.cat([captions.parts,false_words])
+    regions = regions[torch.cat([image_of, len(images.parts) + image_places.flatten(), image_of.repeat_interleave(hard)])]
     words = words[torch.cat([own, own.repeat_interleave(hard), pairs + caption_places.flatten()])]
     first,_,_ = joint.contexts(*regions.padded(), *words.padded())
     with torch.autocast(first.device.type, enabled=False): scores = joint.score(first.float())[:,0]
