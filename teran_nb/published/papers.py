@@ -35,7 +35,7 @@ class Table(Shown):
     number:int # Number of the table in the paper
     preprint:bool # Whether the table is the preprint's
     caption:str # As printed
-    note:str # Our remark on the numbers, such as a misprint; empty for none
+    note:str # Our remark on the numbers, such as a misprint; empty: no remark
     columns:dict # Name of each column to its unit; the unit `text` marks words
     rows:tuple # Rows of cells, each a string; empty where the paper prints nothing
     @property
@@ -148,7 +148,7 @@ def _find_row(tables, model, protocol, source):
 def row(
     self:Table,
     model:str, # The label in the paper
-    protocol:str="", # Needed where the label stands under several
+    protocol:str="", # Needed if the label occurs under several
 ) -> dict: # Column to number, in the printed unit; without the empty cells
     "The numbers of one row."
     return _find_row([self], model, protocol, self.name)
@@ -175,7 +175,7 @@ def _in_our_units(numbers, paper, label, protocol):
 def published_row(
     paper:str, # One of `PAPERS`
     model:str, # The label in the paper, such as `TERAN MrSw` or `MrSw`
-    protocol:str="", # `COCO 1K`, `COCO 5K` or `Flickr30k 1K`; needed where the label stands under several
+    protocol:str="", # `COCO 1K`, `COCO 5K` or `Flickr30k 1K`; needed if the label occurs under several
     preprint:bool=False, # From the tables of the preprint
 ) -> Published: # Without the empty cells
     "A published row by its label, from the first table of the paper that prints it."

@@ -111,7 +111,7 @@ class UniterMatcher(Matcher):
         self.regions = UniterRegions(config.regions.features, config.joint.width)
         head = UniterHead(config.joint, embeddings, (tokenizer.cls_token_id,tokenizer.sep_token_id))
         self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead(), "joint": head})
-        self.left_out = {} # what `load_uniter` knows of weights that no score reads
+        self.left_out = {} # weights that no score uses, set by `load_uniter`
     @property
     def device(self) -> torch.device: return self.regions.kind.device
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
@@ -144,7 +144,7 @@ _UNITER_NAMES = { # Ours to the published, as prefixes
     "regions.features_norm.": "uniter.img_embeddings.img_layer_norm.",
     "regions.place.": "uniter.img_embeddings.pos_linear.",
     "regions.place_norm.": "uniter.img_embeddings.pos_layer_norm."}
-_UNREAD = { # Weights that no score reads
+_UNREAD = { # Weights that no score uses
     "uniter.img_embeddings.mask_embedding.": "what stands for a hidden region in pretraining",
     "itm_output.": "the matching layer of pretraining",
     "cls.": "the layer that predicts hidden words",
@@ -196,7 +196,7 @@ def _embeddings(config, pieces, positions, source, path):
 
 # %% ../../nbs/published/06_uniter.ipynb #6907ed3e
 def is_uniter(
-    content:object, # As of `open_checkpoint`
+    content:object, # From `open_checkpoint`
 ) -> bool:
     "Whether these are weights by the names of UNITER's code."
     return isinstance(content, dict) and any(str(name).startswith("uniter.") for name in content)
@@ -205,7 +205,7 @@ def is_uniter(
 def uniter_names(
     model:UniterMatcher, # Whose weights are named
 ) -> dict: # Our name to the published one
-    "The names of a model's weights in a published checkpoint; those that it has no name for are left out."
+    "The names of a model's weights in a published checkpoint; weights without such a name are left out."
     names = {}
     for name in model.state_dict():
         ours = next((prefix for prefix in _UNITER_NAMES if name.startswith(prefix)), None)
@@ -214,9 +214,9 @@ def uniter_names(
 
 def load_uniter(
     path:str|Path, # Such as `uniter-base.pt`, pretrained or fine-tuned for retrieval
-    text:str|Path="", # Folder or Hugging Face name of its tokenizer; `bert-base-cased` by default, as published
+    text:str|Path="", # Folder or Hugging Face name of its tokenizer; empty: `bert-base-cased`, as published
     device:str|torch.device="cpu", # Device of the model
-) -> UniterMatcher: # `left_out` names the weights that no score reads
+) -> UniterMatcher: # `left_out` names the weights that no score uses
     "Open a published UNITER as a model."
     content = open_checkpoint(path)
     if not is_uniter(content):
@@ -258,9 +258,9 @@ def uniter_config(
     return to_config(NetworkConfig, about.get("model", {}), saved) if about.get("kind") == "UniterMatcher" else None
 
 def begin_with_uniter(
-    config:NetworkConfig, # As of `uniter_config`; another extractor or dropout is fine
+    config:NetworkConfig, # From `uniter_config`; another extractor or dropout is fine
     path:str|Path, # Such as `uniter-base.pt`, or the folder of a model that began with it
-    text:str|Path="", # As of `load_uniter`
+    text:str|Path="", # As in `load_uniter`
 ) -> UniterMatcher: # In training mode, with the weights of the file
     "A UNITER that is fine-tuned."
     other = load_uniter(path, text) if Path(path).is_file() else UniterMatcher.load(path)
