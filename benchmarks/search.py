@@ -212,10 +212,12 @@ def draw(path):
     rows = written["rows"]
     if "growth" in written: project(path)
     sizes = list(dict.fromkeys(row["images"] for row in rows))
-    axes = iter(grid(2*len(sizes), 2, (4.4,3.4), titles=[f"{n:,} images" for n in sizes]))
-    for n in sizes:
-        for cost in ("CPU ms","bytes an image"): last = show_front([row for row in rows if row["images"] == n], cost, next(axes))
-    save(last, Path(path).with_suffix(".png"))
+    axes = grid(2*len(sizes), 2, (5,3.4), titles=[f"{n:,} images" for n in sizes])
+    for i,n in enumerate(sizes):
+        own = [row for row in rows if row["images"] == n]
+        show_front(own, "CPU ms", axes[2*i], legend=False)
+        show_front(own, "bytes an image", axes[2*i + 1])
+    save(axes[0], Path(path).with_suffix(".png"))
 
 # the first stage alone
 

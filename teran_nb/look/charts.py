@@ -14,7 +14,7 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.relations import SCHEDULES, Related
 from ..published.papers import PUBLISHED, published
@@ -339,25 +339,39 @@ def _attention_map(ax, attention, texts, limit, title):
     ax.set_title(title, fontsize=9)
 
 # %% ../../nbs/look/08_charts.ipynb #eeab799c
+_RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
+
 def show_front(
     rows:Sequence[dict], # Ways of searching: `way`, `R@10 %` and costs; the rows of one way from few candidates to many
     cost:str="CPU ms", # A cost of the rows, such as `CPU ms` or `bytes an image`
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
+    legend:bool=True, # Beside the axis, where it hides no point
 ) -> Axes:
     "Recall of the exact ten against a cost, a line for each way of searching."
-    ax = new_axis(ax, (4.6,3.6))
+    ax = new_axis(ax, (6,3.6))
     ways = dict.fromkeys(row["way"] for row in rows)
     for way,colour,marker in zip(ways, cycle(COLOURS), cycle(MARKERS)):
         points = [(row[cost],row["R@10 %"]) for row in rows if row["way"] == way]
-        ax.plot(*zip(*points), "-", color=colour, marker=marker, markersize=5, label=plain(way))
+        ax.plot(*zip(*points), "-", lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=plain(way))
     ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
     front = np.maximum.accumulate([-recall for _,recall in ordered])
     ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0)
-    ax.set(xscale="log", xlabel=cost, ylabel="of the exact ten, %", title=f"Recall against {cost}")
-    ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set(xlabel=cost, ylabel="of the exact ten, %", title=f"Recall against {cost}")
+    least = min(row["R@10 %"] for row in rows)
+    def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
+    ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))
+    ax.set_yticks([v for v in _RECALLS if v >= least - 5])
+    ax.set_ylim(100.5 - 1.15*(100.5 - least), 100.1)
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter("{x:g}")
+    if max(row[cost] for row in rows) > 4*min(row[cost] for row in rows):
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    else: ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.legend(frameon=False, fontsize=8)
+    ax.grid(alpha=.3)
+    if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title="a line: from few\ncandidates to many", title_fontsize=8)
     return ax
 
 # %% ../../nbs/look/08_charts.ipynb #e5a90002

@@ -7,13 +7,14 @@ __all__ = ['Thumb', 'Thumbnails', 'card', 'line', 'Card', 'result_cards', 'regio
            'picture_pairs', 'pair_table', 'Explorer']
 
 # %% ../../nbs/look/04_explore.ipynb #0534c28b
-import io, time
-from collections.abc import Callable, Mapping, Sequence
+import asyncio, io, time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import ipywidgets as W
+from IPython import get_ipython
 from IPython.display import HTML, display
 from markupsafe import Markup
 from PIL import Image
@@ -51,7 +52,7 @@ class Thumbnails:
         return Thumb(jpeg_uri(picture, self.side), "", picture.width/picture.height)
     def _load(self, path, image_id):
         if path is None: return Thumb("", "no picture")
-        try: picture,(width,height) = read_picture(path, self.side) # JPEG files are decoded at a smaller size
+        try: picture,(width,height) = read_picture(path, self.side, quick=True) # JPEG files are decoded at a smaller size
         except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as e:
             return Thumb("", f"no picture: {e}".replace(str(Path(path).parent), "…"))
         return Thumb(jpeg_uri(picture, self.side), "", width/height)
@@ -98,19 +99,18 @@ def result_cards(
     finder:Finder, # Its current page
     name:str, # Of a model
     thumbs:Thumbnails, # Makes the small pictures
-) -> list[Card]: # The results of the page, and the true match where it is on another page
+) -> Iterator[Card]: # The results of the page, and the true match where it is on another page; each is made when it is asked for
     "Results of one model."
     items,true = finder.page_items(name),finder.best_true(name)
     if true and true.item not in {i.item for i in items}: items.append(true)
-    names,sentences,cards = finder.candidates,finder.direction == "i2t" and finder.results,[]
+    names,sentences = finder.candidates,finder.direction == "i2t" and finder.results
     for item in items:
         text = names[item.item]
         if sentences: html = line(item, text)
         else:
             region = finder.region_of_word(name, item.item) if finder.results else None
             html = card(item, text, _thumb(finder, thumbs, text), region)
-        cards.append(Card(html, _label(item, text, finder.captioned), item.item))
-    return cards
+        yield Card(html, _label(item, text, finder.captioned), item.item)
 
 def region_cards(
     finder:Finder, # With a chosen word
@@ -243,12 +243,14 @@ class _ResultGrid:
         layout = W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px")
         self.box = W.GridBox(self.boxes, layout=layout)
     def fill(self, cards, columns="repeat(auto-fill, minmax(140px, 1fr))"):
-        self.items = [c.item for c in cards]
-        self.box.layout.grid_template_columns = columns
-        for html,button,c in zip(self.html, self.buttons, cards):
-            html.value,button.description = str(c.html),c.label
-            button.tooltip = c.label
-        for i,box in enumerate(self.boxes): _show_if(i < len(cards), box)
+        "The browser shows a result while the next one is made."
+        self.box.layout.grid_template_columns,self.items = columns,[]
+        for html,button,box,c in zip(self.html, self.buttons, self.boxes, cards):
+            html.value = str(c.html)
+            with button.hold_sync(): button.description = button.tooltip = c.label # one message for both
+            self.items.append(c.item)
+            _show_if(True, box)
+        _show_if(False, *self.boxes[len(self.items):])
 
 class _Panel:
     "Widgets for one part of a finder. `act(action)` runs an action of the reader and shows the result."
@@ -341,7 +343,7 @@ class _WordPanel(_Panel):
         super().__init__(finder, act)
 
     def make(self):
-        f = self.finder
+        f,self.buttons = self.finder,[] # `buttons`: made once, because a browser needs long for a new widget
         self.words = _row()
         self.replacement = _text_field("Replace by", "another word, Enter", width="240px")
         self.remove = _button("Remove it", 110)
@@ -366,16 +368,17 @@ class _WordPanel(_Panel):
             self.grid.fill(cards)
 
     def _show_words(self):
-        f,old = self.finder,self.words.children
-        self.shown_words,buttons = (f.query,f.words,f.word),[]
-        for i,(start,end) in enumerate(f.words):
-            button = W.Button(description=f.query[start:end], button_style="info" if f.word == i else "",
-                              tooltip="Change this word, or see who else shows it")
+        f = self.finder
+        self.shown_words = f.query,f.words,f.word
+        for i in range(len(self.buttons), len(f.words)):
+            button = W.Button(tooltip="Change this word, or see who else shows it")
             button.add_class("teran-word")
             self.on_click(button, lambda i=i: self._choose_word(i))
-            buttons.append(button)
-        self.words.children,self.replacement.value = buttons,""
-        for button in old: button.close()
+            self.buttons.append(button)
+        for i,(start,end) in enumerate(f.words):
+            with self.buttons[i].hold_sync():
+                self.buttons[i].description,self.buttons[i].button_style = f.query[start:end],"info" if f.word == i else ""
+        self.words.children,self.replacement.value = self.buttons[:len(f.words)],""
 
     def _choose_word(self, i): self.finder.word = None if self.finder.word == i else i
 
@@ -510,11 +513,11 @@ class Explorer:
         split:str="", # Which images; `test` where there is such a split
         query:str="", # Asked first; a sentence of the split when empty
         pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]=None, # Finds the regions of an uploaded picture; `describe_like` these by default
+        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default
         output:str|Path="runs/explorer", # Folder for saved pages
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `Index`
+        encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
         rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
     ):
         f = self.finder = Finder(models, data, split, pooling, describe, per_page,
@@ -527,7 +530,7 @@ class Explorer:
         self.status,self.saved = _html(),_html("auto")
         self.export = _button("Save this page as HTML", 190)
         self.export.on_click(lambda _: self.act(self._save_new))
-        self._still_class,self._still_display = f"teran-still-{id(self):x}",None
+        self._still_class,self._still_display,self._renewal = f"teran-still-{id(self):x}",None,None
         live_class = f"teran-live-{id(self):x}"
         style = _html() # its last rule hides the page without widgets as long as these have a kernel
         live = f".{live_class}:not(.jupyter-widgets-disconnected)"
@@ -554,15 +557,24 @@ class Explorer:
 
     def refresh(self) -> None:
         "Show the finder's state."
-        for panel in (self.query_panel,self.word_panel,self.results): panel.update()
+        for panel in (self.query_panel,self.results,self.word_panel): panel.update()
         f = self.finder
         self.pair_panel.picture = self._picture()
         self.pair_panel.update()
         _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
         answered = f"answered in {1000*f.seconds:.0f} ms. {self._hint()}" if f.results else ""
         self._show_status("status", "quiet", answered)
-        if self._still_display: self._still_display.update(HTML(self.still()))
+        if self._still_display: self._renew_still()
         self.query_list.update()
+
+    def _renew_still(self):
+        "After a click or an input wait until the reader rests: to render the hidden HTML takes a browser as long as the results do."
+        if self._renewal: self._renewal.cancel()
+        def renew(): self._still_display.update(HTML(self.still()))
+        kernel = getattr(get_ipython(), "kernel", None)
+        is_by_reader = kernel is not None and kernel.get_parent("shell").get("msg_type") == "comm_msg"
+        if is_by_reader: self._renewal = asyncio.get_running_loop().call_later(1, renew)
+        else: renew() # the output of a cell is complete when it ends
 
     def _picture(self):
         "Row of the picture that was asked, or whose alignment is open; None where there is none."

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
+from uuid import UUID
 
 import numpy as np
 import torch
@@ -292,7 +293,7 @@ class Edge(Home):
             else: must.append(q.Filter(should=[q.FieldCondition(c.column, match=q.MatchValue(v)) for v in c.values]))
         return q.Filter(must=must)
 
-    def _query(self, request):
+    def _query(self, request, payload):
         q,inner = _edge(),[]
         def nearest(stage):
             vector = stage.vector
@@ -308,13 +309,24 @@ class Edge(Home):
             inner = [q.Prefetch(stage.limit, nearest(stage), inner, filter=where, params=how(stage))]
         last = request.stages[-1]
         return q.QueryRequest(last.limit, query=nearest(last), prefetches=inner, filter=where, params=how(last),
-                              with_payload=True if request.vectors else ["image","order"], with_vector=fields_of(self.layout, request.vectors))
+                              with_payload=payload, with_vector=fields_of(self.layout, request.vectors))
 
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
         answers = []
         for request in requests:
-            with self._reading(): points = self.shard.query(self._query(request))
+            query = self._query(request, True if request.vectors else ["image","order"])
+            with self._reading(): points = self.shard.query(query)
             answers.append([self._image(p, request.vectors, p.score) for p in points])
+        return answers
+
+    def key_of(self, image_id:str) -> UUID: return UUID(point_id(image_id))
+
+    def compare(self, requests:Sequence[Request]) -> list[list[tuple[UUID,float]]]:
+        answers = []
+        for request in requests:
+            query = self._query(request._replace(vectors=False), False)
+            with self._reading(): points = self.shard.query(query)
+            answers.append([(point.id,point.score) for point in points])
         return answers
 
     def _image(self, point, vectors, similarity=0.):

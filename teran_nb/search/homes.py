@@ -8,7 +8,7 @@ __all__ = ['SLOTS', 'RESERVED', 'StoredImage', 'Layout', 'read_layout', 'Conditi
 
 # %% ../../nbs/search/01_homes.ipynb #a040ca0c
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
@@ -146,7 +146,8 @@ def request_for(
     stages = []
     if candidates and centroids is not None:
         stages.append(Stage(layout.slot, centroids.of_sentence(torch.from_numpy(words)), candidates))
-        if layout.pooled: stages.append(Stage("pooled", words, max(limit, candidates//8)))
+        pooled = max(limit, candidates//8)
+        if layout.pooled and pooled < candidates: stages.append(Stage("pooled", words, pooled))
         rescored = max(100, 2*limit)
         if layout.int8 and rescored < stages[-1].limit: stages.append(Stage("regions", words, rescored, int8=True))
     return Request([*stages, Stage("regions", words, limit, pooling)], list(where), vectors, not stages)
@@ -166,6 +167,12 @@ class Home:
     def recode(self, images:Sequence[StoredImage], slot:str) -> None: "Write only the centroids of images, into one of `SLOTS`."
     def remove(self, image_ids:Sequence[str]) -> None: "Delete images; names that are not there do not matter."
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]: "The answers of each request, best first."
+    def key_of(self, image_id:str) -> Hashable:
+        "By which `compare` calls an image."
+        return image_id
+    def compare(self, requests:Sequence[Request]) -> list[list[tuple[Hashable,float]]]:
+        "Keys and similarities of the answers of each request, best first. Of thousands of candidates an engine finds these sooner than names."
+        return [[(image.image_id,image.similarity) for image in images] for images in self.search(requests)]
     def read(self, image_ids:Sequence[str], vectors:bool=True) -> list[StoredImage]: "Images by name, in any order; unknown ones are missing."
     def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]: "All images, some at a time."
     def count(self, where:Sequence[Condition]=()) -> int: "Number of images."

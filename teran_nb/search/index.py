@@ -256,7 +256,7 @@ def _blocks(self:Index, images, columns, update, batch, vectors, share):
         new_rows,given,abouts = map(list, zip(*new))
         for row,about in zip(new_rows, abouts):
             for column,values in columns.items(): about[column] = values[row]
-            if share.world > 1: about["order"] = row # as one process would add them
+            if share.processes > 1: about["order"] = row # as one process would add them
         if isinstance(images, Encoded): block = images.take(new_rows)
         else:
             block = self.encoder.encode_images(given) if vectors is None else vectors.take(new_rows)
@@ -334,7 +334,7 @@ def add(self:Index,
     _check_columns(columns, count)
     self._check_source(images, extractor, vectors)
     if not count: return 0
-    if share.world > 1 and not isinstance(self.home, Server):
+    if share.processes > 1 and not isinstance(self.home, Server):
         raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the "
                          f"first process `vectors` that all encoded")
     if share.rank: wait_for(self._is_begun)
@@ -463,8 +463,8 @@ def _ranking(self:Index, pooling):
     return _RankingPlan("whole")
 
 @patch
-def _proposed(self:Index, captions, ranking, limit, where, candidates, vectors):
-    "For each sentence the best images by the engine."
+def _proposed(self:Index, captions, ranking, limit, where, candidates, vectors, answer=None):
+    "For each sentence the best images by the engine, as `answer` of the home gives them."
     where,total,requests = conditions(where),len(self),{}
     staged = not self.home.exact and candidates < total
     for j in range(len(captions.parts)):
@@ -477,7 +477,7 @@ def _proposed(self:Index, captions, ranking, limit, where, candidates, vectors):
                                       ranking.pooling)
     proposed = [[] for _ in captions.names]
     for some in _batches(list(requests.items()), 32):
-        for (j,_),images in zip(some, self.home.search([r for _,r in some])): proposed[j] = images
+        for (j,_),images in zip(some, (answer or self.home.search)([r for _,r in some])): proposed[j] = images
     for j,request in requests.items(): # sentences whose centroids are those of too few images
         if len(request.stages) < 2 or len(proposed[j]) >= min(limit, candidates, total): continue
         if where and len(proposed[j]) >= self.home.count(where): continue
@@ -698,7 +698,7 @@ def names(self:Index) -> list[str]:
     if self._names is None:
         images = [] if self.layout is None else chain.from_iterable(self.home.scroll(vectors=False))
         self._names = [x.image_id for x in sorted(images, key=lambda x: x.order)]
-        self._rows = {name: i for i,name in enumerate(self._names)}
+        self._rows = {self.home.key_of(name): i for i,name in enumerate(self._names)}
     return self._names
 
 @patch(as_prop=True)
@@ -745,29 +745,30 @@ def similarity(self:Index,
         raise ValueError(f"{self.encoder.index_refusal or 'it crosses both sides'}; choose a pooling, or how many images "
                          f"to re-rank (`rerank`)")
     sims = torch.full((count,len(captions.names)), -torch.inf)
-    for j,(images,scores) in enumerate(self._compared(captions, ranking, min(candidates, count), candidates)):
+    for j,(keys,scores) in enumerate(self._compared(captions, ranking, min(candidates, count), candidates)):
         if ranking.by != "whole" and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
-        scores = torch.tensor(scores)
+        rows,scores = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64),torch.tensor(scores)
         if ranking.by == "crossing":
-            first = self.home.read([x.image_id for x in images[:rerank]])
-            exact = dict(zip([x.image_id for x in first], self._scores(first, captions.take([j]), ranking)[:,0].tolist()))
-            below = scores - scores.max() - 1 + min(exact.values())
-            scores = torch.tensor([exact.get(x.image_id, float(s)) for x,s in zip(images, below)])
-        sims[torch.tensor([self._rows[x.image_id] for x in images], dtype=torch.int64),j] = scores
+            first = self.home.read([self.names[i] for i in rows[:rerank].tolist()])
+            exact = self._scores(first, captions.take([j]), ranking)[:,0]
+            scores = scores - scores.max() - 1 + exact.min()
+            sims[rows,j] = scores
+            rows,scores = torch.tensor([self._rows[self.home.key_of(x.image_id)] for x in first]),exact
+        sims[rows,j] = scores
     return sims
 
 @patch
 def _compared(self:Index, captions, ranking, limit, candidates):
-    "For each sentence the proposed images, and their similarities; those of the engine where it pools so."
+    "For each sentence the keys of the proposed images, and their similarities; those of the engine where it pools so."
     if ranking.by in ("whole","candidates"):
-        yield from self._ranked(captions, ranking, limit, None, candidates)
+        for images,scores in self._ranked(captions, ranking, limit, None, candidates): yield [self.home.key_of(x.image_id) for x in images],scores
         return
     per_word = ranking.by == "home" and not self.home.exact and POOLINGS[ranking.pooling].per_word # unknown to Qdrant
-    for j,images in enumerate(self._proposed(captions, ranking, limit, None, candidates, False)):
+    for j,answers in enumerate(self._proposed(captions, ranking, limit, None, candidates, False, self.home.compare)):
         words = max(1, len(captions.parts[j])) if per_word else 1
-        yield images,[x.similarity/words for x in images]
+        yield [key for key,_ in answers],[similarity/words for _,similarity in answers]
 
 # %% ../../nbs/search/04_index.ipynb #f86a68aa
 def index_images(
