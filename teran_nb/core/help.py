@@ -13,7 +13,7 @@ from fastcore.docments import docments
 # %% ../../nbs/core/07_help.ipynb #4e15cd07
 def parameter_help(
     function:object, # A function, a method or a class
-) -> str: # A line for each parameter with a comment, and one for what is returned; empty where there are none
+) -> str: # A line for each parameter with a comment, and one for what is returned; empty if there are none
     "What the comments behind parameters say."
     try: comments = docments(function, returns=True)
     except (TypeError, OSError, SyntaxError, ValueError): return "" # no source, such as a built-in function

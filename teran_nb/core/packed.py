@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 # %% ../../nbs/core/00_packed.ipynb #98c169f6
 def length_mask(
     lengths:Tensor, # Real slots of each set, a tensor or a list, `(n,)`
-    size:int|None=None, # Slots of every padded set; the longest set by default
+    size:int|None=None, # Slots of every padded set; None: the length of the longest set
 ) -> Tensor: # True at real slots, `(n, size)`
     "Mask of padded sets, made from their lengths."
     lengths = torch.as_tensor(lengths)
@@ -26,7 +26,7 @@ def length_mask(
 def require_masked(
     sets:Tensor, # Padded vectors, `(n, slots, dim)`
     mask:Tensor, # True at real slots, `(n, slots)`
-    name:str="sets", # What they are, for the error
+    name:str="sets", # Name of the sets, for the error
 ) -> None:
     "Refuse vectors and a mask whose shapes do not fit (ValueError)."
     if sets.ndim == 3 and mask.shape == sets.shape[:2] and mask.dtype == torch.bool: return

@@ -38,7 +38,7 @@ def data_uri(
     blob:bytes, # Content of a file
     kind:str="image/jpeg", # Its media type
 ) -> str: # `data:image/jpeg;base64,...`
-    "A file as an address that needs no file."
+    "The content of a file as an address."
     return f"data:{kind};base64,{base64.b64encode(blob).decode()}"
 
 def jpeg_uri(

@@ -176,7 +176,7 @@ def texts(self:Store,
 class JoinedArrays:
     "Arrays one after the other."
     def __init__(self,
-        arrays:Sequence[np.ndarray], # At least one; of one type, and of one shape but for their lengths
+        arrays:Sequence[np.ndarray], # At least one; of one type, and of one shape except for their lengths
     ):
         self.arrays = list(arrays)
         self.starts = np.cumsum([0, *map(len, arrays)])
@@ -215,9 +215,9 @@ def save_tensors(
     with atomic(path) as tmp: save_file(tensors, tmp, {"sha256": _digest_tensors(tensors)})
 
 def load_tensors(
-    path:str|Path, # Safetensors file; its checksum is compared where it has one
+    path:str|Path, # Safetensors file; its checksum is compared if it has one
     cure:str="copy it again", # What to do about a damaged one, for the error
-    verify:bool=True, # Whether to look at the numbers; without, only what is used is read
+    verify:bool=True, # Whether to check the numbers; False: only what is used is read
 ) -> dict[str,Tensor]: # By name
     "Read tensors; a damaged file, or numbers that are not finite, are named in the error."
     require_file(path)
