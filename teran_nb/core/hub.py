@@ -97,7 +97,8 @@ def require_rows(
 ) -> None:
     "Refuse a tokenizer that makes numbers for which the embeddings have no row (ValueError)."
     numbers = tokenizer.get_vocab() | dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids))
-    numbers["[around each sentence]"] = max(tokenizer("")["input_ids"], default=0) # a part of its file outside the vocabulary
+    # these tokens are not in the vocabulary, but in another part of its file
+    numbers["[around each sentence]"] = max(tokenizer("")["input_ids"], default=0)
     token = max(numbers, key=numbers.get)
     if numbers[token] < rows: return
     files = [file for file in sorted(Path(name).glob("*.json")) if f'"{token}"' in read_text(file)]
@@ -106,7 +107,7 @@ def require_rows(
 
 # %% ../../nbs/core/08_hub.ipynb #07e1abc9
 def _closed():
-    "Why the hub cannot be reached; empty if it can. One short request is enough, while the hub's own retries take long."
+    "Why the hub cannot be reached, by one short request; empty if it can."
     if constants.HF_HUB_OFFLINE: return "HF_HUB_OFFLINE forbids asking the hub"
     try: get_session().head(constants.ENDPOINT, timeout=5)
     except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of whichever library it asks with

@@ -48,7 +48,7 @@ def searchable(
     _check_index(index, {"this model": encoder})
     if index == "auto":
         vectors = len(collection.features.values)
-        if encoder.own_regions and len(collection): # as many of each picture as of the first one
+        if encoder.own_regions and len(collection): # estimated from the first picture
             vectors = len(collection)*int(encoder.encode_images(collection.select([0])).parts.offsets[-1])
         large = vector_gigabytes(encoder, collection, vectors) > memory
         index = "always" if large and not encoder.index_refusal else "never"

@@ -235,7 +235,7 @@ def image_of(
 ) -> StoredImage:
     "The image that a point holds."
     about,vector = dict(point.payload or {}),point.vector
-    if not vector: # of thousands of candidates only the names are asked for
+    if not vector: # for thousands of candidates, a request reads only the names
         return StoredImage(about.pop("image", ""), np.zeros((0,layout.dim), np.float32), about, similarity=similarity)
     regions = np.asarray(vector.get("regions", []), np.float32).reshape(-1, layout.dim)
     whole,pooled,sparse = vector.get("whole"),vector.get("pooled"),vector.get(layout.slot)

@@ -74,7 +74,7 @@ def cost(
     shards:int=1, # Of a cluster; each searches its part at the same time
     replicas:int=1, # Copies
     processes:int=1, # Processes that encode and add, each on a core or a GPU of its own
-    encode:float=0, # Seconds in which one process encodes an image, as `benchmarks/encode.py` measures it; 0: already encoded
+    encode:float=0, # Seconds of one process for an image, measured by `benchmarks/encode.py`; 0: already encoded
 ) -> dict: # A row of a table
     "What an index of so many images costs, by the measured slopes."
     candidates = candidates or candidates_for(images)
