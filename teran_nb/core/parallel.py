@@ -18,7 +18,7 @@ def worker_count(
     inputs:int, # How many inputs there are
     workers:int|None=None, # Number of workers; None: chosen by the number of inputs
 ) -> int: # At least 1
-    "Processes to use. By default all cores, at most eight, for more than a hundred inputs, else one; processes of a launcher share the cores."
+    "Processes to use; by default all cores, at most eight, or one for up to a hundred inputs."
     if workers is not None: return max(1, workers)
     cores = (os.cpu_count() or 1)//max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
     return max(1, min(cores, 8)) if inputs > 100 else 1
