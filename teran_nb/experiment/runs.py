@@ -186,8 +186,9 @@ def evaluate_run(
     if pooling: changes = changes | {"pooling": pooling, "score": "alignment"}
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     models = load_models(folders, device, text, dual)
+    options = ", ".join(f"{name} {value}" for name,value in (dual or {}).items())
     for model,origin in zip(models, origins):
-        if dual and isinstance(model, DualEncoder): origin["changed"] = ", ".join(f"{name} {value}" for name,value in dual.items())
+        if isinstance(model, DualEncoder): origin["changed"] = options
         model.config = override(model.config, changes)
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     conditions = _conditions(row, models, origins)

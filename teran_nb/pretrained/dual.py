@@ -66,7 +66,8 @@ def window_boxes(
     boxes = []
     if not len(scales): raise ValueError("windows need a scale; 1 is the whole picture")
     for scale in scales:
-        if scale < 1 or scale != int(scale): raise ValueError(f"a scale of {scale}; scales are whole numbers, and 1 is the whole picture")
+        if scale < 1 or scale != int(scale):
+            raise ValueError(f"a scale of {scale}; scales are whole numbers, and 1 is the whole picture")
     for scale in sorted(map(int, scales)):
         edges = [np.linspace(0, side, 2*scale+1).round().astype(int).tolist() for side in size]
         for y1,y2 in zip(edges[1], edges[1][2:]):
@@ -114,11 +115,12 @@ class DualEncoder(Encoder):
         if config.boxes_by == "attention" and family.words == "tokens":
             raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
                              f"restrict; take boxes_by='roi-align'")
-        if config.regions == "windows": window_boxes((1,1), config.scales) # refuses wrong scales before pictures are read
+        if config.regions == "windows": window_boxes((1,1), config.scales) # refuses wrong scales at once
         if boxes is not None and config.regions != "boxes":
             raise ValueError(f"regions={config.regions!r} reads no boxes; say regions='boxes', or give none")
         if boxes is not None and not callable(boxes):
-            raise TypeError(f"boxes come from a function of pictures, such as a `Detector`, not from {type(boxes).__name__}")
+            kind = type(boxes).__name__
+            raise TypeError(f"boxes come from a function of pictures, such as a `Detector`, not from {kind}")
         one_of(config.score, ("own","alignment"), "score")
         one_of(config.pooling, POOLINGS, "pooling")
         words = family.words if config.words == "auto" else config.words
@@ -211,7 +213,8 @@ def _boxes(self:DualEncoder, images, pictures):
     if self.find_boxes is not None:
         given = list(self.find_boxes(pictures))
         if len(given) != len(pictures):
-            raise ValueError(f"{len(pictures)} pictures got boxes for {len(given)}; `boxes` gives those of each picture")
+            counts = f"{len(pictures)} pictures got boxes for {len(given)}"
+            raise ValueError(f"{counts}; `boxes` gives those of each picture")
         return [_given_boxes(some, image.image_id, picture.size) for some,image,picture in zip(given, images, pictures)]
     boxes = []
     for image,picture in zip(images, pictures):
@@ -222,7 +225,7 @@ def _boxes(self:DualEncoder, images, pictures):
     return boxes
 
 def _given_boxes(given, image_id, size):
-    "Boxes of one picture; of a `Detector`, which gives all its boxes with their scores, the best ones; the whole picture if there are none."
+    "Boxes of one picture; the best ones of a `Detector`, which gives all with their scores; the whole picture if none."
     if isinstance(given, tuple) and isinstance(given[0], Tensor):
         boxes,scores = given[0].float().cpu(),given[1].float().cpu()
         boxes = boxes[best_boxes(boxes, scores)]
@@ -337,8 +340,8 @@ def encode_captions(self:DualEncoder,
     texts,words,sets,whole = sentences(captions),[],[],[]
     cut = self.family.cut_off(texts) if len(texts) > 1 else [] # `explain` tells it of a single one
     if cut:
-        warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that {self.name} "
-                      f"reads, such as {cut[0][:60]!r}...; its score does not know their ends", stacklevel=2)
+        warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that "
+                      f"{self.name} reads, such as {cut[0][:60]!r}...; its score does not know their ends", stacklevel=2)
     for i in progress(range(0, len(texts), batch), "encode captions", disable=not show):
         with loading(self.family.source, *_DUAL, probe=self.family.try_out): v = self.family.sentences(texts[i:i+batch])
         whole.append(v.whole.float().cpu())
@@ -400,7 +403,7 @@ def explain(self:DualEncoder,
     picture:Path|str|Image.Image|Callable|None=None, # The picture
     pooling:str="", # How the alignment is pooled
 ) -> Alignment:
-    "Align one encoded picture with one encoded caption; a warning says what the model reads of a long sentence and of a panorama."
+    "Align a picture with a caption; a warning says what the model reads of a long sentence and of a panorama."
     a = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
     cut = self.family.cut_off([a.caption])
     warning = f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads." if cut else ""
@@ -408,8 +411,8 @@ def explain(self:DualEncoder,
     width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
     seen = width*height / (a.size[0]*a.size[1])
     if seen < .5:
-        warning += (f" {self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; cut it into parts "
-                    "that are about as wide as high.")
+        warning += (f" {self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
+                    "cut it into parts that are about as wide as high.")
     return replace(a, warning=warning.strip())
 
 # %% ../../nbs/pretrained/04_dual.ipynb #fae9c42a
@@ -419,9 +422,10 @@ def save_pretrained(self:DualEncoder,
 ) -> Path: # The folder
     "Write the network, its tokenizer and its image processor, as `from_pretrained` opens them."
     processor = self.family.processor
-    tokenizer = AutoTokenizer.from_pretrained(self.family.source, trust_remote_code=False) # a processor may have added tokens to its own
+    tokenizer = AutoTokenizer.from_pretrained(self.family.source, trust_remote_code=False) # as before a processor adds tokens
+    parts = [self.family.model, processor, getattr(processor, "image_processor", tokenizer), tokenizer]
     with atomic(folder) as tmp:
-        for part in (self.family.model, processor, getattr(processor, "image_processor", tokenizer), tokenizer): part.save_pretrained(tmp)
+        for part in parts: part.save_pretrained(tmp)
     return user_path(folder)
 
 # %% ../../nbs/pretrained/04_dual.ipynb #49621dca
