@@ -120,7 +120,7 @@ def test_train_on_a_real_bert(tmp_path, fine_tune):
     before = AutoModel.from_pretrained(source).state_dict()
     changed = [name for name, value in bert.state_dict().items() if not torch.equal(value, before[name])]
     assert len(bert.encoder.layer) == 6 and bool(changed) == fine_tune
-    words = model.align(played["world"].test[0], "an embroidered kite").words
+    words = model.align(played["dataset"].test[0], "an embroidered kite").words
     assert words == ["an", "embroidered", "kite"]
 
 

@@ -43,10 +43,10 @@ def test_a_workflow_enters_and_compares(tmp_path, monkeypatch):
     assert all(record["seconds"] > 0 and record["threads"] == 1 for record in entry["records"])
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     again = play("ablations", **about, **places, check=True)
-    compared = enter_or_compare(again["table"], again["world"], about["results"], True, "ablations", again)
+    compared = enter_or_compare(again["table"], again["dataset"], about["results"], True, "ablations", again)
     assert len(compared) > 5 and compared.inside.all() and before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     for record in entry["records"]:
         record["metrics"]["t2i_ndcg_rouge"] = .999
     path.write_text(json.dumps(entry))
     with pytest.raises(ValueError, match="numbers lie where no further seed"):
-        enter_or_compare(again["table"], again["world"], about["results"], True, "ablations", again)
+        enter_or_compare(again["table"], again["dataset"], about["results"], True, "ablations", again)

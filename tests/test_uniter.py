@@ -144,13 +144,13 @@ def test_scores_and_attention_are_those_of_the_published_code(published):
 def test_everything_that_reads_a_joint_head(published, tmp_path):
     "Evaluate with ISDa, draw relations, rank again what another model found."
     folder, _, tokenizer = published
-    world = load_data("scenes", preset="tiny")
-    features = world.whole.features.dim
+    dataset = load_data("scenes", preset="tiny")
+    features = dataset.collection.features.dim
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, features).state_dict(), tmp_path / "uniter.pt")
     model = load_model(tmp_path / "uniter.pt", text=str(folder / "tokenizer"))
-    test = world.test.select(range(6))
+    test = dataset.test.select(range(6))
     result = evaluate(model, test)
     assert {"t2i_r1", "isda"} <= result.metrics.keys()
     image = test[0]
@@ -178,26 +178,26 @@ class Interrupted:
 def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     "UNITER, mined negatives, AdamW and linear decay: stopped within an epoch and resumed, the same digits; what is saved opens as UNITER."
     folder, _, tokenizer = published
-    world, source = load_data("scenes", preset="tiny"), tmp_path / "uniter.pt"
+    dataset, source = load_data("scenes", preset="tiny"), tmp_path / "uniter.pt"
     rows = []
     for split, n in {"train": 12, "val": 4, "test": 2}.items():
-        rows += np.flatnonzero(np.array(world.whole.captions.splits) == split)[:n].tolist()
-    world = Data(world.whole.select(rows), world.source)
+        rows += np.flatnonzero(np.array(dataset.collection.captions.splits) == split)[:n].tolist()
+    dataset = Data(dataset.collection.select(rows), dataset.source)
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
-    torch.save(PublishedRetrieval(c, world.whole.features.dim).state_dict(), source)
+    torch.save(PublishedRetrieval(c, dataset.collection.features.dim).state_dict(), source)
     small = {"train.hard": 2, "train.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.images": 4, "train.warmup": 2, "train.rate": 1e-3}
-    todo = plan(world, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
+    todo = plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
     assert (todo.model.heads, todo.model.joint.width, todo.train.optimizer, todo.train.schedule) == (("joint",), 128, "adamw", "linear")
     with pytest.raises(ValueError, match="is a UNITER, and teran-mrsw has no joint head"):
-        plan(world, "teran-mrsw", "tiny", begin=str(source))
-    whole = train(todo, world, start(todo, tmp_path, "whole"))
-    run, features = start(todo, tmp_path, "stopped"), world.train.features
-    world.train.features = Interrupted(features, 4*9 + 12)  # each step reads 4 images and 5 candidates: in the fifth of six
+        plan(dataset, "teran-mrsw", "tiny", begin=str(source))
+    whole = train(todo, dataset, start(todo, tmp_path, "whole"))
+    run, features = start(todo, tmp_path, "stopped"), dataset.train.features
+    dataset.train.features = Interrupted(features, 4*9 + 12)  # each step reads 4 images and 5 candidates: in the fifth of six
     with pytest.raises(KeyboardInterrupt, match="stopped in epoch 2 after step"):
-        train(todo, world, run)
-    world.train.features = features
-    resumed = train(todo, world, run)
+        train(todo, dataset, run)
+    dataset.train.features = features
+    resumed = train(todo, dataset, run)
     numbers = [[{k: v for k, v in epoch.items() if k != "seconds"} for epoch in h.epochs] for h in (whole, resumed)]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 2
     first, opened = load_model(source, text=str(folder / "tokenizer")), load_model(run)

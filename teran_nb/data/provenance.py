@@ -25,11 +25,11 @@ from .vocabulary import split_words, word_counts
 # %% ../../nbs/data/15_provenance.ipynb #da262f2a
 @dataclass(frozen=True, eq=False)
 class UsualFeatures:
-    "Where the region features of a world lie."
+    "Where the region features of a usual lie."
     mean:np.ndarray # Of each number, `(dim,)`
     std:np.ndarray # Of each number, above 0, `(dim,)`
     directions:np.ndarray # Principal directions of the standardised features, `(k, dim)`
-    limit:float # Residual that 99 of 100 images of this world do not exceed
+    limit:float # Residual that 99 of 100 images of this usual do not exceed
     def __post_init__(self):
         dim,directions = self.mean.shape,self.directions.shape
         if len(dim) != 1 or self.std.shape != dim or directions[1:] != dim or not (self.std > 0).all():
@@ -37,7 +37,7 @@ class UsualFeatures:
                              f"that length are needed, not {self.std.shape} and {directions}")
     def residual(self,
         features:np.ndarray, # Of an image, `(regions, dim)`
-    ) -> float: # From 0; about 1 for features without any structure of this world
+    ) -> float: # From 0; about 1 for features without any structure of this usual
         "Mean square of what lies outside of the directions."
         z = (np.asarray(features, np.float32)-self.mean)/self.std
         return float(np.square(z - (z@self.directions.T)@self.directions).mean())
@@ -46,16 +46,16 @@ def usual_features(
     sets:Sequence[np.ndarray], # Features of some images, each `(regions, dim)`
     directions:int=64, # Most directions to keep
 ) -> UsualFeatures: # From every other image; the limit from those between
-    "Learn where the region features of a world lie."
+    "Learn where the region features of a usual lie."
     rows = np.concatenate(sets[::2]).astype(np.float32)
     mean,std = rows.mean(0),rows.std(0)
     std = np.maximum(std, max(.01*float(np.median(std)), 1e-6)) # a number that never changes would count too much
     z = (rows-mean)/std
     _,vectors = np.linalg.eigh(z.T@z)
     kept = min(directions, len(mean)//4, len(rows)//4)
-    world = UsualFeatures(mean, std, np.ascontiguousarray(vectors[:,::-1].T[:kept]), 0.)
-    residuals = [world.residual(features) for features in sets[1::2] or sets]
-    return replace(world, limit=float(np.quantile(residuals, .99)))
+    usual = UsualFeatures(mean, std, np.ascontiguousarray(vectors[:,::-1].T[:kept]), 0.)
+    residuals = [usual.residual(features) for features in sets[1::2] or sets]
+    return replace(usual, limit=float(np.quantile(residuals, .99)))
 
 # %% ../../nbs/data/15_provenance.ipynb #9ba3418c
 _FOREIGN = 1.15 # How far above the limit a foreign picture is, in limits

@@ -28,18 +28,18 @@ from .presets import PRESETS, WORLDS
 @dataclass(frozen=True, repr=False)
 class Data(Shown):
     "A collection with its splits, and how to open it again."
-    whole:Collection # All images
+    collection:Collection # All images
     source:dict # Arguments of `load_data`
     def part(self,
         split:str, # `train`, `val`, `test`, or `all`
     ) -> Collection: # The images of that split
         "The images of one split."
-        if split == "all": return self.whole
-        known = sorted(set(self.whole.captions.splits or ()))
+        if split == "all": return self.collection
+        known = sorted(set(self.collection.captions.splits or ()))
         if split not in known:
-            raise ValueError(f"{self.whole!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; "
+            raise ValueError(f"{self.collection!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; "
                              "name the split of each image: 'split' in Karpathy's JSON, a column split in a .csv")
-        return self.whole.split(split)
+        return self.collection.split(split)
     @cached_property
     def train(self) -> Collection: return self.part("train")
     @cached_property
@@ -47,11 +47,11 @@ class Data(Shown):
     @cached_property
     def test(self) -> Collection: return self.part("test")
     def _repr_markdown_(self):
-        captions,features = self.whole.captions,self.whole.features
-        table = markdown_table(["split","images"], Counter(captions.splits or ["all"]*len(self.whole)).items())
+        captions,features = self.collection.captions,self.collection.features
+        table = markdown_table(["split","images"], Counter(captions.splits or ["all"]*len(self.collection)).items())
         links = "with" if captions.links else "without"
         text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape(features)}"
-        unused = sorted(set(features.image_ids) - set(self.whole.given.image_ids))
+        unused = sorted(set(features.image_ids) - set(self.collection.given.image_ids))
         if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape(', '.join(unused[:3]))}"
         return text
 
@@ -63,7 +63,7 @@ def precomputed(self:Data,
     split:str, # One of the splits, or `all`
 ) -> list[Relevance]: # One for each file that `source` names for the split
     "The relevance of a split that is read from files, or whose tuples are."
-    captions,all_captions = self.part(split).captions,self.whole.given
+    captions,all_captions = self.part(split).captions,self.collection.given
     files = self.source["relevance"].get(split, {})
     if not isinstance(files, dict):
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': "
@@ -108,14 +108,14 @@ def load_data(
     one_of(missing, ("refuse","drop"), "way with missing features")
     one_of(preset, PRESETS, "preset")
     path = project_path(data)
-    if data == "scenes": whole = scenes(**WORLDS.get(preset, {}))
-    elif captions: whole = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=Path(data).name)
-    elif (path/"captions.json").is_file(): whole = Collection.open(path, missing)
+    if data == "scenes": collection = scenes(**WORLDS.get(preset, {}))
+    elif captions: collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=Path(data).name)
+    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
     else:
         raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
                                 f"data='scenes'")
-    whole.features.verify()
+    collection.features.verify()
     source = {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}}
-    opened = Data(whole, source)
+    opened = Data(collection, source)
     for split in source["relevance"]: opened.precomputed(split) # a wrong file is refused now, not after training
     return opened

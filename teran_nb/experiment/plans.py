@@ -78,7 +78,7 @@ def plan(
         raise ValueError(f"{model} begins with a trained {row.begins}: train that row first, and name its run by "
                          f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.part(split)
-    features = data.whole.features
+    features = data.collection.features
     network = override(scale.network, row.network | {"extractor": features.extractor, "regions.features": features.dim})
     if pooling and "alignment" not in network.heads:
         raise ValueError(f"{model} trains no alignment, so no pooling; leave pooling empty")

@@ -310,11 +310,11 @@ class Finder:
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
-        whole = data.whole if isinstance(data, Data) else data
+        collection = data.collection if isinstance(data, Data) else data
         self.data,self.encoded,self.memory = data,dict(encoded or {}),memory
-        self.describe = describe or describe_like(whole.features)
+        self.describe = describe or describe_like(collection.features)
         self.per_page,self.examples = per_page,list(examples)
-        self.splits = [*sorted(set(whole.captions.splits or ())),"all"]
+        self.splits = [*sorted(set(collection.captions.splits or ())),"all"]
         self.shown_models = list(self.models)[:2] # Side by side
         self.pooling,self.rerank = pooling,rerank
         self.min_cosine = 0. # Filter of the results

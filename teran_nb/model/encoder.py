@@ -334,7 +334,7 @@ def _encode_chunks(encoder, collection, path, share, size, show):
     done = [chunk.with_suffix(".done") for chunk in chunks] # a chunk's folder is there a moment before its writer has tidied up
     keep,encoder.keep = encoder.keep,None # chunks are kept here only
     try:
-        for k in range(share.rank, len(chunks), share.world):
+        for k in range(share.rank, len(chunks), share.processes):
             if path.is_dir(): break
             if not chunks[k].is_dir():
                 rows = range(starts[k], min(starts[k]+size, len(collection)))
@@ -361,7 +361,7 @@ def encoded_images(
     chunk:int=2048, # Images that one of several processes encodes and keeps at a time; multiples of the batch
 ) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not kept."
-    if share.world > 1:
+    if share.processes > 1:
         path = Path(encoder.keep or folder)/encoding_key(encoder, collection)
         _encode_chunks(encoder, collection, path, share, chunk, show)
         return _open_encoded(path, list(collection.image_ids))

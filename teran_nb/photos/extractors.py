@@ -48,7 +48,7 @@ class ExtractedRegions(NamedTuple):
 
 class Extractor(Protocol):
     "What `extract_folder` and `extract_picture` need; any class with these attributes will do."
-    name:str # What a feature store and a model keep of it
+    name:str # Name that a feature store and a model keep
     dim:int # Length of a vector
     side:int # Pixels of the longest side that is useful; larger pictures are reduced
     count:int # Most regions of a picture
@@ -67,12 +67,16 @@ class WindowsConfig:
 class Windows:
     "Multi-scale windows with classical descriptors: a baseline without weights."
     config_type, model_fields = WindowsConfig, ()
-    side, dim, class_names, light = 640, DIM, (), True
+    side = 640
+    dim = DIM
+    class_names = ()
+    light = True
     def __init__(self,
         config:WindowsConfig=WindowsConfig(), # How many windows
         name:str="", # Name in the store, for stores of another origin with the same descriptors
     ):
-        self.config, self.count = config, len(windows((1,1), config.count))
+        self.config = config
+        self.count = len(windows((1,1), config.count))
         self.name = name or f"windows-v1 count={self.count}"
         self.recipe = "windows", asdict(config)
     def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
@@ -89,14 +93,17 @@ class WordsConfig:
 
 class Words(Windows):
     "Multi-scale windows with classical descriptors and the visual words of a collection."
-    config_type, model_fields = WordsConfig, ("weights",)
+    config_type = WordsConfig
+    model_fields = ("weights",)
     def __init__(self,
         config:WordsConfig, # Which words, and how many windows
     ):
         path = project_path(config.weights)
         super().__init__(WindowsConfig(config.count))
-        self.config, self.words = replace(config, weights=str(path)), VisualWords.load(path)
-        self.dim, self.name = DIM+len(self.words), f"words-v1 count={self.count} {self.words.hash}"
+        self.config = replace(config, weights=str(path))
+        self.words = VisualWords.load(path)
+        self.dim = DIM+len(self.words)
+        self.name = f"words-v1 count={self.count} {self.words.hash}"
         self.recipe = "words", asdict(self.config)
     def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "Descriptors and counts of words, side by side."
@@ -115,16 +122,19 @@ class PatchesConfig:
 
 class Patches:
     "The patch tokens of a vision transformer, or the cells of a convolutional map, as regions."
-    config_type, model_fields = PatchesConfig, ("weights",)
+    config_type = PatchesConfig
+    model_fields = ("weights",)
     class_names, light = (), False
     def __init__(self,
         config:PatchesConfig, # Which model
         device:str="cpu", # Where to compute
-        backbone:Backbone|None=None, # The model itself, where it is open already
+        backbone:Backbone|None=None, # The model itself, if it is open already
     ):
-        self.config, self.backbone = config, backbone or Backbone(config.weights, config.size, device)
+        self.config = config
+        self.backbone = backbone or Backbone(config.weights, config.size, device)
         b = self.backbone
-        self.dim, self.side = b.dim, 2*max(b.size)
+        self.dim = b.dim
+        self.side = 2*max(b.size)
         self.grid = tuple(b.maps([Image.new("RGB", (8,8))]).shape[2:]) # rows and columns
         self.count = math.prod(self.grid)
         self.name = f"patches-v1 {b.name} size={b.size[1]}x{b.size[0]}"
@@ -180,7 +190,9 @@ def best_boxes(
 # %% ../../nbs/photos/02_extractors.ipynb #c0f4e67f
 class DetectorBackbone:
     "A detector finds the boxes, a backbone describes them by RoI-align."
-    config_type, model_fields, light = DetectorConfig, ("detector","backbone"), False
+    config_type = DetectorConfig
+    model_fields = ("detector","backbone")
+    light = False
     def __init__(self,
         config:DetectorConfig, # Which models, and how many boxes
         device:str="cpu", # Where to compute
@@ -191,7 +203,9 @@ class DetectorBackbone:
                              f"got {c.top}, {c.score} and {c.overlap}")
         d = self.detector = Detector(c.detector, c.prompts, device)
         b = self.backbone = Backbone(c.backbone, c.size, device)
-        self.dim, self.count, self.class_names = b.dim, c.top, (*d.class_names,WHOLE)
+        self.dim = b.dim
+        self.count = c.top
+        self.class_names = (*d.class_names,WHOLE)
         self.side = 2*max(v for v in (*d.prepare.size,*b.size) if v < 10**6)
         self.recipe = "detector", asdict(c)
         self.name = (f"detector-v1 {d.name} + {b.name} size={b.size[1]}x{b.size[0]} "
@@ -280,11 +294,11 @@ def extract_picture(
 
 # %% ../../nbs/photos/02_extractors.ipynb #35b32bef
 class _Outcome(NamedTuple):
-    "What became of one picture file."
+    "Outcome of one picture file."
     content:ExtractedRegions|np.ndarray|None=None # Its regions, or its pixels where the extractor runs later
     size:tuple|None=None # Width and height of the picture that was described
     full_size:tuple|None=None # Width and height of the picture on file
-    thumbnail:bytes|None=None # A small JPEG, where asked for
+    thumbnail:bytes|None=None # A small JPEG, if requested
     reason:str="" # Why the picture cannot be used; empty if it can
 
 @lru_cache
@@ -296,7 +310,8 @@ def _read(job):
     try:
         if isinstance(extractor, str): extractor = _from_json(extractor)
         im, full_size = read_picture(path, side, max_pixels)
-        size, content = im.size, extractor.extract([im])[0] if extractor else np.asarray(im)
+        size = im.size
+        content = extractor.extract([im])[0] if extractor else np.asarray(im)
         if not thumbnails: return _Outcome(content, size, full_size)
         file = io.BytesIO()
         im.thumbnail((256,256))
@@ -333,25 +348,25 @@ def _outcomes(paths, extractor, batch, workers, settings):
 # %% ../../nbs/photos/02_extractors.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
 class Extraction(Shown):
-    "What became of a folder of pictures."
+    "Outcome of a folder of pictures."
     store:Path # Folder of the features
     extractor:str # What made them
     images:int # Pictures in the store
     regions:int # Regions in the store
     bad:dict # Files that are not in the store, with the reason
-    whole:int # Pictures in which nothing was detected
+    undetected:int # Pictures in which nothing was detected
     seconds:float # Time for all of it
     workers:int # Processes that read
     def _repr_markdown_(self):
         rate = (self.images + len(self.bad))/self.seconds
         rows = [("pictures", f"{self.images:,}"), ("regions", f"{self.regions:,}"),
                 ("pictures per second", f"{rate:,.1f}"), ("processes", self.workers),
-                ("nothing detected, whole image taken", self.whole), ("files left out", len(self.bad))]
+                ("nothing detected, whole image taken", self.undetected), ("files left out", len(self.bad))]
         return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + left_out_table(self.bad)
 
 # %% ../../nbs/photos/02_extractors.ipynb #3e88c8c3
 def _select(files, folder, only):
-    "The pictures of a folder that are asked for."
+    "The requested pictures of a folder."
     if only is None: return files
     if not len(only):
         raise ValueError("`only` is an empty list, so there is nothing to describe; leave it out for all pictures")
@@ -382,11 +397,11 @@ class NothingDescribed(ValueError):
 
 def require_detections(
     name:str, # Of the extractor
-    whole:int, # Pictures in which nothing was detected
+    undetected:int, # Pictures in which nothing was detected
     images:int, # All pictures
 ) -> None:
     "Refuse features of whole pictures only."
-    if whole == images > 1:
+    if undetected == images > 1:
         raise ValueError(f"{name} found nothing in any of {images} pictures; give a lower score, other prompts "
                          "or another detector, or take the regions from windows or patches")
 
@@ -397,7 +412,7 @@ def extract_folder(
     batch:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read; all cores, at most eight, for more than a hundred pictures
     bad:str="collect", # For a file that cannot be used: `collect` it into the report, or `stop`
-    thumbnails:str|Path="", # New folder of small JPEGs, one for each image; none when empty
+    thumbnails:str|Path="", # New folder of small JPEGs, one for each image; empty: no thumbnails
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
     show:bool=True, # Whether to show progress
@@ -430,17 +445,17 @@ def extract_folder(
                 writer.counts["whole"] += extractor.class_names[outcome.content.classes[0]] == WHOLE
         if not writer.ids:
             raise NothingDescribed(f"none of the {len(files)} pictures of {pictures} could be used: {path} {reason}", failed)
-        whole = writer.counts["whole"]
+        undetected = writer.counts["whole"]
         versions = {"python": platform.python_version(), "torch": torch.__version__,
                     "transformers": transformers.__version__, "pillow": pillow_version, "numpy": np.__version__}
-        if not partial: require_detections(extractor.name, whole, len(writer.ids))
-        writer.about["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": whole}
+        if not partial: require_detections(extractor.name, undetected, len(writer.ids))
+        writer.about["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": undetected}
     seconds = time.perf_counter()-start
-    return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, whole, seconds, workers)
+    return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, undetected, seconds, workers)
 
 # %% ../../nbs/photos/02_extractors.ipynb #2c0749ca
 def extractor_of(
-    store:Features|Provenance, # Features that other pictures shall be compared with, or what a model keeps of them
+    store:Features|Provenance, # Features to compare other pictures with, or the record of them in a model
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # The one that made it
     "Build the extractor of some features again, for `extract_picture`."
@@ -460,7 +475,7 @@ def extractor_of(
 # %% ../../nbs/photos/02_extractors.ipynb #7a7b55b7
 def learning_backbone(
     store:Features, # Made by `patches:<model>` or by `detector:<detector> + <model>`
-    layers:int, # So many of its last layers learn; -1 for all of it
+    layers:int, # Number of last layers that learn; -1: all layers
 ) -> LearningBackbone: # On the CPU
     "The vision model behind the features of a store, as a part of a network."
     made = extractor_of(store, "cpu")
