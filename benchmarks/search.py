@@ -11,7 +11,7 @@ Recall is against the exact answer over the stored vectors: how often the first 
 `--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
 `--parts scan` and `--parts product` compare every image by its centroids alone, or by product-quantised regions, which no engine offers for sets; `--parts defaults` says
 what the default number of candidates finds, and what `Index.calibrate` makes of it;
-`--parts poolings` the poolings that are not MaxSim.
+`--parts poolings` the poolings that are not MaxSim; `--parts scale` compares what the page `search/05_scale` computes with the rows of `--json`.
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
 from dataclasses import dataclass, replace
@@ -44,6 +44,7 @@ from teran_nb.model.similarity import similarity
 from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, pool_regions
 from teran_nb.search.edge import Edge, open_edge
 from teran_nb.search.index import Index, IndexConfig
+from teran_nb.search.scale import cost, measure_slopes
 
 
 # data
@@ -483,6 +484,18 @@ def product(images, sentences, args):
     rows.append(["half precision", *["10"]*3, f"{2*stored.dim*len(stored.values)/len(stored):,.0f}"])
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
 
+def scale(images, sentences, args, folder):
+    "What the page `search/05_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
+    slopes,rows = measure_slopes(as_encoded(images[:4000]), sentences[:20], folder/"scale"),[]
+    for row in read_json(args.json)["rows"]:
+        if row["way"] != "two stages": continue
+        candidates = candidates_of(row)
+        computed = cost(row["images"], slopes, candidates)
+        rows.append([f"{row['images']:,}", f"{candidates:,}", f"{computed['CPU ms of a shard a search']:.1f}", f"{row['CPU ms']:.1f}", f"{slopes.bytes_image:,.0f}", f"{row['bytes an image']:,}"])
+    print(markdown_table(["images","candidates","CPU ms, computed","measured","bytes an image, computed","measured"], rows) + "\n", flush=True)
+
+def candidates_of(row): return int(row["what"].split()[-2].replace(",", ""))
+
 def project(path):
     "What a search of a million images would cost, by the rows of `measure` and the candidates for 99 % of `growth`; the aim beside it."
     written,rows = read_json(path),[]
@@ -492,8 +505,7 @@ def project(path):
         "What a search does: something fixed and some candidates, both of its way, and the lists of centroids, which all ways read alike."
         own = np.repeat(np.array(list(WAYS)) == way, 2)
         return [*np.where(own, [1,candidates]*len(WAYS), 0),images/centroid_count(images*grown["vectors"])]
-    counts = [int(row["what"].split()[-2].replace(",", "")) for row in points]
-    searches = [of_search(row["way"], row["images"], n) for row,n in zip(points, counts)]
+    searches = [of_search(row["way"], row["images"], candidates_of(row)) for row in points]
     costs = nnls(np.array(searches), np.array([row["CPU ms"] for row in points]))[0]
     for i,way in enumerate(WAYS):
         size = max((row for row in points if row["way"] == way), key=lambda row: row["images"])["bytes an image"]
@@ -611,7 +623,7 @@ def arguments():
     p.add_argument("--sentences", type=int, default=200)
     p.add_argument("--centroids", type=int, default=0, help="as of IndexConfig")
     p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
-    p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings","scan","product","defaults"])
+    p.add_argument("--parts", nargs="+", default=["measure","growth","strangers"], choices=["measure","growth","strangers","ideas","engine","poolings","scan","product","defaults","scale"])
     p.add_argument("--ideas", nargs="*", default=list(IDEAS), help="names of `IDEAS`, or fields of `Weights` such as keep=32,power=2")
     p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it, and `growth` projects from them")
     p.add_argument("--draw", default="", help="only draw the figure of this file again, and print its projection")
@@ -637,6 +649,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if "measure" in args.parts: measure(images, sentences, args, Path(folder))
         if "growth" in args.parts: growth(images, sentences, args)
+        if "scale" in args.parts: scale(images, sentences, args, Path(folder))
         if "ideas" in args.parts: ideas(images, sentences, words, others, args)
         if "engine" in args.parts: engine(images, sentences, args, Path(folder))
         if "scan" in args.parts: scan(images, sentences, args)
