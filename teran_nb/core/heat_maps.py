@@ -18,7 +18,7 @@ def heat_map(
     values:Tensor, # A value of each region, `(regions,)`
     boxes:np.ndarray|Tensor, # Pixels of each region, `(regions, 4)`
     size:tuple, # Width and height of the picture, pixels
-    shape:tuple[int,int]=None, # Rows and columns of the map; None: 48 along the longer side
+    shape:tuple[int,int]|None=None, # Rows and columns of the map; None: 48 along the longer side
 ) -> Tensor: # NaN where no region lies, `(rows, columns)`
     "Values of regions spread over the picture; overlapping regions are averaged."
     width,height = map(float, size)
@@ -67,7 +67,7 @@ def _scaled(heat):
 def boxes_from_heat(
     heat:Tensor, # Of one word or phrase, `(rows, columns)`
     thresholds:Sequence[float], # Each from 0, the lowest value of the map, to 1, the highest
-    size:tuple=None, # Width and height of the picture, pixels; None: cells of the map
+    size:tuple|None=None, # Width and height of the picture, pixels; None: cells of the map
 ) -> np.ndarray: # `(x1,y1,x2,y2)` in pixels, `(thresholds, 4)`
     "The box around the cells above each threshold that are connected with the peak."
     scaled,peak = _scaled(heat)
@@ -85,7 +85,7 @@ def boxes_from_heat(
 def box_from_heat(
     heat:Tensor, # Of one word or phrase, `(rows, columns)`
     threshold:float=.5, # From 0, the lowest value of the map, to 1, the highest
-    size:tuple=None, # Width and height of the picture, pixels; None: cells of the map
+    size:tuple|None=None, # Width and height of the picture, pixels; None: cells of the map
 ) -> tuple: # `(x1,y1,x2,y2)` in pixels
     "The box around the cells above a threshold that are connected with the peak."
     return tuple(boxes_from_heat(heat, [threshold], size)[0].tolist())
@@ -93,7 +93,7 @@ def box_from_heat(
 # %% ../../nbs/core/10_heat_maps.ipynb #e5ad42c9
 def heat_peak(
     heat:Tensor, # Of one word or phrase, `(rows, columns)`
-    size:tuple=None, # Width and height of the picture, pixels; None: cells of the map
+    size:tuple|None=None, # Width and height of the picture, pixels; None: cells of the map
 ) -> tuple[float,float]: # `(x,y)` in pixels
     "The middle of the highest cells, for the pointing game; of several such places the first in reading order."
     rows,columns = heat.shape

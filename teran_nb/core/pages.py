@@ -108,7 +108,7 @@ def source(self:Templates,
 ) -> Markup: # Its text, inserted into a page as it is
     "The text of a style sheet or a script."
     text = (self.folder/name).read_text(encoding="utf8")
-    if re.search("</(style|script)|<!--", text, re.I):
+    if re.search("</(style|script)|<!--", text, re.IGNORECASE):
         raise ValueError(f"{self.folder/name}: `</style`, `</script` or `<!--` would end its element; split the string")
     return Markup(text)
 

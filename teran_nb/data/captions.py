@@ -314,7 +314,7 @@ def read_lines(
         raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
     _require_unique(image_ids, f"{path}: ")
     rows = [(image_ids[i//per_image], line, ()) for i,line in enumerate(lines)]
-    return _build(path, {image_id: (split or None, None) for image_id in image_ids}, rows, skip)
+    return _build(path, dict.fromkeys(image_ids, (split or None,None)), rows, skip)
 
 # %% ../../nbs/data/00_captions.ipynb #8e35044f
 def read_table(
@@ -388,7 +388,7 @@ def read_tokens(
 def _xml(path):
     "The tree of an XML file. One that declares entities is refused, because they can grow without bounds."
     data = read_bytes(path)
-    if re.search(rb"<!(DOCTYPE|ENTITY)|\0", data, re.I): # a zero byte: UTF-16, which could hide the others
+    if re.search(rb"<!(DOCTYPE|ENTITY)|\0", data, re.IGNORECASE): # a zero byte: UTF-16, which could hide the others
         raise ValueError(f"{path} declares a document type or entities, which annotations never do; it is refused")
     try: return ElementTree.fromstring(data)
     except (ElementTree.ParseError, ValueError, LookupError) as e:

@@ -316,7 +316,7 @@ def _whale(p):
 @_kind(1.2, 44, "sky", "air")
 def _butterfly(p):
     for s in (-1,1):
-        def f(*q): return [(.5+s*x,y) for x,y in q]
+        def f(*q, s=s): return [(.5+s*x,y) for x,y in q]
         p.line(f((.02,.3),(.08,.1),(.16,.02)), COAL, .025)
         p.shape(f((.02,.45),(.14,.1),(.38,.02),(.5,.2),(.42,.48),(.2,.58)), smooth=True)
         p.shape(f((.02,.52),(.22,.56),(.38,.7),(.32,.94),(.16,.98),(.04,.72)), p.light, smooth=True)

@@ -166,6 +166,7 @@ def _picture_size(entry):
     "Width and height from a JSON object, or None where it has neither."
     for width,height in (("image_w","image_h"),("width","height")):
         if width in entry: return float(entry[width]),float(entry[height])
+    return None
 
 # %% ../../nbs/data/04_formats.ipynb #1b5daad2
 def _decode_vinvl_row(key, cells, labels, sizes, geometry):
@@ -210,8 +211,7 @@ _NAMES = {"features": ("features","feat","image_features","x"), "count": ("num_b
 def _reason(error):
     "What an error of numpy or of a database's library means, as one clause."
     if "pickle" in str(error) or "Python objects" in str(error):
-        return "holds Python objects or is a pickle: reading it could run any program, so it is refused; " \
-               "save plain arrays"
+        return "holds Python objects or is a pickle: reading it could run any program, so it is refused; save plain arrays"
     return str(error) if isinstance(error, ValueError) else f"is broken or cut off ({type(error).__name__}: {error})"
 
 def _load(file, mmap=None):

@@ -491,7 +491,7 @@ def _parse_batches(batches, folder, processes, memory):
 
 def parse_tuples(
     captions:Captions|Sequence[str|Sequence[str]], # Captions of a split; or texts, each a caption or all captions of an image
-    kept:str|Path=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
+    kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
     batch:int=1000, # Captions to parse in one call, counted again in each image; an interrupted run loses the calls it waits for

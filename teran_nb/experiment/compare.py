@@ -87,7 +87,8 @@ def compare(
     **kwargs, # For `plan`
 ) -> Results: # On the test split, a line for each model; `about(model, "run")` are the folders
     "Train and test several models with several seeds; finished runs are read, not repeated."
-    lines,choices = {model: () for model in models},{}
+    lines = dict.fromkeys(models, ())
+    choices = {}
     if grid:
         grid_options = kwargs | ({"epochs": grid_epochs} if grid_epochs else {})
         for model in lines: choices[model] = tune(data, one_of(model, MODELS, "model"), grid, output, **grid_options)

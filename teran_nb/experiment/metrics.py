@@ -31,7 +31,7 @@ def _argsort(sim): return sim.argsort(dim=1, descending=True, stable=True)
 
 def ranking(
     sim:Tensor, # Similarities of each query with all candidates, `(queries, candidates)`
-    k:int=None, # How many candidates; all by default
+    k:int|None=None, # How many candidates; all by default
 ) -> Tensor: # Candidates from best to worst, `(queries, k)`
     "Order candidates: higher similarity first, among ties the lower index first."
     sim = torch.as_tensor(sim)

@@ -44,6 +44,9 @@ class Relevance(Shown):
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
             raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; "
                              "it must be an array of floats, (captions, images)")
+        is_read = isinstance(self.values, np.memmap) # and was checked when it was read
+        if values.size and not is_read and not (values.min() >= 0 and values.max() <= 1): # NaN is neither
+            raise ValueError(f"relevance {self.name} lies between {values.min():.10g} and {values.max():.10g}; it must lie in [0,1]")
         object.__setattr__(self, "values", values)
     def _repr_markdown_(self):
         captions,images = self.values.shape
@@ -183,6 +186,7 @@ def _cached(path, shape):
     except (ValueError, EOFError): values = np.empty(0)
     if values.shape == shape and values.dtype == np.float32: return values
     warnings.warn(f"{path} is cut off or was changed; it is computed again")
+    return None
 
 def _computed_once(path, shape, blocks):
     "Memory map of the cached matrix; where there is none, `blocks` gives its rows, some after the other."
@@ -191,7 +195,7 @@ def _computed_once(path, shape, blocks):
         with atomic(path) as tmp:
             with open(tmp, "wb") as f:
                 np.lib.format.write_array_header_1_0(f, {"descr": "<f4", "fortran_order": False, "shape": shape})
-                for block in blocks(): f.write(block)
+                f.writelines(blocks())
             checksum = bytes.fromhex(digest(tmp))
             with open(tmp, "ab") as f: f.write(checksum)
     return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -199,7 +203,7 @@ def _computed_once(path, shape, blocks):
 # %% ../../nbs/experiment/00_relevance.ipynb #b763a206
 def rouge_l(
     captions:Captions, # The captions of a split
-    cache:str|Path=None, # Folder of the cached file; `relevance` in `home()` by default
+    cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
     workers:int=-1, # Threads; -1 for one per core
 ) -> Relevance: # ROUGE-L of every caption with every image, float32, memory-mapped
     "ROUGE-L relevance of a split, computed once."
@@ -215,7 +219,7 @@ def spice(
     captions:Captions, # The captions of a split
     tuples:Tuples|str|Path=None, # Their tuples, or a file of them; by default the original program parses them
     subset:str="", # Only tuples of this kind: `object`, `attribute`, `relation`, `colour`, `number`, `size`
-    cache:str|Path=None, # Folder of the cached file; `relevance` in `home()` by default
+    cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
     **program, # For `parse_tuples`, such as `processes`
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."

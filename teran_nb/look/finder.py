@@ -301,11 +301,11 @@ class Finder:
         data, # A `Collection`, or the `Data` of an experiment
         split:str="", # Which images; `test` where there is such a split, else all
         pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]=None, # Finds the regions of an uploaded picture; `describe_like` these by default
+        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping=None, # By model name, all images of the collection as `Encoded` or `Index`
+        encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
         rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
@@ -412,8 +412,8 @@ def _search(self:Finder, previous_ranks=None):
     if not self.query and self.picture is None: return self
     splits = {name: self.encoded_splits[name] for name in self.shown_models}
     for split in splits.values(): # encode what is not encoded yet, before the clock starts
-        split.images
-        if self.direction == "i2t": split.captions
+        split.images # noqa: B018 (a property that encodes)
+        if self.direction == "i2t": split.captions # noqa: B018
     start,results = time.perf_counter(),{}
     for name,split in splits.items():
         query = self._encode_query(split)

@@ -129,7 +129,7 @@ def _word_places(words, phrase):
 @patch
 def heat(self:Alignment,
     word:str|int|slice|Sequence, # A word or phrase, as of `columns`; the words of a phrase are averaged
-    shape:tuple[int,int]=None, # Rows and columns of the map; 48 along the longer side by default
+    shape:tuple[int,int]|None=None, # Rows and columns of the map; 48 along the longer side by default
 ) -> Tensor: # Mean cosines, NaN where no region lies, `(rows, columns)`
     "The cosines of a word spread over the picture."
     columns = self.columns(word)

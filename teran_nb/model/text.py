@@ -100,7 +100,7 @@ class TokenWords(Sequence):
     def __init__(self,
         tokens:Tokens, # Of the captions
         tokenizer:PreTrainedTokenizerFast, # That made them
-        token_of:Sequence=None, # For each caption, the token of each of its vectors, -1 for none; the tokens of words by default
+        token_of:Sequence|None=None, # For each caption, the token of each of its vectors, -1 for none; the tokens of words by default
     ):
         self.tokens = tokens
         self.tokenizer = tokenizer

@@ -297,7 +297,7 @@ def _describe(recipe, by, work, resume, device, show, extraction, share, shares)
     if not (work/"features/manifest.json").is_file():
         if recipe.features: left_out = _convert(recipe, files, work, resume, show)
         else: left_out = _extract(recipe, files, by, work, resume, device, show, extraction, share, shares)
-        if share.rank: return # the first process does the rest
+        if share.rank: return None # the first process does the rest
         if shares > 1: remove_leftovers(work)
         write_json(work/"left-out.json", {"left_out": left_out, "self": digest(left_out)})
     store = Features(work/"features").verify()
