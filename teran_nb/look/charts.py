@@ -92,7 +92,8 @@ def metric_unit(
 def _label_ends(ax, ends):
     "Names right of the axis, `(y, name, colour)` each, pushed apart where they would overlap."
     (left,right),(low,high) = ax.get_xlim(),ax.get_ylim()
-    gap,place = .075*(high-low),-np.inf
+    gap = .075*(high-low)
+    place = -np.inf
     for y,name,colour in sorted(ends):
         place = max(y, place+gap)
         ax.text(right + .02*(right-left), place, name, color=colour, fontsize=8, va="center")
@@ -140,7 +141,8 @@ def correlation(
     y:Sequence[float], # As many
 ) -> float: # In [-1,1]; NaN for fewer than three points, or where one side does not vary
     "Pearson's correlation coefficient."
-    x,y = np.asarray(x, dtype=float),np.asarray(y, dtype=float)
+    x = np.asarray(x, dtype=float)
+    y = np.asarray(y, dtype=float)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0: return float("nan")
     return float(np.corrcoef(x, y)[0,1])
 
@@ -161,7 +163,8 @@ def show_against(
         label = f"{plain(line)}: r = {correlation(rows[x], rows[y]):.2f} ({len(rows)} points)"
         ax.plot(x_factor*rows[x], y_factor*rows[y], marker, color=colour, markersize=4.5, alpha=.8, label=label)
     if reference := _reference(points, x): ax.axvline(reference[0], color="grey", ls=":", lw=1, label=reference[1])
-    name,against = metric_name(y),metric_name(x)
+    name = metric_name(y)
+    against = metric_name(x)
     ax.set(xlabel=f"{against}, {x_unit}", ylabel=f"{name}, {y_unit}")
     ax.set_title(f"{name[0].upper()}{name[1:]} against {against}: r = {correlation(points[x], points[y]):.2f}", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(.5,-.17))
@@ -178,7 +181,8 @@ def show_by(
     measured = [metric for metric in metrics if metric in frame]
     if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}", title)
     if "value" not in frame: frame = frame.assign(value=frame.line, field="")
-    swept,beside = frame[frame.value.notna()],frame[frame.value.isna()]
+    swept = frame[frame.value.notna()]
+    beside = frame[frame.value.isna()]
     values = [plain(rows.value.iloc[0]) for _,rows in swept.groupby("line", sort=False)]
     axes = grid(len(measured), 3, (3.9,3.1), title=title)
     for ax,metric in zip(axes, measured):
@@ -393,7 +397,9 @@ def show_agreement(
     spearman = ", ".join(f"{row.direction} {row.spearman:.2f}" for row in agreed.itertuples())
     left.set(xlabel=names[0], ylabel=names[1], title=f"Spearman a query: {spearman}")
     left.title.set_fontsize(9)
-    labels,ours,random = [],[],[]
+    labels = []
+    ours = []
+    random = []
     for judge,order,judge_name,order_name in ((second,first,*names[::-1]),(first,second,*names)):
         for _,line in agreed.iterrows():
             labels.append(f"{line.direction}: order by {order_name},\nmeasured by {judge_name}")

@@ -51,13 +51,15 @@ def margins(
     block:int=4096, # Queries at a time; bounds the memory
 ) -> np.ndarray: # A margin for each query
     "Similarity of the true match minus that of the best wrong one."
-    sim,image_of = torch.as_tensor(sim).cpu().float(),torch.as_tensor(image_of)
+    sim = torch.as_tensor(sim).cpu().float()
+    image_of = torch.as_tensor(image_of)
     queries = sim.T if one_of(direction, DIRECTIONS, "direction") == "t2i" else sim
     rows = image_of if direction == "t2i" else torch.arange(len(sim))
     candidates = torch.arange(len(sim)) if direction == "t2i" else image_of
     blocks = []
     for i in range(0, len(queries), block):
-        values,true = queries[i:i+block],rows[i:i+block,None] == candidates
+        values = queries[i:i+block]
+        true = rows[i:i+block,None] == candidates
         best_true = values.masked_fill(~true, -torch.inf).amax(1)
         best_wrong = values.masked_fill(true, -torch.inf).amax(1)
         blocks.append(best_true - best_wrong)
@@ -71,7 +73,8 @@ def strongest_wrong(
     direction:str="t2i", # The query is a caption (`t2i`) or an image (`i2t`)
 ) -> int: # An image, or a caption
     "The wrong candidate with the highest similarity, which a receipt compares with the true one."
-    sim,image_of = torch.as_tensor(sim).cpu(),torch.as_tensor(image_of)
+    sim = torch.as_tensor(sim).cpu()
+    image_of = torch.as_tensor(image_of)
     if one_of(direction, DIRECTIONS, "direction") == "i2t": values,true = sim[query],image_of == query
     else: values,true = sim[:,query],torch.arange(len(sim)) == image_of[query]
     if true.all(): raise ValueError(f"query {query} has no wrong candidate: there is nothing but its own")
@@ -240,7 +243,8 @@ def show_sentences(
 ) -> list[Axes]: # Two axes a query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."
     if not len(queries): return empty_figure("no query of this kind", title)
-    sim,captions = torch.as_tensor(sim).cpu(),collection.captions
+    sim = torch.as_tensor(sim).cpu()
+    captions = collection.captions
     axes = grid(2*len(queries), 2, (3.8,2.1), title=title, widths=(3,4.6))
     for picture,text,i,order in zip(axes[::2], axes[1::2], queries, ranking(sim[queries]).tolist()):
         true = set(captions.of(i).tolist())
@@ -327,7 +331,8 @@ def best_regions(
     block:int=2048, # Images at a time; bounds the memory
 ) -> Answers: # The best region of each of the `k` best images
     "The regions of a whole collection that fit a word best."
-    best,regions = [np.zeros(0)],[np.zeros(0, int)]
+    best = [np.zeros(0)]
+    regions = [np.zeros(0, int)]
     for i in range(0, len(images.names), block):
         parts = images.parts[i:i+block]
         if parts.dim != len(vector):
@@ -339,10 +344,13 @@ def best_regions(
         values = padded[...,0].masked_fill(~mask, -torch.inf).cpu().numpy()
         best.append(values.max(1))
         regions.append(values.argmax(1))
-    best,regions = np.concatenate(best),np.concatenate(regions)
+    best = np.concatenate(best)
+    regions = np.concatenate(regions)
     rows = np.argsort(-best, kind="stable")[:k]
     rows = rows[np.isfinite(best[rows])] # an image without regions answers nothing
-    own,boxes,sizes = getattr(images, "boxes", None),None,None
+    own = getattr(images, "boxes", None)
+    boxes = None
+    sizes = None
     if own is not None:
         boxes = np.array([own[int(i)][regions[i]].tolist() for i in rows])
         sizes = np.array([images.sizes[int(i)].tolist() for i in rows])
@@ -413,7 +421,8 @@ def _match_outcome(grounded):
 
 def _rates(grounded, rule):
     "The share of right phrases beside chance."
-    n,scores = len(grounded),np.mean([g.scores for g in grounded], 0)
+    n = len(grounded)
+    scores = np.mean([g.scores for g in grounded], 0)
     by_region,random,largest = (f"{100*score:.0f} %" for score in scores[:3]) # the first of `PhraseScores`
     by_heat = f"{100*np.mean([heat_scores(g, rule)[0] for g in grounded]):.0f} %"
     return (f"right in {n:,} places: {by_region} by the best region, {by_heat} by the box of the heat map\n"

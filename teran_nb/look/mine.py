@@ -113,7 +113,8 @@ def suggest(self:Mine,
     sims = similarity_of(self.model, self.images, self.model.encode_captions(words)).cpu()
     found = sims.masked_fill(~sims.isfinite(), torch.nan) # an index scores its candidates only
     clear = (sims.max(0).values - found.nanmean(0)).nan_to_num(0)
-    proposed,shown = [],set()
+    proposed = []
+    shown = set()
     for k in clear.argsort(descending=True).tolist():
         best = int(sims[:,k].argmax())
         if best in shown and len(shown) < len(sims): continue

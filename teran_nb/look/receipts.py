@@ -69,12 +69,14 @@ def show_receipt(
                          f"{shortened(a.caption, 40)!r} ({a.pooling}) and {shortened(other.caption, 40)!r} ({other.pooling})")
     rows = _receipt_rows(a, other, most)
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
-    places,values = np.arange(len(rows)),np.array([row[1:] for row in rows])
+    places = np.arange(len(rows))
+    values = np.array([row[1:] for row in rows])
     ax.barh(places-.19, values[:,0], .36, label=plain(names[0]), color=COLOURS[0], lw=0)
     striped = {"hatch": "////", "edgecolor": "white", "lw": 0}
     ax.barh(places+.19, values[:,1], .36, label=plain(names[1]), color=COLOURS[4], **striped)
     ax.plot([0,0], [-.5,len(rows)-.5], color="black", lw=.8)
-    low,high = min(0, values.min()),max(values.max(), 1e-6)
+    low = min(0, values.min())
+    high = max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
     _receipt_table(ax, rows, names, "sum" if a.model_note else "similarity")
     what = f"{POOLINGS[a.pooling].title}: what each word adds; their sum is"
@@ -85,7 +87,8 @@ def show_receipt(
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
     single = [row for row in rows if row[0] in (*a.words,REST)] # not the sum of other words
     word,first,second = max(single, key=lambda row: abs(row[1]-row[2]))
-    total,decimals = float((values[:,0]-values[:,1]).sum()),_decimals([first-second])
+    total = float((values[:,0]-values[:,1]).sum())
+    decimals = _decimals([first-second])
     what = "What comes from no word" if word == REST else f"“{shortened(word, 20)}”"
     title = f"{what} makes the greatest difference: {first-second:+z.{decimals}f} of {total:+z.{decimals}f}"
     ax.set_title(title if abs(first-second) >= 1e-6 else "No word makes a difference", fontsize=10)

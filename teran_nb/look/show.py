@@ -43,7 +43,8 @@ def _has_glyph(letter, families):
 
 def _without_glyph(letter):
     "What stands for a letter that no font has: the name of an emoji, nothing for what cannot be seen, else `□`."
-    kind,name = unicodedata.category(letter),unicodedata.name(letter, "")
+    kind = unicodedata.category(letter)
+    name = unicodedata.name(letter, "")
     if kind[0] in "CM" or kind == "Sk": return "" # control characters, combining marks, skin tones
     if name.startswith("REGIONAL INDICATOR"): return name[-1] # a flag is two of them
     return f"[{name.lower()}]" if kind == "So" and name else "□"
@@ -52,7 +53,8 @@ def plain(
     text:object, # Text from data
 ) -> str: # One line for matplotlib
     "Text without formulas and without letters that no font has."
-    text,families = " ".join(str(text).split()),tuple(plt.rcParams["font.family"])
+    text = " ".join(str(text).split())
+    families = tuple(plt.rcParams["font.family"])
     drawn = {c: _without_glyph(c) for c in set(text) if not _has_glyph(c, families)}
     if "□" in drawn.values():
         warnings.warn("no font in use has some letters of these texts, □ stands for them; "
@@ -108,7 +110,7 @@ def grid(
     size:tuple=(2.4,2.2), # Width and height of a panel, inches
     titles:Sequence[str]=(), # Title of each row
     title:str="", # Title of the figure
-    widths:tuple=None, # Relative widths of the columns; equal by default
+    widths:tuple|None=None, # Relative widths of the columns; equal by default
     below:float=0, # Room below the last row, such as for its colour bar, inches
 ) -> list[Axes]: # One axis a panel
     "Axes for `n` panels; places that are left over in the last row stay empty."
@@ -153,7 +155,9 @@ def save(
     "Write the figure of an axis atomically; instead of an empty figure no file is left, not even an older one."
     path = user_path(path)
     kind = one_of(path.suffix[1:], ("png","svg","pdf"), "picture format")
-    if ax.get_label() == "nothing": return path.unlink(missing_ok=True)
+    if ax.get_label() == "nothing":
+        path.unlink(missing_ok=True)
+        return
     figure = ax.figure.get_figure(root=True)
     figure.draw_without_rendering() # pictures of a fixed shape need a second pass of the layout
     with atomic(path) as p: figure.savefig(p, format=kind, dpi=110, bbox_inches="tight", pad_inches=.06)
@@ -189,17 +193,21 @@ def crop(
     "The part of a picture that a box shows."
     scale = np.tile(np.array(picture.size)/size, 2)
     x1,y1,x2,y2 = np.array(box, dtype=float)*scale
-    dx,dy = around*(x2-x1),around*(y2-y1)
+    dx = around*(x2-x1)
+    dy = around*(y2-y1)
     w,h = picture.size
-    left,top = min(max(0, math.floor(x1-dx)), w-1),min(max(0, math.floor(y1-dy)), h-1)
-    right,bottom = max(left+1, min(w, math.ceil(x2+dx))),max(top+1, min(h, math.ceil(y2+dy)))
+    left = min(max(0, math.floor(x1-dx)), w-1)
+    top = min(max(0, math.floor(y1-dy)), h-1)
+    right = max(left+1, min(w, math.ceil(x2+dx)))
+    bottom = max(top+1, min(h, math.ceil(y2+dy)))
     return picture.crop((left,top,right,bottom)),(x1-left,y1-top,x2-left,y2-top)
 
 # %% ../../nbs/look/00_show.ipynb #37ea3f55
 def _chain(cosines):
     "Each region is followed by the most similar one of the rest; the region with the highest cosine is first."
     unit = cosines/np.linalg.norm(cosines, axis=1, keepdims=True).clip(1e-9)
-    likeness,chain = unit @ unit.T,[int(cosines.max(1).argmax())]
+    likeness = unit @ unit.T
+    chain = [int(cosines.max(1).argmax())]
     while len(chain) < len(cosines):
         likeness[:,chain[-1]] = -np.inf
         chain.append(int(likeness[chain[-1]].argmax()))
@@ -236,7 +244,7 @@ def _colour_scale(low, high, contrast):
 # %% ../../nbs/look/00_show.ipynb #29bc02fd
 def show_heatmap(
     a:Alignment, # One image against one caption
-    limits:tuple=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
+    limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
     ax:Axes=None, # Where to draw
     order:str="index", # Of the rows: `index`, `best` (by the word they fit best) or `cluster` (similar ones together)
     pieces:bool=False, # Columns are the tokenizer's pieces, which the model compared, instead of words
@@ -330,14 +338,16 @@ def _nested(boxes, size):
 
 def _covered_part(corners, sizes, boxes):
     "Share of each box that a badge covers, `(corners, boxes)`."
-    low,high = np.maximum(corners[:,None], boxes[:,:2]),np.minimum((corners+sizes)[:,None], boxes[:,2:])
+    low = np.maximum(corners[:,None], boxes[:,:2])
+    high = np.minimum((corners+sizes)[:,None], boxes[:,2:])
     return (high-low).clip(0).prod(-1)/(boxes[:,2:]-boxes[:,:2]).prod(-1).clip(1e-9)
 
 def _badge_spots(boxes, widths, height, size):
     "Upper left corners of badges at the borders of their boxes, where they hide no small box and not each other."
     badges = np.zeros((0,4))
     for (x1,y1,x2,y2),width in zip(boxes, widths):
-        steps,badge = width*np.arange(6),(width,height)
+        steps = width*np.arange(6)
+        badge = (width,height)
         sides = [(x1+steps,y1-height), (x1+steps,y2), (x1-width,y1+steps), (x2,y1+steps), (x1+steps,y1)]
         corners = np.concatenate([np.stack(np.broadcast_arrays(x, y), -1) for x,y in sides])
         corners = corners.clip(0, np.maximum(0, np.subtract(size, badge)))
@@ -381,7 +391,8 @@ def _draw_boxes(ax, boxes, badges, size, numbers=None):
     "Boxes with a badge each; the colour of each box, which depends on its number."
     numbers = range(len(boxes)) if numbers is None else numbers
     colours = [COLOURS[n%len(COLOURS)] for n in numbers]
-    boxes,fontsize = _nested(boxes, size),_fontsize(ax)
+    boxes = _nested(boxes, size)
+    fontsize = _fontsize(ax)
     unit = size[0]/_points_wide(ax)*fontsize # pixels of the picture in one letter's height
     widths = [unit*(.68*len(badge)+.65) for badge in badges]
     spots = _badge_spots(boxes, widths, 1.45*unit, size)
@@ -455,7 +466,8 @@ def show_grounding(
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
     _columns(a) # refuses a caption without words
     if a.boxes is None: return _without_boxes(a, ax)
-    own_figure,size = ax is None,a.frame
+    own_figure = ax is None
+    size = a.frame
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture, size)
     groups,below = words_of_regions(a, skip, floor)
@@ -506,14 +518,17 @@ def show_heat(
     a:Alignment, # With boxes; without a picture the map is drawn on an empty one
     word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns`
     ax:Axes=None, # Where to draw
-    limits:tuple=None, # Lowest and highest cosine of the colour scale; those of this map by default
+    limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
     threshold:float=.5, # Of the box, as of `box_from_heat`
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."
     _columns(a) # refuses a caption without words
-    heat,columns,size = a.heat(word),a.columns(word),a.frame
-    lowest,highest = float(heat[~heat.isnan()].min()),float(heat[~heat.isnan()].max())
+    heat = a.heat(word)
+    columns = a.columns(word)
+    size = a.frame
+    lowest = float(heat[~heat.isnan()].min())
+    highest = float(heat[~heat.isnan()].max())
     look,label = _colour_scale(*(limits or (lowest,highest)), "pair")
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
@@ -549,7 +564,8 @@ def show_heats(
     if not note: a = replace(a, picture=lambda: picture) # opened once, not for each word
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
-    last_row,label = axes[-1].figure,_colour_scale(*limits, "pair")[1]
+    last_row = axes[-1].figure
+    label = _colour_scale(*limits, "pair")[1]
     if a.warning: last_row.get_figure(root=True).supxlabel(wrapped(a.warning, 36*len(last_row.axes), 5), fontsize=8, color="dimgrey")
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes

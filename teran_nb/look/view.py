@@ -122,7 +122,8 @@ def html(self:AlignmentView) -> str: # Without any outside address
         pairs.append(pair)
     cosines = np.concatenate([np.asarray(a.cosines).ravel() for a in self.alignments])
     limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100)
-    low,high = np.floor(cosines.min(initial=0)*100)/100,np.ceil(cosines.max(initial=.01)*100)/100
+    low = np.floor(cosines.min(initial=0)*100)/100
+    high = np.ceil(cosines.max(initial=.01)*100)/100
     floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0.
     data = {"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor}
     self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], low=low, high=high,
@@ -192,7 +193,8 @@ def view(
     if image is None or caption is None:
         raise TypeError("a model needs an image and a caption: view(model, image, caption); an alignment needs neither")
     models = model if isinstance(model, dict) else {"": model}
-    images,captions = _listed(image),_listed(caption)
+    images = _listed(image)
+    captions = _listed(caption)
     alignments,names = [],[]
     for model_name,encoder in models.items():
         for one_image in images:

@@ -49,7 +49,9 @@ class ThumbnailFiles:
         folder:str|Path, # The site's folder
         side:int=160, # Longest side, pixels
     ):
-        self.collection,self.folder,self.side = collection,Path(folder),side
+        self.collection = collection
+        self.folder = Path(folder)
+        self.side = side
         self.made = {}
     def __call__(self, row:int) -> ThumbnailFile:
         if row not in self.made: self.made[row] = self._make(row)
@@ -87,7 +89,8 @@ def caption_buttons(
     alignments:Sequence[Alignment], # One caption with each picture of a card
 ) -> dict: # `words`, a list of `CaptionButton`, and the `rest` of the caption after them
     "A caption cut into words with their boxes."
-    caption,spans = alignments[0].caption,alignments[0].spans
+    caption = alignments[0].caption
+    spans = alignments[0].spans
     words,end_before = [],0
     for j,(start,end) in enumerate(spans):
         boxes = ";".join(_best_box(a, j) for a in alignments)
@@ -106,7 +109,10 @@ class Cards:
         k:int=6, # Results of a query
         title:str="", # Of the site; empty: the collection's name
     ):
-        self.encoder,self.collection,self.result,self.thumbnails = encoder,collection,result,thumbnails
+        self.encoder = encoder
+        self.collection = collection
+        self.result = result
+        self.thumbnails = thumbnails
         self.k = min(k, len(collection))
         self.title = title or collection_title(collection.name)
         self.known = not isinstance(result, Asked) # whether the true matches are known
@@ -306,10 +312,12 @@ def regions_page(self:Cards,
 ) -> str: # HTML
     "A sentence region by region, in two pictures."
     best = ranking(self.similarities[:,caption][None], 2)[0].tolist()
-    rows,names = best,["the best picture","the next"]
+    rows = best
+    names = ["the best picture","the next"]
     if self.known:
         true = self.shown_image(caption)
-        rows,names = [true, *(row for row in best if row != true)][:2],["the true picture","the strongest wrong one"]
+        rows = [true, *(row for row in best if row != true)][:2]
+        names = ["the true picture","the strongest wrong one"]
     title = f"{self.title}: sentence {caption+1:,}, region by region"
     return AlignmentView([self.align(row, caption) for row in rows], names[:len(rows)], title=title, back=back).html()
 
@@ -361,7 +369,8 @@ def write_site(
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
 
     limit = queries or 1000
-    sentences,images = list(range(len(cards.texts)))[:limit],[]
+    sentences = list(range(len(cards.texts)))[:limit]
+    images = []
     if cards.known: sentences,images = spread(cards.ranks.t2i, limit),spread(cards.ranks.i2t, limit)
     sections = cards.picked(relevance)
     with_regions = []

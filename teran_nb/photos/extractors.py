@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..core.files import atomic, digest, project_path
 from ..core.config import one_of, override, pick_device
+from ..core.hub import no_download
 from ..core.display import Shown, markdown_table, progress
 from ..core.boxes import box_iou
 from ..core.parallel import parallel_map, worker_count
@@ -269,7 +270,9 @@ def extractor(
 
 def _from_recipe(kind, settings, device="auto"):
     "The extractor of a recipe, as a store's manifest keeps it."
-    fields = EXTRACTORS[kind].model_fields
+    fields = EXTRACTORS[one_of(kind, EXTRACTORS, "extractor of a recipe")].model_fields
+    unnamed = [f for f in fields if not isinstance(settings.get(f), str)]
+    if unnamed: raise ValueError(f"the recipe of an extractor {kind!r} names no {unnamed[0]}; copy the features or the model again")
     models = " + ".join(settings[f] for f in fields)
     others = {k: v for k,v in settings.items() if k not in fields}
     return extractor(f"{kind}:{models}" if models else kind, others, device)
@@ -466,7 +469,8 @@ def extractor_of(
                          "no other picture can be described like it; extract your own pictures by `extract_folder`")
     kind, settings = recipe
     if kind == "words" and (store.path/WORDS).is_file(): settings = settings | {"weights": str(store.path/WORDS)}
-    made = _from_recipe(kind, settings, device)
+    why = f"the recipe in {store.path} does not choose what is downloaded: name the extractor with its models yourself"
+    with no_download(why): made = _from_recipe(kind, settings, device)
     if made.name != store.extractor:
         raise ValueError(f"{store.path} was made by {store.extractor!r}, and its recipe now gives {made.name!r}: "
                          "the weights are others; extract the pictures again, or bring the old weights back")

@@ -24,7 +24,10 @@ from ..core.display import Shown, markdown_table, progress
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/01_visual_words.ipynb #bdc17760
-PICTURE_SIDE, PATCH, STEP = 80, 6, 2 # pixels: of the reduced picture, of a patch, and from one patch to the next
+# pixels: of the reduced picture, of a patch, and from one patch to the next
+PICTURE_SIDE = 80
+PATCH = 6
+STEP = 2
 GRID = (PICTURE_SIDE-PATCH)//STEP+1 # patches in a row, and rows
 _SIZE = 3*PATCH*PATCH # numbers of a patch
 
@@ -122,7 +125,10 @@ def load(cls:VisualWords,
     except ValueError as e: raise ValueError(f"{path}: {e}") from None
 
 # %% ../../nbs/photos/01_visual_words.ipynb #4ffa8cf7
-PICTURES, SHARE, NEED = 5_000, 1_000, 10 # most pictures that are read, most patches of one, least patches for a word
+# most pictures that are read, most patches of one, least patches for a word
+PICTURES = 5_000
+SHARE = 1_000
+NEED = 10
 
 def _reduced(picture):
     "A picture, or the picture of a file, as `squeeze` gives it."
@@ -136,7 +142,8 @@ def _sample_patches(pictures, patches, seed, show):
     "Random patches of pictures, `(n, 108)`, and the pictures that could not be read, with the reason."
     chosen = np.sort(np.random.default_rng(seed).permutation(len(pictures))[:PICTURES])
     share = min(-(-patches//max(1, len(chosen))), SHARE) # patches of one picture
-    samples, bad = [np.empty((0,_SIZE), np.uint8)], {}
+    samples = [np.empty((0,_SIZE), np.uint8)]
+    bad = {}
     for i in progress(chosen.tolist(), "reading pictures", disable=not show):
         picture = pictures[i]
         try: all_patches = _patches(_reduced(picture))

@@ -109,7 +109,8 @@ def dense_states(
     near:Tensor=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`; for `kk`
 ) -> Tensor: # Hidden states behind the block, before any final norm, `(batch, tokens, width)`
     "Run the last block again with another attention."
-    how,added = DENSE[one_of(mode, DENSE, "dense mode")],{}
+    how = DENSE[one_of(mode, DENSE, "dense mode")]
+    added = {}
     def attend(module, args, kwargs, output):
         x = args[0] if args else kwargs["hidden_states"]
         q,k,v = [project(x).unflatten(-1, (last.heads, -1)).transpose(1, 2) for project in last.qkv]
@@ -129,7 +130,8 @@ def patch_shares(
     patches:Tensor, # Pixels of the patches in the same picture, `(n, 4)`
 ) -> Tensor: # Each row sums to 1, `(k, n)`
     "How much of each patch lies in a box, as weights; a box that touches no patch takes the nearest one."
-    boxes,patches = torch.as_tensor(boxes).float().reshape(-1, 4),patches.float()
+    boxes = torch.as_tensor(boxes).float().reshape(-1, 4)
+    patches = patches.float()
     shares = box_intersection(boxes, patches) / box_area(patches).clamp(min=1e-9)
     middles = [(b[:,:2] + b[:,2:])/2 for b in (boxes, patches)]
     nearest = nn.functional.one_hot(torch.cdist(*middles).argmin(1), len(patches)).float()

@@ -49,7 +49,8 @@ def box_vectors(
 ) -> Tensor: # Unit length, `(k, dim)`
     "Vectors of boxes by RoI-align on a map of patches."
     layout = patch_boxes.cpu().view(*grid, 4).numpy()
-    x_edges,y_edges = [*layout[0,:,0],layout[0,-1,2]],[*layout[:,0,1],layout[-1,0,3]]
+    x_edges = [*layout[0,:,0],layout[0,-1,2]]
+    y_edges = [*layout[:,0,1],layout[-1,0,3]]
     pixels = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     cells = np.empty_like(pixels)
     for axis,edges in ((0,x_edges), (1,y_edges)):
@@ -124,8 +125,11 @@ class DualEncoder(Encoder):
         one_of(config.score, ("own","alignment"), "score")
         one_of(config.pooling, POOLINGS, "pooling")
         words = family.words if config.words == "auto" else config.words
-        self.family,self.config = family,replace(config, words=words, dense=family.mode(config.dense))
-        self.name,self.find_boxes,self.keep = name or family.name,boxes,user_path(keep) if keep else None
+        self.family = family
+        self.config = replace(config, words=words, dense=family.mode(config.dense))
+        self.name = name or family.name
+        self.find_boxes = boxes
+        self.keep = user_path(keep) if keep else None
     def __repr__(self):
         c = self.config
         return f"DualEncoder({self.name}: {c.regions} by {c.dense!r}, {c.words}, ranks by {self.ranks_by})"
@@ -227,7 +231,8 @@ def _boxes(self:DualEncoder, images, pictures):
 def _given_boxes(given, image_id, size):
     "Boxes of one picture; the best ones of a `Detector`, which gives all with their scores; the whole picture if none."
     if isinstance(given, tuple) and isinstance(given[0], Tensor):
-        boxes,scores = given[0].float().cpu(),given[1].float().cpu()
+        boxes = given[0].float().cpu()
+        scores = given[1].float().cpu()
         boxes = boxes[best_boxes(boxes, scores)]
     else: boxes = torch.as_tensor(given).float().cpu().reshape(-1, 4)
     for box in boxes.tolist():
@@ -242,7 +247,9 @@ def _windows(self:DualEncoder, picture, batch):
     "The patches of all windows of one picture; the whole vector is that of the whole picture."
     frames = window_boxes(picture.size, self.config.scales)
     crops = [picture.crop(frame) for frame in frames]
-    whole,patches,boxes = self.family.pictures([picture], self.config.dense).whole[0],[],[]
+    whole = self.family.pictures([picture], self.config.dense).whole[0]
+    patches = []
+    boxes = []
     for i in range(0, len(crops), batch):
         v = self.family.pictures(crops[i:i+batch], self.config.dense)
         patches += v.patches
@@ -262,7 +269,11 @@ def _check_batch(batch):
 
 @patch
 def _encode_pictures(self:DualEncoder, images, batch, show):
-    names,whole,parts,boxes,sizes = [],[torch.zeros(0, self.family.dim)],[],[],[]
+    names = []
+    whole = [torch.zeros(0, self.family.dim)]
+    parts = []
+    boxes = []
+    sizes = []
     bar = progress(None, "encode pictures", len(images) if isinstance(images, Collection) else None, disable=not show)
     given = iter(given_images(images))
     while some := list(islice(given, batch)):
@@ -315,10 +326,13 @@ def _rows(tokens, parts):
 @patch
 def _token_vectors(self:DualEncoder, text, tokens, offsets, parts):
     "The words of a sentence that was encoded token by token, and a vector for each token that is compared."
-    spans,silent = word_spans(text),stop_words(self.config.stop_words) if self.config.stop_words else ()
+    spans = word_spans(text)
+    silent = stop_words(self.config.stop_words) if self.config.stop_words else ()
     words = [text[a:b] for a,b in spans]
     vectors,rows = (tokens,range(len(tokens))) if parts is None else (parts,_rows(tokens, parts))
-    kept,piece_of,pieces = [],[],[]
+    kept = []
+    piece_of = []
+    pieces = []
     for k,token in enumerate(rows):
         start,end = offsets[token] if token >= 0 else (0,0)
         word = next((j for j,(a,b) in enumerate(spans) if a < end and b > start), -1)
@@ -337,7 +351,10 @@ def encode_captions(self:DualEncoder,
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
     _check_batch(batch)
-    texts,words,sets,whole = sentences(captions),[],[],[]
+    texts = sentences(captions)
+    words = []
+    sets = []
+    whole = []
     cut = self.family.cut_off(texts) if len(texts) > 1 else [] # `explain` tells it of a single one
     if cut:
         warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that "

@@ -67,7 +67,8 @@ def _random_tokenizer(kind):
     if kind == "siglip": return transformers.GemmaTokenizer(vocab=_letters(gemma), merges=[])
     if kind == "tipsv2": return transformers.Tipsv2Tokenizer(vocab=_letters(["<pad>","<unk>"]), merges=[])
     if kind == "colpali":
-        tokenizer,extra = transformers.GemmaTokenizer(vocab=_letters(gemma), merges=[]),["<image>"]
+        tokenizer = transformers.GemmaTokenizer(vocab=_letters(gemma), merges=[])
+        extra = ["<image>"]
     else: tokenizer = transformers.Qwen2Tokenizer(vocab=_letters(["Ċ"], space="Ġ"), merges=[])
     if kind == "colqwen2": extra = ["<|im_start|>","<|im_end|>","<|vision_start|>","<|vision_end|>","<|image_pad|>"]
     if kind == "colmodernvbert":
@@ -169,7 +170,8 @@ def patch_boxes(
     def edges(axis, count):
         pixels = torch.arange(count + 1) * side + corner[axis]
         return (pixels * (size[axis] / resized[axis])).clamp(0, size[axis])
-    x,y = edges(0, grid[1]),edges(1, grid[0])
+    x = edges(0, grid[1])
+    y = edges(1, grid[0])
     y1,x1 = torch.meshgrid(y[:-1], x[:-1], indexing="ij")
     y2,x2 = torch.meshgrid(y[1:], x[1:], indexing="ij")
     return torch.stack([x1, y1, x2, y2], -1).reshape(-1, 4)
@@ -187,7 +189,8 @@ def placement(
 ) -> Placement:
     "Resize and crop as transformers does."
     width,height = size
-    resized,edges = size,dict(processor.size or {})
+    resized = size
+    edges = dict(processor.size or {})
     if processor.do_resize and edges.get("shortest_edge"):
         edge = edges["shortest_edge"]
         resized = (edge, int(edge*height/width)) if width <= height else (int(edge*width/height), edge)
@@ -224,7 +227,9 @@ class Family:
         processor, # Its image processor, or the processor of `processor_class`
         tokenizer, # Its tokenizer
     ):
-        self.model,self.processor,self.tokenizer = model.eval().requires_grad_(False),processor,tokenizer
+        self.model = model.eval().requires_grad_(False)
+        self.processor = processor
+        self.tokenizer = tokenizer
         pictures = getattr(processor, "image_processor", processor).to_dict()
         prompts = [getattr(processor, key, "") for key in ("visual_prompt_prefix","query_prefix")]
         if tokenizer.is_fast: rules = tokenizer.backend_tokenizer.to_str()
@@ -266,7 +271,8 @@ def _config(name, **how):
         raise ValueError("it is an adapter, whose base model lies in another repository; merge the two and save the "
                          "model")
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **how)
-    kind,known = config.model_type,", ".join(FAMILIES)
+    kind = config.model_type
+    known = ", ".join(FAMILIES)
     if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vocab_size"):
         raise ValueError(f"{kind} has no text side; known families are {known}")
     if kind not in FAMILIES: raise ValueError(f"{kind} is not a known family; these are {known}")
@@ -302,7 +308,8 @@ def _tokenizer_of(model, name, **how):
     try: tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **how)
     except ImportError as e:
         raise ValueError(" ".join(str(e).split()[:5]) + " (pip install teran-nb[pretrained])") from None
-    pieces,rows = len(tokenizer),getattr(model.config, "vlm_config", model.config).text_config.vocab_size
+    pieces = len(tokenizer)
+    rows = getattr(model.config, "vlm_config", model.config).text_config.vocab_size
     if pieces < rows/2:
         raise ValueError(f"its tokenizer has {pieces} pieces, the network {rows}: files of the tokenizer are missing")
     require_rows(tokenizer, rows, name)
@@ -378,7 +385,9 @@ def prepare(self:DualFamily,
     pictures:Sequence[Image.Image], # One batch, RGB
 ) -> tuple[dict,list,list]: # Inputs of the network; grids and boxes as in `PictureVectors`
     "Prepare pictures as the model's own image processor does."
-    inputs,grids,boxes = self.processor(pictures, return_tensors="pt"),[],[]
+    inputs = self.processor(pictures, return_tensors="pt")
+    grids = []
+    boxes = []
     made = tuple(inputs["pixel_values"].shape[:-3:-1])
     for picture in pictures:
         resized,corner,inner = placement(picture.size, self.processor)
@@ -398,13 +407,15 @@ def pictures(self:DualFamily,
     regions:Sequence[Tensor]=(), # Boxes in each picture, in its pixels, to be described by attention restricted to them
 ) -> PictureVectors:
     "Encode pictures."
-    mode,last = self.mode(dense),self.last_block()
+    mode = self.mode(dense)
+    last = self.last_block()
     if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
     batch,grids,boxes = self.prepare([opaque(p) for p in pictures])
     inputs = self.inputs(batch)
     with keep_call(last.block) as call, keep_call(last.attention) as attention:
         whole = self.model.get_image_features(**inputs).pooler_output
-    states,mask = call.output,inputs.get("pixel_attention_mask")
+    states = call.output
+    mask = inputs.get("pixel_attention_mask")
     if mode != "none":
         near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
         for i,grid in enumerate(grids if mode == "kk" else []):
@@ -471,7 +482,9 @@ def sentences(self:DualFamily,
     if not len(texts): return SentenceVectors(torch.zeros(0, self.dim, device=self.device), [], [])
     batch,kept,spans = self.tokens(texts)
     out = self.model.get_text_features(**self.inputs(batch))
-    vectors,tokens,offsets = unit(self.token_vectors(out.last_hidden_state)),[],[]
+    vectors = unit(self.token_vectors(out.last_hidden_state))
+    tokens = []
+    offsets = []
     for i,text in enumerate(texts):
         found = {j: _trimmed(text, *spans[i][j]) for j in kept[i].nonzero().ravel().tolist()}
         found = {j: span for j,span in found.items() if span[0] < span[1]}
@@ -486,7 +499,9 @@ class MetaClip2Family(DualFamily):
 
 class ChineseClipFamily(DualFamily):
     "Chinese-CLIP: the vision side of CLIP, and a Chinese BERT."
-    name,model_class,pillow_class = "chinese_clip","ChineseCLIPModel","chinese_clip.ChineseCLIPImageProcessorPil"
+    name = "chinese_clip"
+    model_class = "ChineseCLIPModel"
+    pillow_class = "chinese_clip.ChineseCLIPImageProcessorPil"
 
 class AltClipFamily(DualFamily):
     "AltCLIP: the vision side of CLIP, and XLM-RoBERTa."
@@ -499,14 +514,17 @@ class AltClipFamily(DualFamily):
 # %% ../../nbs/pretrained/01_families.ipynb #5d9faf0b
 class SiglipFamily(DualFamily):
     "SigLIP and SigLIP 2 of fixed size: patches go through the pooling head, each alone."
-    name,model_class,pillow_class = "siglip","SiglipModel","siglip.SiglipImageProcessorPil"
+    name = "siglip"
+    model_class = "SiglipModel"
+    pillow_class = "siglip.SiglipImageProcessorPil"
     modes = "none","value","vv","qq+kk","kk","qq"
     before,padding = 0,"max_length"
     @property
     def dim(self) -> int: return self.model.text_model.head.out_features
     def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # `weights` of the states average them where attention would
         head = self.model.vision_model.head
-        weight,bias = head.attention.in_proj_weight.chunk(3)[2],head.attention.in_proj_bias.chunk(3)[2]
+        weight = head.attention.in_proj_weight.chunk(3)[2]
+        bias = head.attention.in_proj_bias.chunk(3)[2]
         x = head.attention.out_proj(F.linear(self.model.vision_model.post_layernorm(states), weight, bias))
         if weights is not None: x = weights @ x
         return x + head.mlp(head.layernorm(x))
@@ -538,12 +556,15 @@ def tokens(self:SiglipFamily, texts:Sequence[str]) -> tuple[dict,Tensor,list]:
 # %% ../../nbs/pretrained/01_families.ipynb #534c17d8
 class Siglip2Family(SiglipFamily):
     "SigLIP 2 NaFlex: pictures keep their shape."
-    name,model_class,pillow_class = "siglip2","Siglip2Model","siglip2.Siglip2ImageProcessorPil"
+    name = "siglip2"
+    model_class = "Siglip2Model"
+    pillow_class = "siglip2.Siglip2ImageProcessorPil"
 
 @patch
 def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,list,list]:
     "Prepare pictures: flat patches, their mask, and the shape of the grid."
-    inputs,side = self.processor(pictures, return_tensors="pt"),self.processor.patch_size
+    inputs = self.processor(pictures, return_tensors="pt")
+    side = self.processor.patch_size
     grids = [tuple(grid) for grid in inputs["spatial_shapes"].tolist()]
     boxes = [patch_boxes(p.size, (grid[1]*side, grid[0]*side), (0,0), grid, side) for p,grid in zip(pictures, grids)]
     return inputs,grids,boxes
@@ -551,7 +572,9 @@ def prepare(self:Siglip2Family, pictures:Sequence[Image.Image]) -> tuple[dict,li
 # %% ../../nbs/pretrained/01_families.ipynb #65a8fa5d
 class Aimv2Family(DualFamily):
     "AIMv2-lit: patches go through the pooling head, each alone, and the projection."
-    name,model_class,before = "aimv2","Aimv2Model",0
+    name = "aimv2"
+    model_class = "Aimv2Model"
+    before = 0
     modes,attention = SiglipFamily.modes,"eager"
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layers[-1]
@@ -569,8 +592,11 @@ class Aimv2Family(DualFamily):
 
 class TipsFamily(DualFamily):
     "TIPS v2: patches have the width of the sentences."
-    name,model_class,pillow_class = "tipsv2","Tipsv2Model","siglip.SiglipImageProcessorPil"
-    modes,padding = ("value","none","vv","qq+kk","kk","qq"),"max_length"
+    name = "tipsv2"
+    model_class = "Tipsv2Model"
+    pillow_class = "siglip.SiglipImageProcessorPil"
+    modes = ("value","none","vv","qq+kk","kk","qq")
+    padding = "max_length"
     pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # As its own class has
     @property
     def dim(self) -> int: return self.model.config.vision_config.hidden_size
@@ -578,7 +604,8 @@ class TipsFamily(DualFamily):
     def before(self) -> int: return 1 + self.model.config.vision_config.num_register_tokens
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layer[-1]
-        own,heads = block.attention,self.model.config.vision_config.num_attention_heads
+        own = block.attention
+        heads = self.model.config.vision_config.num_attention_heads
         if hasattr(own, "q_proj"):
             return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.o_proj, heads, block.layer_scale1)
         inner = own.attention # transformers 5.17
@@ -592,8 +619,11 @@ class TipsFamily(DualFamily):
 # %% ../../nbs/pretrained/01_families.ipynb #b95a1a0c
 class LateFamily(Family):
     "ColPali: patches and tokens are compared one by one."
-    name,model_class,words = "colpali","ColPaliForRetrieval","tokens"
-    pillow_class,processor_class = "siglip.SiglipImageProcessorPil","ColPaliProcessor"
+    name = "colpali"
+    model_class = "ColPaliForRetrieval"
+    words = "tokens"
+    pillow_class = "siglip.SiglipImageProcessorPil"
+    processor_class = "ColPaliProcessor"
     inside = "paligemma","gemma","siglip_vision_model" # Models it may be built of
     @property
     def dim(self) -> int: return self.model.config.embedding_dim
@@ -613,8 +643,11 @@ class LateFamily(Family):
 class ColQwen2Family(LateFamily):
     "ColQwen2: pictures keep their shape, and four patches are merged into one."
     name,model_class = "colqwen2","ColQwen2ForRetrieval"
-    pillow_class,processor_class = "qwen2_vl.Qwen2VLImageProcessorPil","ColQwen2Processor"
-    inside,begins,slimmest = ("qwen2_vl","qwen2_vl_text","qwen2_vl_vision"),False,200
+    pillow_class = "qwen2_vl.Qwen2VLImageProcessorPil"
+    processor_class = "ColQwen2Processor"
+    inside = ("qwen2_vl","qwen2_vl_text","qwen2_vl_vision")
+    begins = False
+    slimmest = 200
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
         rows,columns = (inputs["image_grid_thw"][i,1:] // self.processor.image_processor.merge_size).tolist()
         return (rows, columns),torch.arange(rows*columns)
@@ -622,10 +655,13 @@ class ColQwen2Family(LateFamily):
 class ColModernVBertFamily(LateFamily):
     "ColModernVBert: a large picture is cut into tiles; the small picture of the whole is no part of the grid."
     name,model_class = "colmodernvbert","ColModernVBertForRetrieval"
-    pillow_class,processor_class = "idefics3.Idefics3ImageProcessorPil","ColModernVBertProcessor"
-    inside,begins = ("modernvbert","modernbert","siglip_vision_model"),False
+    pillow_class = "idefics3.Idefics3ImageProcessorPil"
+    processor_class = "ColModernVBertProcessor"
+    inside = ("modernvbert","modernbert","siglip_vision_model")
+    begins = False
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
-        tiles,ids = self.processor.row_col_ids,inputs["input_ids"][i].tolist()
+        tiles = self.processor.row_col_ids
+        ids = inputs["input_ids"][i].tolist()
         last = max([tiles.index(t) for t in ids if t in tiles], default=0)
         (rows, columns),side = (last//6 + 1, last%6 + 1),int(self.processor.image_seq_len**.5)
         if ids.count(self.processor.image_token_id) != (rows*columns + (last > 0))*side*side:
@@ -642,7 +678,11 @@ def pictures(self:LateFamily,
 ) -> PictureVectors:
     "Encode pictures."
     self.mode(dense)
-    whole,patches,grids,boxes,parts = torch.zeros(len(pictures), self.dim, device=self.device),[],[],[],[]
+    whole = torch.zeros(len(pictures), self.dim, device=self.device)
+    patches = []
+    grids = []
+    boxes = []
+    parts = []
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
     for width,height in (picture.size for picture in pictures):
         if max(width, height) >= self.slimmest*min(width, height):
@@ -665,7 +705,10 @@ def sentences(self:LateFamily,
     texts:Sequence[str], # One batch
 ) -> SentenceVectors:
     "Encode sentences."
-    whole,tokens,offsets,parts = torch.zeros(len(texts), self.dim, device=self.device),[],[],[]
+    whole = torch.zeros(len(texts), self.dim, device=self.device)
+    tokens = []
+    offsets = []
+    parts = []
     if not len(texts): return SentenceVectors(whole, tokens, offsets)
     for text in texts:
         if self.processor.image_token in text:
@@ -674,7 +717,9 @@ def sentences(self:LateFamily,
     spans = batch.pop("offset_mapping").tolist()
     vectors = unit(self.model(**self.inputs(batch)).embeddings)
     for i,text in enumerate(texts):
-        real,found,start = batch["attention_mask"][i].bool(),{},len(self.opening)
+        real = batch["attention_mask"][i].bool()
+        found = {}
+        start = len(self.opening)
         for j in real.nonzero().ravel().tolist():
             span = _trimmed(text, max(spans[i][j][0] - start, 0), min(spans[i][j][1] - start, len(text)))
             if span[0] < span[1]: found[j] = span

@@ -47,7 +47,8 @@ def caption_words(
     stop_words:Collection[str]=(), # Words that are left out, in lower case; a phrase keeps those inside it
 ) -> CaptionWords: # A vector for each word
     "The words and phrases of a sentence, each of which becomes one vector."
-    spans,joined = word_spans(text),[]
+    spans = word_spans(text)
+    joined = []
     for phrase in phrases:
         if isinstance(phrase, str): continue
         start,end = phrase

@@ -77,14 +77,17 @@ def train_clip(
     show:bool=False, # Whether to show progress
 ) -> pd.DataFrame: # A row an epoch: `epoch`, mean `loss`, `seconds` since the start
     "Train a small CLIP on a collection and save it."
-    captions,rng = collection.captions,np.random.default_rng(config.seed)
+    captions = collection.captions
+    rng = np.random.default_rng(config.seed)
     model,tokenizer,processor = small_clip(captions.texts, config)
-    pixels,model = _pixels(collection, processor, show),model.to(device).train()
+    pixels = _pixels(collection, processor, show)
+    model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=.1)
     steps = -(-len(collection)//config.images)
     total = config.epochs*steps
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.rate, total_steps=total, pct_start=.1)
-    history,start = [],time.perf_counter()
+    history = []
+    start = time.perf_counter()
     for epoch in progress(range(config.epochs), "epochs", disable=not show):
         losses = []
         for rows in np.array_split(rng.permutation(len(collection)), steps):
