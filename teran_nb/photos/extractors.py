@@ -418,7 +418,7 @@ def extract_folder(
     thumbnails:str|Path="", # New folder of small JPEGs, one for each image; empty: no thumbnails
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
-    show:bool=True, # Whether to show progress
+    show_progress_bar:bool=True, # Whether to show progress
     only:Iterable[str]|None=None, # Image ids to describe; None for all
     partial:bool=False, # Whether other processes describe further pictures, so that a detector may find nothing in these
 ) -> Extraction: # Counts, and the files that were left out
@@ -439,7 +439,7 @@ def extract_folder(
         files = {k: p for k,p in files.items() if k not in writer.ids}
         settings = extractor.side, max_pixels, bool(thumbnails)
         outcomes = stack.enter_context(closing(_outcomes(files.values(), extractor, batch, workers, settings)))
-        outcomes = progress(outcomes, "extracting", len(files), disable=not show)
+        outcomes = progress(outcomes, "extracting", len(files), disable=not show_progress_bar)
         for outcome,(image_id,path) in zip(outcomes, files.items()):
             reason = _add(writer, image_id, outcome, thumbnails)
             if reason and bad == "stop": raise ValueError(f"{path} {reason}; bad='collect' goes on without it")
