@@ -104,7 +104,7 @@ def require_rows(
     token = max(numbers, key=numbers.get)
     if numbers[token] < rows: return
     files = [file for file in sorted(Path(name).glob("*.json")) if f'"{token}"' in read_text(file)]
-    raise ValueError(f"{files[0] if files else name}: the token {token} has the number {numbers[token]:,}, and the embeddings "
+    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and the embeddings "
                      f"end at {rows-1:,}; copy the tokenizer and the weights of one model")
 
 # %% ../../nbs/core/08_hub.ipynb #07e1abc9
