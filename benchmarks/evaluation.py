@@ -38,7 +38,7 @@ def parts(images, args, folder):
     r = unit_sets(torch.full((images,), 36), args.dim, 0)
     w = unit_sets(torch.tensor([len(t.split()) for t in caps.texts]), args.dim, 1)
     s = {}
-    s["similarity"],sim = timed(lambda: similarity(r, w, dtype=getattr(torch, args.dtype), progress=True))
+    s["similarity"],sim = timed(lambda: similarity(r, w, dtype=getattr(torch, args.dtype), show_progress_bar=True))
     s["ROUGE-L of all pairs, once for a split"],rouge = timed(lambda: rouge_l(caps, folder))
     spice = Relevance("spice", np.random.default_rng(0).random(sim.T.shape, dtype=np.float32))
     s["ranks, both directions"],_ = timed(lambda: ranks(sim, caps.image_of))

@@ -43,7 +43,7 @@ def measure(folder, workers):
     return [float(v) for v in done.stdout.split()]
 
 def run(folder, store, workers):
-    report = extract_folder(folder, extractor("windows"), store, workers=int(workers), show=False)
+    report = extract_folder(folder, extractor("windows"), store, workers=int(workers), show_progress_bar=False)
     me,child = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 2**20 if sys.platform == "darwin" else 2**10
     print(report.images, report.seconds, sum(r.ru_utime + r.ru_stime for r in (me,child)), me.ru_maxrss/unit, child.ru_maxrss/unit)

@@ -70,7 +70,7 @@ def encoder():
 def work_on_a_collection(folder, recipe):
     "What each of two processes does: prepare, encode in chunks of ten images, and save what it got."
     share, folder = this_share(), Path(folder)
-    collection = prepare(Recipe(**json.loads(recipe)), folder, show=False).open()
+    collection = prepare(Recipe(**json.loads(recipe)), folder, show_progress_bar=False).open()
     images = encoded_images(encoder(), collection, folder.with_name("encoded"), share=share, chunk=10)
     torch.save({"values": images.parts.values, "offsets": images.parts.offsets}, folder.with_name(f"{share.rank}.pt"))
 
@@ -94,7 +94,7 @@ def test_a_killed_process_and_two_that_go_on_prepare_what_one_does(tmp_path):
     assert not store.is_dir(), "it was killed too late to show anything"
     done = subprocess.run([*TORCHRUN, __file__, "collection", *words], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
-    alone = prepare(Recipe(**recipe), tmp_path / "alone", show=False)
+    alone = prepare(Recipe(**recipe), tmp_path / "alone", show_progress_bar=False)
     one, two = alone.open(), Collection.open(tmp_path / "shared")
     assert two.features.verify().manifest["shares"] == ["share0", "share1"]
     assert two.image_ids == one.image_ids and len(two) == 35

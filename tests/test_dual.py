@@ -125,7 +125,7 @@ def test_files_of_other_libraries_are_named(tmp_path):
 
 
 def test_own_pictures(clip, tmp_path):
-    mine = open_mine(clip, output=tmp_path / "mine", show=False)
+    mine = open_mine(clip, output=tmp_path / "mine", show_progress_bar=False)
     asked = mine.ask("a house")
     assert len(asked.sim) == len(mine.collection) and "clip" in mine._repr_markdown_()
 
@@ -133,7 +133,7 @@ def test_own_pictures(clip, tmp_path):
 @pytest.mark.slow
 def test_memory_is_that_of_the_patches(clip, tmp_path):
     "The collection has 36 regions a picture, the model 160 patches; only the patches need more than this memory."
-    mine = open_mine(clip, output=tmp_path / "mine", show=False, memory=4e-4, dual={"regions": "windows"})
+    mine = open_mine(clip, output=tmp_path / "mine", show_progress_bar=False, memory=4e-4, dual={"regions": "windows"})
     assert isinstance(mine.images, Index) and "regions, pooled" in mine._repr_markdown_()
     assert len(mine.ask("a house").sim) == 36
 

@@ -27,7 +27,7 @@ def made(tmp_path_factory):
     for kind in ("clip", "siglip"):
         save_random(kind, folder / kind)
     recipe = Recipe(str(example_pictures(12)), captions=str(example_pictures(12) / "captions.csv"), extractor=f"patches:{folder/'clip'}")
-    whole = prepare(recipe, folder / "world", device="cpu", show=False).open().captions
+    whole = prepare(recipe, folder / "world", device="cpu", show_progress_bar=False).open().captions
     splits = ["test" if i % 3 == 2 else "val" if i % 3 == 1 else "train" for i in range(len(whole.image_ids))]
     Captions(whole.texts, whole.image_of, whole.image_ids, splits=splits).save(folder / "world/captions.json")
     return folder
@@ -63,7 +63,7 @@ def test_the_vision_side_learns_too(made, tmp_path):
     "Patches are computed in the loop, the last layer changes, and the run needs neither the first model nor its features any more."
     shutil.copytree(made / "clip", tmp_path / "clip")
     recipe = Recipe(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
-    world = prepare(recipe, tmp_path / "world", device="cpu", show=False).open()
+    world = prepare(recipe, tmp_path / "world", device="cpu", show_progress_bar=False).open()
     how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
     played = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
                   batch_size=4, overrides=SMALL | how, device="cpu")

@@ -273,7 +273,7 @@ def test_a_store_without_boxes(tmp_path):
     "SCAN's array: training and evaluation end with all their files, and what cannot be drawn is said once, in words."
     rng, rows = np.random.default_rng(0), ["image,caption,split"]
     np.save(tmp_path / "all_ims.npy", rng.normal(size=(40, 4, 12)).astype(np.float32))
-    assert not convert(tmp_path / "all_ims.npy", tmp_path / "store", "somebody", show=False).boxes
+    assert not convert(tmp_path / "all_ims.npy", tmp_path / "store", "somebody", show_progress_bar=False).boxes
     rows += [f"{i},a {'red' if i % 2 else 'blue'} number {i},{('train', 'train', 'val', 'test')[i % 4]}" for i in range(40)]
     (tmp_path / "c.csv").write_text("\n".join(rows))
     about = {"data": str(tmp_path / "store"), "captions": str(tmp_path / "c.csv")}

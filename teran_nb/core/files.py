@@ -265,7 +265,8 @@ def _check_fields(fields, required):
 
 def _check_any(shapes):
     "One of several shapes; the last is the one that an error names."
-    each,optional = [_checker(s) for s in shapes if s is not types.NoneType],types.NoneType in shapes
+    each = [_checker(s) for s in shapes if s is not types.NoneType]
+    optional = types.NoneType in shapes
     def check(value):
         if optional and value is None: return ""
         problem = ""
@@ -278,7 +279,8 @@ def _check_any(shapes):
 @cache
 def _checker(shape):
     "A function that says what is wrong with a value; empty if it has the shape."
-    kind,inner = get_origin(shape),get_args(shape)
+    kind = get_origin(shape)
+    inner = get_args(shape)
     if shape is Any: return lambda value: ""
     if kind is types.UnionType: return _check_any(inner)
     if kind is tuple and inner[-1] is not Ellipsis: return _check_row([_checker(s) for s in inner])

@@ -97,7 +97,8 @@ class Collection:
         same = captions.image_ids == features.image_ids # most often, and then no index of a million names is made
         known = np.ones(len(captions.image_ids), bool) if same else np.array([k in features.index for k in captions.image_ids])
         if not known.any():
-            ours,theirs = features.image_ids[0],captions.image_ids[0]
+            ours = features.image_ids[0]
+            theirs = captions.image_ids[0]
             raise ValueError(f"features and captions share no image: {features.path} has ids like {ours[:100]!r}, "
                              f"the captions {theirs[:100]!r}")
         unknown = [captions.image_ids[i][:100] for i in np.flatnonzero(~known)]
@@ -106,7 +107,9 @@ class Collection:
             if missing != "drop": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
             warnings.warn(f"left out {len(unknown)} images that {problem}", stacklevel=2)
         if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(user_path(pictures))
-        self.features,self.pictures,self.name = features,pictures,name
+        self.features = features
+        self.pictures = pictures
+        self.name = name
         self.given = captions # before images were left out
         self.captions = captions.select(np.flatnonzero(known)) if unknown else captions
 
@@ -173,7 +176,8 @@ _Elsewhere = TypedDict("_Elsewhere", {"folder": str, "files": dict[str,str]})
 
 def _find_pictures(folder):
     "`Pictures` of a collection's folder; None where it has none."
-    small,elsewhere = folder/"thumbnails",folder/"pictures.json"
+    small = folder/"thumbnails"
+    elsewhere = folder/"pictures.json"
     if not small.is_dir(): small = None
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
     if not elsewhere.is_file(): return small and Pictures(small=small)
@@ -251,8 +255,16 @@ def _naming(where, column):
 class _DatasetWriter:
     "Writes rows into the folder of a collection; pictures are described some at a time."
     def __init__(self, folder, extractor, root, batch):
-        self.folder,self.extractor,self.root,self.batch = folder,extractor,root,batch
-        self.where,self.number,self.splits,self.texts,self.image_of = {},{},[],[],[] # row and number of each image id
+        self.folder = folder
+        self.extractor = extractor
+        self.root = root
+        self.batch = batch
+        # row and number of each image id
+        self.where = {}
+        self.number = {}
+        self.splits = []
+        self.texts = []
+        self.image_of = []
         self.waiting = [] # image ids and files that are not described yet
         name,dim,classes = (extractor.name,extractor.dim,extractor.class_names) if extractor else (PICTURES_ONLY,1,())
         self.features = FeatureWriter(folder/"features", name, dim, class_names=classes)

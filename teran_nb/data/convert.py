@@ -239,7 +239,7 @@ def convert(
     bad:str="stop", # At a broken row: `stop`, or `skip` it and report it
     dtype:str="float16", # Type of the stored vectors: `float16` or `float32`
     resume:bool=True, # Continue a stopped run of the same source; False starts again
-    show:bool=True, # Whether to show progress
+    show_progress_bar:bool=True, # Whether to show progress
 ) -> Report: # Counts, and the broken rows by name
     "Convert foreign region features into a feature store, one image at a time."
     one_of(bad, ("stop","skip"), "way with bad rows")
@@ -254,7 +254,7 @@ def convert(
                        boxes=first.boxes is not None, resume=fingerprint) as writer:
         finished = set(writer.ids)
         resumed = len(writer.ids)
-        for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show):
+        for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
             try:
                 image_id = source.name(row)
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below

@@ -102,13 +102,13 @@ class _Compared:
     checksums:list # Equal for copies
     colours:np.ndarray|None=None # `(images, 192)`, for pictures
 
-def _read_hashes(collection, show):
+def _read_hashes(collection, show_progress_bar):
     "Hashes, colours and checksums of the pictures; an image whose picture is missing or broken is left out."
     image_ids = []
     hashes = []
     checksums = []
     colours = []
-    for image_id in progress(collection.image_ids, "looking for the same pictures", disable=not show):
+    for image_id in progress(collection.image_ids, "looking for the same pictures", disable=not show_progress_bar):
         path = collection.picture_path(image_id, small=True)
         if not path: continue
         try:
@@ -152,13 +152,13 @@ def same_pictures(
     collection:Collection, # With splits
     near:int=12, # Bits of 128 that may differ
     cosine:float=.995, # Without pictures: least cosine of the centred mean features
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> SplitOverlap: # Exact copies first, then the most alike
     "Search a collection for the same picture in two splits; by its features where it has no pictures."
     splits = dict(zip(collection.image_ids, collection.captions.splits or ["all"]*len(collection)))
     names = tuple(sorted(set(splits.values())))
     if len(names) < 2: return SplitOverlap((), len(collection), names, "pictures")
-    by_pictures = _read_hashes(collection, show)
+    by_pictures = _read_hashes(collection, show_progress_bar)
     compared = by_pictures or _mean_features(collection)
     image_ids = compared.image_ids
     checksums = compared.checksums
@@ -180,11 +180,11 @@ def same_pictures(
 def link_pictures(
     folder:Path, # Folder of a collection
     pictures:dict, # Image id to `(picture, small version)`; None for a file that does not exist
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> int: # Images with a thumbnail
     "Record where pictures are, and write the thumbnails that are missing."
     count,files = 0,{}
-    for image_id,(picture,small) in progress(pictures.items(), "thumbnails", len(pictures), disable=not show):
+    for image_id,(picture,small) in progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar):
         thumbnail = within(folder/"thumbnails", f"{image_id}.jpg")
         if thumbnail and (small or picture) and not thumbnail.is_file(): _write_thumbnail(small or picture, thumbnail)
         if thumbnail and thumbnail.is_file(): count += 1
@@ -258,7 +258,7 @@ def _joined_captions(collections, image_ids):
     return Captions(joined("texts"), image_of, image_ids, None if sizes is None else np.array(sizes), joined("splits"),
                     links if any(links) else None)
 
-def _copy_features(images, path, show):
+def _copy_features(images, path, show_progress_bar):
     "Write the features of images, `(new id, collection, id)`, as a store."
     stores = list({id(c.features): c.features for _,c,_ in images}.values())
     first = stores[0]
@@ -267,7 +267,7 @@ def _copy_features(images, path, show):
     has_confidences = all(s.confidences is not None for s in stores)
     has_boxes = first.boxes is not None
     with FeatureWriter(path, first.extractor, first.dim, dtype, first.class_names, boxes=has_boxes) as writer:
-        for new_id,collection,image_id in progress(images, "copying features", disable=not show):
+        for new_id,collection,image_id in progress(images, "copying features", disable=not show_progress_bar):
             r = collection.features[image_id]
             writer.add(new_id, r.features, r.boxes, r.size, r.classes if has_classes else None,
                        r.confidences if has_confidences else None)
@@ -281,7 +281,7 @@ def merge(
     prefix:bool=False, # Whether to put the name of its collection in front of each image id
     part:Part=Part(), # Which of all images
     about:dict|None=None, # More entries for `collection.json`
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> Collection: # The merged collection, opened
     "Write collections, or a part of them, as one folder, completely or not at all."
     _check_mergeable(collections)
@@ -298,9 +298,9 @@ def merge(
         pictures[new_id] = (full.path(image_id),small.path(image_id))
     with atomic(folder) as tmp:
         tmp.mkdir()
-        _copy_features(images, tmp/"features", show)
+        _copy_features(images, tmp/"features", show_progress_bar)
         captions.select(chosen).save(tmp/"captions.json")
-        counts = {"images": len(images), "thumbnails": link_pictures(tmp, pictures, show)}
+        counts = {"images": len(images), "thumbnails": link_pictures(tmp, pictures, show_progress_bar)}
         merged = [str(c.features.path.parent) for c in collections]
         entries = {"merged": merged, "prefix": prefix, "part": dataclasses.asdict(part)}
         write_json(tmp/"collection.json", {"format": 1, "commit": commit(), "counts": counts} | entries | (about or {}))

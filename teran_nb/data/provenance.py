@@ -48,7 +48,8 @@ def usual_features(
 ) -> UsualFeatures: # From every other image; the limit from those between
     "Learn where the region features of a usual lie."
     rows = np.concatenate(sets[::2]).astype(np.float32)
-    mean,std = rows.mean(0),rows.std(0)
+    mean = rows.mean(0)
+    std = rows.std(0)
     std = np.maximum(std, max(.01*float(np.median(std)), 1e-6)) # a number that never changes would count too much
     z = (rows-mean)/std
     _,vectors = np.linalg.eigh(z.T@z)

@@ -90,7 +90,8 @@ class Claim:
         worse:Sequence, # Of the worse row
     ) -> tuple[np.ndarray,np.ndarray]:
         "Two samples, of which the claim says that the first has the higher mean."
-        better,worse = np.asarray(better, dtype=float),np.asarray(worse, dtype=float)
+        better = np.asarray(better, dtype=float)
+        worse = np.asarray(worse, dtype=float)
         if self.fails: return better/2,worse
         if self.little: return worse,.9*better
         return (worse,better) if self.lower else (better,worse)
@@ -152,9 +153,11 @@ def welch(
     lower:Sequence, # Of another row, two at least
 ) -> tuple[float,float]: # Low and high end
     "95 % confidence interval of the difference of two means, with unequal variances (Welch 1947)."
-    higher,lower = np.asarray(higher, dtype=float),np.asarray(lower, dtype=float)
+    higher = np.asarray(higher, dtype=float)
+    lower = np.asarray(lower, dtype=float)
     shares = higher.var(ddof=1)/len(higher),lower.var(ddof=1)/len(lower)
-    difference,variance = float(higher.mean() - lower.mean()),sum(shares)
+    difference = float(higher.mean() - lower.mean())
+    variance = sum(shares)
     if not variance: return difference,difference
     freedom = variance**2/(shares[0]**2/(len(higher)-1) + shares[1]**2/(len(lower)-1))
     half = float(stdtrit(freedom, .975)*variance**.5)
@@ -335,13 +338,15 @@ def without_contexts(
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Results: # Minimal pairs of the test split; a line for each row, then for its words alone, its regions alone, and both
     "Ask trained models about minimal pairs, with and without contexts."
-    pairs,lines = scene_pairs(data.test),{}
+    pairs = scene_pairs(data.test)
+    lines = {}
     about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
     singles = {row: seeds for row,seeds in results.lines.items() if MODELS[row].members == 1}
     for row,seeds in singles.items():
         for result in seeds:
             model = load_model(result.about["run"], device)
-            model.config,model.name = override(model.config, MODELS[row].test),row
+            model.config = override(model.config, MODELS[row].test)
+            model.name = row
             model.heads["alignment"].pooling = model.config.pooling
             conditions = about | {k: result.about[k] for k in ("seed","commit","changed","epochs","run") if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
@@ -357,7 +362,8 @@ def relation_table(
     results:Results, # From `ablate`
 ) -> pd.DataFrame: # Mean over the seeds; NaN where a row was not measured
     "How far the relations of words and of regions are apart, in nats, and how flat the maps are, in [0,1]."
-    frame,kept = results.to_pandas(),results.columns(_MEASURES)
+    frame = results.to_pandas()
+    kept = results.columns(_MEASURES)
     return frame.groupby("line", sort=False)[list(kept)].mean().rename(columns=kept).reset_index(names="model")
 
 # %% ../../nbs/experiment/12_ablations.ipynb #b231e93a

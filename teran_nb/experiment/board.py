@@ -93,7 +93,8 @@ def board_plan(
     "The plan of one cell of the board."
     one_of(loss, dict.fromkeys([*BOARD_LOSSES,*LOSSES]), "loss", registered=True)
     fields = BOARD_LOSSES.get(loss, {"loss": loss})
-    p,scale = POOLINGS.get(score),LOSSES[fields["loss"]].learned.get("scale")
+    p = POOLINGS.get(score)
+    scale = LOSSES[fields["loss"]].learned.get("scale")
     if p and p.sum_over and not (p.per_word or p.per_region) and scale: fields = fields | {"scale": .1*scale} # of sums
     overrides = score_fields(score) | {f"train.{k}": v for k,v in fields.items()}
     return plan(data, preset=preset, seed=seed, device=device, overrides=overrides, **train)
@@ -179,7 +180,8 @@ def _mean_and_spread(results, metric):
 def _repr_markdown_(self:Board):
     "The table, and the conditions under it."
     if not self.cells: return "*no cell of the board is finished*"
-    measured,groups = set(),{}
+    measured = set()
+    groups = {}
     for cell in self.cells:
         measured.update(cell.result.metrics)
         groups.setdefault((cell.loss,cell.score), []).append(cell)

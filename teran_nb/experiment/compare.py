@@ -35,7 +35,8 @@ def _plan(data, model, seed, output, options, chosen=None):
 
 def _in_project(folder):
     "The path of a folder as text, relative to the project where it lies in it."
-    folder,project = folder.resolve(),project_path(".").resolve()
+    folder = folder.resolve()
+    project = project_path(".").resolve()
     return str(folder.relative_to(project) if folder.is_relative_to(project) else folder)
 
 def _finished_run(p, data, output):
@@ -110,12 +111,14 @@ def _outcome(data, model, seed, output, choices, options):
     chosen = choices[0].overrides if choices else None
     plans = [_plan(data, trained_as(model), seed + i, output, options, chosen) for i in range(row.members)]
     runs = [_finished_run(p, data, output) for p in plans]
-    path,drawn = runs[0]/f"metrics-{model}.json",is_drawn(data.test)
+    path = runs[0]/f"metrics-{model}.json"
+    drawn = is_drawn(data.test)
     tested_on = {"data": data.source, "split": data.test.name, "minimal pairs": drawn}
     cure = "remove it, and the run is tested again"
     stored = read_json(path, _Tested, cure) if path.is_file() else {}
     if stored.get("of") != tested_on or "ranks" not in stored:
-        relevance,pairs = data.relevance("test"),scene_pairs(data.test) if drawn else None
+        relevance = data.relevance("test")
+        pairs = scene_pairs(data.test) if drawn else None
         result = evaluate_run(runs, data.test, plans[0].device, row=model, relevance=relevance, pairs=pairs, relations=True)[1]
         ranked = ranks(result.sim, data.test.captions.image_of)
         by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()} # from 0
@@ -156,7 +159,8 @@ def sweep(
     **kwargs, # For `compare`
 ) -> Results: # On the test split, a line for each value
     "Train and test one row with several values of a field; finished runs are read, not repeated."
-    names,lines = [name.strip() for name in field.split(",")],{}
+    names = [name.strip() for name in field.split(",")]
+    lines = {}
     for value in values:
         chosen = list(value) if isinstance(value, (list,tuple)) else [value]
         if len(chosen) != len(names):

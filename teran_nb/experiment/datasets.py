@@ -63,7 +63,8 @@ def precomputed(self:Data,
     split:str, # One of the splits, or `all`
 ) -> list[Relevance]: # One for each file that `source` names for the split
     "The relevance of a split that is read from files, or whose tuples are."
-    captions,all_captions = self.part(split).captions,self.collection.given
+    captions = self.part(split).captions
+    all_captions = self.collection.given
     files = self.source["relevance"].get(split, {})
     if not isinstance(files, dict):
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': "
@@ -91,7 +92,8 @@ def relevance(self:Data,
     split:str, # One of the splits, or `all`
 ) -> list[Relevance]: # ROUGE-L first, where it is computed
     "Every relevance of a split: ROUGE-L, unless it is given or the split is too large, and the precomputed ones."
-    captions,given = self.part(split).captions,self.precomputed(split)
+    captions = self.part(split).captions
+    given = self.precomputed(split)
     too_large = len(captions)*len(captions.image_ids) > _MOST_PAIRS
     if too_large or "rouge" in [r.name for r in given]: return given
     return [rouge_l(captions),*given]

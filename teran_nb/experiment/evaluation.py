@@ -125,15 +125,15 @@ def score_pairs(
     /,
     images:Encoded|None=None, # The collection's images, if they are encoded already
     pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
-    show:bool=False, # Show progress
+    show_progress_bar:bool=False, # Show progress
     **about, # What the numbers are printed with: model, seed, commit
 ) -> PairScores:
     "Ask a model about minimal pairs."
-    encoded,row = _pair_images(model, pairs, collection, images, show)
+    encoded,row = _pair_images(model, pairs, collection, images, show_progress_bar)
     column = {} # of each caption
     for p in pairs.pairs:
         for text in (p.true,p.false): column.setdefault(text, len(column))
-    captions = model.encode_captions(list(column), show=show).to(model.device)
+    captions = model.encode_captions(list(column), show_progress_bar=show_progress_bar).to(model.device)
     place = {image: k for k,image in enumerate(pairs.images)}
     own,other,elsewhere = np.full((3,len(pairs),2), np.nan)
     wanted = [[] for _ in place] # of each image: the table to fill, and the number of the pair
@@ -143,7 +143,7 @@ def score_pairs(
         if p.other: wanted[place[p.other,None]].append((other,j))
         elif len(place) > 1: wanted[(k+1) % len(place)].append((elsewhere,j))
     with model.eval_mode():
-        for image,entries in progress(list(zip(pairs.images, wanted)), "minimal pairs", disable=not show):
+        for image,entries in progress(list(zip(pairs.images, wanted)), "minimal pairs", disable=not show_progress_bar):
             columns = []
             for _,j in entries: columns += [column[pairs.pairs[j].true],column[pairs.pairs[j].false]]
             scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
@@ -151,14 +151,14 @@ def score_pairs(
     if pooling: about["pooling"] = pooling
     return PairScores(pairs, own, other, elsewhere, about)
 
-def _pair_images(model, pairs, collection, images, show):
+def _pair_images(model, pairs, collection, images, show_progress_bar):
     "The encoded images of pairs, and the row of each."
     if pairs.pictures is not None:
         given = []
         for name,box in pairs.images:
             title = name if box is None else f"{name} {box}"
             given.append(GivenImage(title, None, partial(_part_of, pairs.pictures[name], box)))
-        return model.encode_images(given, show=show),{image: k for k,image in enumerate(pairs.images)}
+        return model.encode_images(given, show_progress_bar=show_progress_bar),{image: k for k,image in enumerate(pairs.images)}
     if collection is None:
         raise ValueError(f"the pairs {pairs.name!r} name images of a collection; give the collection")
     unknown = {name for name,_ in pairs.images} - set(collection.image_ids)
@@ -168,7 +168,7 @@ def _pair_images(model, pairs, collection, images, show):
     number = {name: i for i,name in enumerate(collection.image_ids)}
     if images is None:
         few = collection.select([number[name] for name,_ in pairs.images])
-        return model.encode_images(few, show=show),{image: k for k,image in enumerate(pairs.images)}
+        return model.encode_images(few, show_progress_bar=show_progress_bar),{image: k for k,image in enumerate(pairs.images)}
     return images,{image: number[image[0]] for image in pairs.images}
 
 def _part_of(path, box):
@@ -197,26 +197,26 @@ class WithoutContext(Encoder):
         self.device,self.own_regions = model.device,model.own_regions
     def reads(self, collection): return self.model.reads(collection)
     def describe(self, image): return self.model.describe(image)
-    def encode_images(self, images, batch=128, show=False):
-        if not self.regions: return self.model.encode_images(images, batch=batch, show=show)
+    def encode_images(self, images, batch=128, show_progress_bar=False):
+        if not self.regions: return self.model.encode_images(images, batch=batch, show_progress_bar=show_progress_bar)
         sets = region_sets(images, self.describe)
         alone = []
         for r in sets:
             for k in range(len(r)):
                 box = None if r.boxes is None else r.boxes[k:k+1]
                 alone.append(replace(r, features=r.features[k:k+1], boxes=box, classes=None, confidences=None))
-        encoded = self.model.encode_images(alone, show=show)
+        encoded = self.model.encode_images(alone, show_progress_bar=show_progress_bar)
         offsets = np.cumsum([0,*map(len, sets)])
         whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
         return Encoded(whole, Packed(encoded.parts.values, encoded.parts.offsets[offsets]), sets.names)
-    def encode_captions(self, captions, batch=512, show=False):
+    def encode_captions(self, captions, batch=512, show_progress_bar=False):
         texts = sentences(captions)
-        if not self.words: return self.model.encode_captions(texts, batch=batch, show=show)
+        if not self.words: return self.model.encode_captions(texts, batch=batch, show_progress_bar=show_progress_bar)
         located = [words_of(text) for text in texts] # `(word, start, end)` of each word of each text
         row_of = {}
         for text_words in located:
             for word,_,_ in text_words: row_of.setdefault(word, len(row_of))
-        encoded = self.model.encode_captions(list(row_of), batch=batch, show=show)
+        encoded = self.model.encode_captions(list(row_of), batch=batch, show_progress_bar=show_progress_bar)
         rows = []
         offsets = [0]
         words = []
@@ -304,7 +304,7 @@ def evaluate(
     i2t_queries:str="all", # Of NDCG, as of `retrieval`
     pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
     rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
-    show:bool=False, # Show progress
+    show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head
     pairs:MinimalPairs|None=None, # Also asked, of these images or with pictures of their own
     **about, # What the numbers are printed with: model, seed, commit
@@ -318,10 +318,10 @@ def evaluate(
     if isinstance(relevance, Relevance): relevance = [relevance]
     folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
     for r in relevance: r.check(captions)
-    images = model.encode_images(collection, show=show)
-    sentences = model.encode_captions(collection, show=show)
+    images = model.encode_images(collection, show_progress_bar=show_progress_bar)
+    sentences = model.encode_captions(collection, show_progress_bar=show_progress_bar)
     options = {"rerank": rerank} if rerank and model.crosses and not pooling else {}
-    sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, progress=show, **options).cpu()
+    sim = model.similarity(images.to(model.device), sentences.to(model.device), pooling, show_progress_bar=show_progress_bar, **options).cpu()
     if pooling: about["pooling"] = pooling
     ranked = retrieval(sim, captions.image_of, protocol, relevance, gains, i2t_queries, **about)
     has_boxes = images.boxes is not None or collection.features.boxes is not None
@@ -332,7 +332,7 @@ def evaluate(
         grounded = grounding(model.alignments(collection, images, sentences), captions.links)
     if relations or "joint" in getattr(model, "heads", {}):
         distances = relation_distances(model, collection, images, sentences)
-    if pairs is not None: pair_scores = score_pairs(model, pairs, collection, images, pooling, show)
+    if pairs is not None: pair_scores = score_pairs(model, pairs, collection, images, pooling, show_progress_bar)
     return Evaluation(ranked, grounded, images, sentences, sim, distances, pair_scores)
 
 # %% ../../nbs/experiment/03_evaluation.ipynb #b437c980

@@ -238,7 +238,8 @@ class Criterion(nn.Module):
         n_heads:int=1, # How many heads learn by it, each with parameters of its own
     ):
         super().__init__()
-        self.config,self.rule = config,LOSSES[config.loss]
+        self.config = config
+        self.rule = LOSSES[config.loss]
         for name,begin in self.rule.learned.items():
             if name == "scale": begin = math.log(config.scale or begin)
             kept = _STATE_NAMES.get(name, f"learned_{name}")
@@ -268,9 +269,11 @@ def check_loss(
     taken = [set(signature(formula).parameters) for formula in (rule.formula,rule.pair_formula) if formula]
     unknown = set(rule.learned).difference(*taken)
     if unknown: raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
-    g,gradients = torch.Generator().manual_seed(0),[]
+    g = torch.Generator().manual_seed(0)
+    gradients = []
     for image_of in (torch.tensor([0,1]),torch.tensor([0,0,1,2,2])):
-        images,captions = int(image_of.max()) + 1,len(image_of)
+        images = int(image_of.max()) + 1
+        captions = len(image_of)
         sim = (2*torch.rand(images, captions, generator=g) - 1).requires_grad_()
         rows = torch.randperm(images, generator=g)
         columns = torch.randperm(captions, generator=g)
@@ -322,7 +325,8 @@ def gather_packed(
     lengths = gather_lengths(p.lengths.to(p.values.device))
     sizes = [int(l.sum()) for l in lengths]
     parts = list(gather(pad_across_processes(p.values.detach(), dim=0)).split(max(sizes)))
-    processes,own = len(sizes),torch.distributed.get_rank()
+    processes = len(sizes)
+    own = torch.distributed.get_rank()
     for i,n in enumerate(sizes): parts[i] = parts[i][:n]
     parts[own] = p.values*processes - (p.values*(processes-1)).detach() # training divides the gradients' sum by the number of processes
     return Packed(torch.cat(parts), torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(lengths).cpu().cumsum(0)]))
@@ -402,7 +406,8 @@ class Objective(Criterion):
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
         if batch.others is None: return None
-        c,candidates = self.config,(batch.image_of,batch.others.images,batch.others.captions)
+        c = self.config
+        candidates = (batch.image_of,batch.others.images,batch.others.captions)
         hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.hard)
         scores = mined_scores(self.model, images, captions, *candidates, *hardest)
         if c.squash: scores = scores.sigmoid()
@@ -440,7 +445,8 @@ def _flat(d, prefix=""):
 
 def _require_same(saved, asked, path):
     "Refuse to resume with another configuration; more epochs are fine where the learning rate does not depend on them."
-    a,b = _flat(saved),_flat(asked)
+    a = _flat(saved)
+    b = _flat(asked)
     free = {"train.workers","train.patience"}
     if b["train.schedule"] not in ("cosine","linear") and not b["train.relations"] and not b["train.start_pooling"]: free.add("train.epochs")
     changed = [f"{k} was {a.get(k)!r}, now {b.get(k)!r}" for k in sorted(a.keys()|b.keys()) if a.get(k) != b.get(k) and k not in free]
@@ -480,7 +486,8 @@ def _read_state(path):
 
 def _last_state(folder):
     "The last checkpoint that can be read, and its file."
-    last,previous = folder/"last.pt",folder/"previous.pt"
+    last = folder/"last.pt"
+    previous = folder/"previous.pt"
     if not last.is_file(): raise FileNotFoundError(f"nothing to resume in {folder}: last.pt is not there")
     try: return _read_state(last),last
     except ValueError as e:
@@ -534,7 +541,8 @@ class _Training:
         loader = DataLoader(batches, batch_size=None, sampler=range(self.step, n), num_workers=config.workers)
         bar = progress(desc=f"epoch {self.epoch+1}/{config.epochs}", total=n, initial=self.step,
                        disable=not acc.is_main_process, unit="batch")
-        start,first = time.perf_counter(),self.step
+        start = time.perf_counter()
+        first = self.step
         self.prepared.train()
         for batch in loader:
             seed_everything(hash((config.seed, self.epoch, self.step, acc.process_index)) % 2**32)
@@ -586,7 +594,8 @@ class _Training:
         text = f"loss {np.mean(self.losses[-50:]):.2f}"
         if self.history.epochs:
             select = self.config.select
-            last,best = self.history.epochs[-1][select],self.history.best()[select]
+            last = self.history.epochs[-1][select]
+            best = self.history.best()[select]
             text += f", {select} {100*last:.1f} % (best {100*best:.1f})"
         return f"{text}, {left/60:.0f} min left in all"
 
@@ -653,8 +662,10 @@ class _Training:
         try: self.optimizer.load_state_dict(state["optimizer"])
         except Exception as e: raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None # it is not checked inside
         if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.epoch,self.step = state["epoch"],state["step"]
-        self.losses,self.history.epochs = state["losses"],state["history"]
+        self.epoch = state["epoch"]
+        self.step = state["step"]
+        self.losses = state["losses"]
+        self.history.epochs = state["history"]
 
 # %% ../../nbs/experiment/04_learner.ipynb #07380b58
 @contextmanager
@@ -689,7 +700,8 @@ def _check_possible(model, train, valid, config, relevance, folder, resume):
 
 def _logger(folder, rows, tensorboard):
     "Gives a function that appends an epoch's numbers to log.jsonl, and to TensorBoard when asked."
-    path,writer = folder/"log.jsonl",None
+    path = folder/"log.jsonl"
+    writer = None
     with atomic(path) as p: p.write_text("".join(json.dumps(r)+"\n" for r in rows))
     if tensorboard:
         try: from torch.utils.tensorboard import SummaryWriter

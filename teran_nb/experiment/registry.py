@@ -72,7 +72,8 @@ def _require_entry(entry, path):
     require(entry["format"] == 1, "format", "is not 1; write 1, or read it with a newer version of teran_nb")
     require(entry["records"], "records", "is empty; give one for each seed")
     unknown = [(key,"") for key in entry if key not in Entry.__annotations__]
-    seeds,fingerprints = [],set()
+    seeds = []
+    fingerprints = set()
     for i,record in enumerate(entry["records"]):
         place = f"records[{i}]"
         unknown += [(key,f"{place}.") for key in record if key not in Record.__annotations__]
@@ -115,7 +116,8 @@ def read_registry(
 
 def _results_of(entry):
     "The results of a row, by its seeds."
-    results,shown = [],("seed","commit","machine","threads","data","seconds","command")
+    results = []
+    shown = ("seed","commit","machine","threads","data","seconds","command")
     for record in sorted(entry["records"], key=lambda r: (str(type(r["seed"])),r["seed"])):
         about = {"model": entry["row"]} | entry["conditions"] | {k: record[k] for k in shown}
         about |= {"epochs trained": record["epochs"], "torch": record["versions"].get("torch", NOT_RECORDED)}
@@ -162,7 +164,8 @@ def _measured_by(run):
     if not files:
         raise FileNotFoundError(f"no metrics.json or metrics-<row>.json in {run}; name a run that was tested, or a "
                                 f"table's .json")
-    results,trained = [],{"epochs": read_plan(run).train.epochs, "run": str(run)} | _grid_beside(run)
+    results = []
+    trained = {"epochs": read_plan(run).train.epochs, "run": str(run)} | _grid_beside(run)
     for path in files:
         measured = read_json(path, _Measured)
         metrics = {name: value for name,value in measured["metrics"].items() if value is not None}
@@ -234,7 +237,10 @@ class _Machine(TypedDict):
 
 def _record_of(result, command, fingerprint):
     "The record of one seed, from its run where there is one."
-    about,environment,history,machine = result.about,{},[],[]
+    about = result.about
+    environment = {}
+    history = []
+    machine = []
     if about.get("run"):
         run = project_path(about["run"])
         if (run/"environment.json").is_file(): environment = read_json(run/"environment.json", _Machine, "copy the run again")
@@ -288,7 +294,8 @@ def repeated(
     level:float=.99, # As of `further_seed`
 ) -> pd.DataFrame: # A row for each number: what the registry expects, what it is now, whether that is inside
     "Compare results with those of the registry: the same seed on the same machine to the digit, others within the spread."
-    known,rows = read_registry(folder, again.lines),[]
+    known = read_registry(folder, again.lines)
+    rows = []
     for row,seeds in again.lines.items():
         stored = known.lines[row]
         for condition in _COMPARED:
@@ -305,7 +312,8 @@ def repeated(
             values = [result.metrics[metric] for result in stored if metric in result.metrics]
             if not values: continue
             for result in seeds:
-                now,before = result.metrics[metric],_as_before(result, stored).get(metric)
+                now = result.metrics[metric]
+                before = _as_before(result, stored).get(metric)
                 expected = "a further seed" if before is None else "the same digits"
                 if before is None: low,high = further_seed(values, level, finest)
                 else: low,high = before - _ROUNDING,before + _ROUNDING
@@ -342,7 +350,8 @@ def workflow_command(
     parameters = next(cell for cell in cells if "parameters" in cell["metadata"].get("tags", ()))
     words = ["papermill",f"nbs/{path.name}","out.ipynb"]
     for statement in ast.parse("".join(parameters["source"])).body:
-        name,default = statement.targets[0].id,ast.literal_eval(statement.value)
+        name = statement.targets[0].id
+        default = ast.literal_eval(statement.value)
         value = given.get(name, default)
         if value == default: continue
         simple = isinstance(value, (str,bool,int,float)) and value != ""
@@ -397,7 +406,8 @@ def _result_table(results, metrics, usual):
 def _board_table(results, *_):
     "The table of poolings and losses."
     def place(name, known): return known.index(name) if name in known else len(known) # one's own come last
-    every,losses = [],tuple(BOARD_LOSSES)
+    every = []
+    losses = tuple(BOARD_LOSSES)
     for seeds in results.lines.values(): every += seeds
     every.sort(key=lambda o: (place(o.about["loss"], losses),place(o.about["score"], BOARD_SCORES),o.about["seed"]))
     cells = [Cell(o.about["score"], o.about["loss"], o, o.about["seconds"]) for o in every]
@@ -429,7 +439,8 @@ def fill_document(
     folder:str|Path, # All tables of the registry
 ) -> str: # The same text, with the tables of today in its blocks
     "Print every table that a document asks for."
-    usual,footers = {},set()
+    usual = {}
+    footers = set()
     def fill(block):
         head,kind,table,options,_,end = block.groups()
         chosen = dict(option.split("=") for option in options.split())

@@ -97,7 +97,8 @@ def part(
     for name,index,size in zip(("caption","image"), (captions,images), self.values.shape):
         outside = [i for i in index if not 0 <= i < size]
         if outside: raise ValueError(f"relevance {self.name} has {size:,} {name}s; {name} {outside[0]} was asked for")
-    rows,columns = _as_slice(captions),_as_slice(images)
+    rows = _as_slice(captions)
+    columns = _as_slice(images)
     view = isinstance(rows, slice) or isinstance(columns, slice)
     return Relevance(self.name, self.values[rows,columns] if view else self.values[np.ix_(rows, columns)], self.source)
 
@@ -256,7 +257,8 @@ def _memory_map(path, shape):
     needed = f"{shape[0]:,} captions x {shape[1]:,} images"
     with open(path, "rb") as f: is_numpy = f.read(6) == b"\x93NUMPY"
     if not is_numpy:
-        size,needed_size = path.stat().st_size,4*shape[0]*shape[1]
+        size = path.stat().st_size
+        needed_size = 4*shape[0]*shape[1]
         if size != needed_size:
             raise ValueError(f"{path} holds {size/4:,.10g} raw float32 numbers, and {needed} are {needed_size//4:,}; "
                              "it is for another split, or cut off")
@@ -280,8 +282,10 @@ def _check_values(path, values, captions):
             row,column = outside[0]
             raise ValueError(f"{path} holds {block[row,column]} in row {i+row}, column {column} (both from 0); "
                              "relevance lies in [0,1]")
-    rows,images = np.arange(len(values)),values.shape[1]
-    own,other = values[rows,captions.image_of],values[rows,(captions.image_of + images//2) % images]
+    rows = np.arange(len(values))
+    images = values.shape[1]
+    own = values[rows,captions.image_of]
+    other = values[rows,(captions.image_of + images//2) % images]
     if images > 1 and not own.mean() > 1.1*other.mean():
         warnings.warn(f"{path}: captions are hardly more relevant for their own image than for others; "
                       "is it for another split of the same size?")
@@ -364,7 +368,8 @@ def ndcg_at_k(
     if ranking.ndim != 2 or ranking.dtype.kind not in "iu":
         raise ValueError(f"a ranking holds the numbers of candidates, (queries, k), and this is {ranking.dtype} of the "
                          f"shape {ranking.shape}; `ranking` makes it of similarities")
-    values,ranking = _query_first(relevance, direction),ranking[:,:k]
+    values = _query_first(relevance, direction)
+    ranking = ranking[:,:k]
     queries,candidates = values.shape
     if ranking.shape != (queries,min(k, candidates)):
         raise ValueError(f"a ranking of {ranking.shape[0]:,} queries, {ranking.shape[1]} results each, does not go "
@@ -410,7 +415,8 @@ def agreement(
 ) -> pd.DataFrame: # One row per direction; correlation in [-1,1], NDCG in [0,1], means over queries
     "How far two kinds of relevance order candidates alike."
     first.require(*second.values.shape)
-    rng,rows = np.random.default_rng(seed),[]
+    rng = np.random.default_rng(seed)
+    rows = []
     for direction in ("t2i","i2t"):
         n = len(_query_first(first, direction))
         asked = np.unique(np.linspace(0, n-1, min(queries, n)).astype(int))

@@ -70,7 +70,8 @@ def _train_in_processes(p, folder, processes):
     write_json(folder/"launch.json", p.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     command = [*launch, "-m", "teran_nb.experiment.runs", str(folder), "launch.json"]
-    messages,logged = deque(maxlen=50),time.monotonic()
+    messages = deque(maxlen=50)
+    logged = time.monotonic()
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr: # each state of a progress bar is a line too
             messages.append(line)
@@ -172,7 +173,7 @@ def evaluate_run(
     i2t_queries:str="all", # Of NDCG, as in `retrieval`
     rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
     pairs:MinimalPairs|None=None, # Minimal pairs that are asked too
-    show:bool=False, # Show progress
+    show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head
     dual:Mapping|None=None, # Options of a pretrained dual encoder, as of `load_model`
 ) -> tuple[Encoder,Evaluation]: # The (first) model, and what it reached
@@ -193,10 +194,11 @@ def evaluate_run(
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     conditions = _conditions(row, models, origins)
     def result_of(model):
-        return evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show=show, relations=relations,
+        return evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, show_progress_bar=show_progress_bar, relations=relations,
                         pairs=pairs, **conditions)
     if len(models) == 1: return models[0],result_of(models[0])
-    name,one_at_a_time = protocol or collection.name,map(result_of, models)
+    name = protocol or collection.name
+    one_at_a_time = map(result_of, models)
     return models[0],ensemble(one_at_a_time, collection.captions.image_of, name, relevance, gains, i2t_queries, **conditions)
 
 # %% ../../nbs/experiment/09_runs.ipynb #c72e892f

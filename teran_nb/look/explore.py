@@ -65,8 +65,10 @@ def card(
     region:RegionMatch|None=None, # The best region for the chosen word
 ) -> Markup: # A `<figure>`
     "A picture with its rank and the box of the chosen word."
-    width,height = 100*min(1, thumb.ratio*3/4),100*min(1, 4/3/thumb.ratio)
-    frame,box = ((100-width)/2,(100-height)/2,width,height),None
+    width = 100*min(1, thumb.ratio*3/4)
+    height = 100*min(1, 4/3/thumb.ratio)
+    frame = ((100-width)/2,(100-height)/2,width,height)
+    box = None
     if region:
         x1,y1,x2,y2 = region.box
         box = 100*x1,100*y1,100*(x2-x1),100*(y2-y1)
@@ -101,9 +103,11 @@ def result_cards(
     thumbs:Thumbnails, # Makes the small pictures
 ) -> Iterator[Card]: # The results of the page, and the true match where it is on another page; each is made when it is asked for
     "Results of one model."
-    items,true = finder.page_items(name),finder.best_true(name)
+    items = finder.page_items(name)
+    true = finder.best_true(name)
     if true and true.item not in {i.item for i in items}: items.append(true)
-    names,sentences = finder.candidates,finder.direction == "i2t" and finder.results
+    names = finder.candidates
+    sentences = finder.direction == "i2t" and finder.results
     for item in items:
         text = names[item.item]
         if sentences: html = line(item, text)
@@ -147,7 +151,9 @@ def query_head(
     live:bool=True, # Whether a reader can type and click
 ) -> Markup:
     "The sentence or the picture that was asked, or what to do."
-    picture,name,hint = None,"",""
+    picture = None
+    name = ""
+    hint = ""
     if finder.picture is not None:
         own = isinstance(finder.picture, OwnPicture)
         name = finder.image.path.name if own else finder.image.regions.image_id
@@ -188,7 +194,8 @@ def picture_pairs(
 ) -> dict[str,PairScores]: # By the shown models
     "What the shown models make of the minimal pairs of one picture."
     one = finder.collection.select([picture])
-    pairs,scores = scene_pairs(one),{}
+    pairs = scene_pairs(one)
+    scores = {}
     for name in finder.shown_models:
         images = finder.encoded_splits[name].images.take([picture])
         scores[name] = score_pairs(finder.models[name], pairs, one, images=images, pooling=finder.pooling)
@@ -230,9 +237,14 @@ def _show_if(condition, *widgets):
 class _ResultGrid:
     "A fixed number of results that are filled anew for every page."
     def __init__(self, n, on_click):
-        self.items,self.html,self.buttons,self.boxes = [],[],[],[] # `items`: rows of the candidates that are shown
+        # `items`: rows of the candidates that are shown
+        self.items = []
+        self.html = []
+        self.buttons = []
+        self.boxes = []
         for i in range(n):
-            html,button = _html(),W.Button()
+            html = _html()
+            button = W.Button()
             button.add_class("teran-over")
             button.on_click(lambda _, i=i: on_click(self.items[i]))
             box = W.Box([html,button])
@@ -313,7 +325,8 @@ class _QueryPanel(_Panel):
 
     def _ask_by_upload(self, files):
         if not files: return
-        content,name = io.BytesIO(files[0]["content"]),files[0]["name"]
+        content = io.BytesIO(files[0]["content"])
+        name = files[0]["name"]
         self.finder.ask_by_picture(own_picture(content, self.finder.describe, name))
 
     def _choose_models(self):
@@ -323,11 +336,13 @@ class _QueryPanel(_Panel):
     def _filter(self, min_cosine): self.finder.min_cosine,self.finder.page = min_cosine,0
 
     def show(self):
-        f,by_sentence = self.finder,self.finder.direction == "t2i"
+        f = self.finder
+        by_sentence = self.finder.direction == "t2i"
         self.direction.value,self.split.value = f.direction,f.split
         self.pooling.value,self.rerank.value = f.pooling,f.rerank
         self.min_cosine.value = f.min_cosine
-        self.model.value,self.beside.value = f.first_model,f.shown_models[1] if len(f.shown_models) > 1 else ""
+        self.model.value = f.first_model
+        self.beside.value = f.shown_models[1] if len(f.shown_models) > 1 else ""
         if by_sentence: self.text.value = f.query
         _show_if(f.captioned, self.direction)
         _show_if(by_sentence, self.text, self.go)
@@ -339,11 +354,15 @@ class _QueryPanel(_Panel):
 class _WordPanel(_Panel):
     "The words of the query."
     def __init__(self, finder, act, thumbs, open_item):
-        self.thumbs,self.open_item,self.shown_words = thumbs,open_item,None
+        self.thumbs = thumbs
+        self.open_item = open_item
+        self.shown_words = None
         super().__init__(finder, act)
 
     def make(self):
-        f,self.buttons = self.finder,[] # `buttons`: made once, because a browser needs long for a new widget
+        # `buttons`: made once, because a browser needs long for a new widget
+        f = self.finder
+        self.buttons = []
         self.words = _row()
         self.replacement = _text_field("Replace by", "another word, Enter", width="240px")
         self.remove = _button("Remove it", 110)
@@ -357,7 +376,8 @@ class _WordPanel(_Panel):
         self.on_change(self.everywhere, lambda _: None)
 
     def show(self):
-        f,by_sentence = self.finder,self.finder.direction == "t2i"
+        f = self.finder
+        by_sentence = self.finder.direction == "t2i"
         chosen = by_sentence and f.word is not None
         _show_if(by_sentence, self.words)
         _show_if(chosen, self.edit)
@@ -377,8 +397,10 @@ class _WordPanel(_Panel):
             self.buttons.append(button)
         for i,(start,end) in enumerate(f.words):
             with self.buttons[i].hold_sync():
-                self.buttons[i].description,self.buttons[i].button_style = f.query[start:end],"info" if f.word == i else ""
-        self.words.children,self.replacement.value = self.buttons[:len(f.words)],""
+                self.buttons[i].description = f.query[start:end]
+                self.buttons[i].button_style = "info" if f.word == i else ""
+        self.words.children = self.buttons[:len(f.words)]
+        self.replacement.value = ""
 
     def _choose_word(self, i): self.finder.word = None if self.finder.word == i else i
 
@@ -423,7 +445,9 @@ class _QueryList(_Panel):
 class _PairPanel(_Panel):
     "The minimal pairs of the picture that was asked or opened; asked of the models when a reader unfolds them."
     def make(self):
-        self.table,self.shown = _html(),None # `shown`: picture and settings of the table
+        # `shown`: picture and settings of the table
+        self.table = _html()
+        self.shown = None
         self.box = W.Accordion([self.table], titles=("Its minimal pairs",), selected_index=None, layout=W.Layout(width="calc(100% - 4px)"))
         self.picture = None # Row of the picture
         self.on_change(self.box, lambda _: None, "selected_index")
@@ -434,7 +458,8 @@ class _PairPanel(_Panel):
         _show_if(possible, self.box)
         question = f.split,self.picture,tuple(f.shown_models),f.pooling
         if not possible or self.box.selected_index is None or question == self.shown: return
-        self.table.value,self.shown = str(pair_table(picture_pairs(f, self.picture))),question
+        self.table.value = str(pair_table(picture_pairs(f, self.picture)))
+        self.shown = question
 
     @property
     def unfolded(self) -> bool: return self.box.selected_index is not None and self.box.layout.display != "none"
@@ -444,12 +469,15 @@ class _ResultPanel(_Panel):
     "A page of results by one or two models, and the open alignment."
     def __init__(self, finder, act, thumbs, click_item):
         self.thumbs,self.click_item = thumbs,click_item
-        self.opened,self.opened_item = None,None # An `AlignmentView`, and the candidate that it is of
+        # An `AlignmentView`, and the candidate that it is of
+        self.opened = None
+        self.opened_item = None
         super().__init__(finder, act)
 
     def make(self):
         f = self.finder
-        self.query,self.heads = _html(),[_html(),_html()]
+        self.query = _html()
+        self.heads = [_html(),_html()]
         self.grids = [_ResultGrid(f.per_page+1, self.click_item) for _ in self.heads]
         self.columns = []
         for head,grid in zip(self.heads, self.grids):
@@ -459,7 +487,8 @@ class _ResultPanel(_Panel):
         self.all = W.Box(self.columns, layout=layout)
         self.previous = _button("‹ Previous", 100, tooltip="Previous page")
         self.next = _button("Next ›", 100, tooltip="Next page")
-        self.page,self.view = _html("auto"),_html()
+        self.page = _html("auto")
+        self.view = _html()
         self.back = _button("‹ Back to the results", 170)
         self.pager = _row(self.previous, self.page, self.next)
         self.alignment = W.VBox([_row(self.back), self.view], layout=W.Layout(width="100%"))
@@ -498,7 +527,8 @@ class _ResultPanel(_Panel):
                 grid.fill(result_cards(f, names[i], self.thumbs), columns)
         pages = f.page_count()
         self.page.value = f"page {f.page+1} of {pages}"
-        self.previous.disabled,self.next.disabled = f.page == 0,f.page+1 >= pages
+        self.previous.disabled = f.page == 0
+        self.next.disabled = f.page+1 >= pages
 
 # %% ../../nbs/look/04_explore.ipynb #9db344e5
 _IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."
@@ -522,15 +552,19 @@ class Explorer:
     ):
         f = self.finder = Finder(models, data, split, pooling, describe, per_page,
                                  examples=examples, encoded=encoded, rerank=rerank)
-        self.thumbs,self.output = Thumbnails(),project_path(output)
+        self.thumbs = Thumbnails()
+        self.output = project_path(output)
         f.ask(query or next(iter(f.sentences), ""))
         self.query_panel,self.query_list = _QueryPanel(f, self.act),_QueryList(f, self.act)
         self.word_panel,self.pair_panel = _WordPanel(f, self.act, self.thumbs, self.open),_PairPanel(f, self.act)
         self.results = _ResultPanel(f, self.act, self.thumbs, self.click)
-        self.status,self.saved = _html(),_html("auto")
+        self.status = _html()
+        self.saved = _html("auto")
         self.export = _button("Save this page as HTML", 190)
         self.export.on_click(lambda _: self.act(self._save_new))
-        self._still_class,self._still_display,self._renewal = f"teran-still-{id(self):x}",None,None
+        self._still_class = f"teran-still-{id(self):x}"
+        self._still_display = None
+        self._renewal = None
         live_class = f"teran-live-{id(self):x}"
         style = _html() # its last rule hides the page without widgets as long as these have a kernel
         live = f".{live_class}:not(.jupyter-widgets-disconnected)"
@@ -619,7 +653,8 @@ class Explorer:
         path:str|Path, # Such as `kites.html`
     ) -> None:
         "Write the page as one HTML file that needs no network."
-        collection,date = collection_title(self.finder.collection.name or ""),time.strftime("%d %B %Y, %H:%M")
+        collection = collection_title(self.finder.collection.name or "")
+        date = time.strftime("%d %B %Y, %H:%M")
         about = _IN_FILE.format(collection=collection, date=date)
         body = self._still(about)
         text = TEMPLATES.page("explore_page.html", f"{collection}: explorer", ["explore.css","explore_page.css"],

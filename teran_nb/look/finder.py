@@ -138,8 +138,12 @@ class EncodedSplit:
         encoded:Encoded|Index|None=None, # These images, perhaps among others, encoded before
         memory:float=4, # GB that the images, or the captions, may take
     ):
-        self.encoder,self.collection,self.name = encoder,collection,name
-        self.encoded,self.memory,self._ranks = encoded,memory,{}
+        self.encoder = encoder
+        self.collection = collection
+        self.name = name
+        self.encoded = encoded
+        self.memory = memory
+        self._ranks = {}
 
     @cached_property
     def images(self) -> Encoded|Index:
@@ -197,7 +201,7 @@ def ranks(self:EncodedSplit,
         raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                          "ask a smaller split for its failures")
     long = len(self.images.names)*len(self.captions.names) > 10_000_000
-    sims = similarity_of(self.encoder, self.images, self.captions, pooling, rerank, progress=long)
+    sims = similarity_of(self.encoder, self.images, self.captions, pooling, rerank, show_progress_bar=long)
     self._ranks[key] = ranks(sims, self.collection.captions.image_of)
     return self._ranks[key]
 
@@ -207,7 +211,8 @@ def word_vectors(
     span:tuple[int,int]|None=None, # Characters `[start,end)` of the sentence; all of it when None
 ) -> Tensor: # Vectors of the pieces of these words, `(pieces, dim)`; none for a word that takes no part
     "The vectors of one word, or of all words, of a sentence."
-    vectors,words = query.parts[0],query.words[0]
+    vectors = query.parts[0]
+    words = query.words[0]
     if span is None: return vectors
     start,end = span
     inside = {i for i,(a,b) in enumerate(words.spans) if a < end and b > start}
@@ -229,7 +234,8 @@ def best_region(self:EncodedSplit,
 ) -> RegionMatch|None: # None for a picture without regions, and for a word without a cosine
     "The region of a picture with the highest cosine."
     if not len(cosines) or not cosines.isfinite().all(): return None
-    region,box = int(cosines.argmax()),(0.,0.,1.,1.)
+    region = int(cosines.argmax())
+    box = (0.,0.,1.,1.)
     boxes,size = self.encoder.boxes_of(self.images, item, self.collection.features[self.collection.image_ids[item]])
     if boxes is not None: box = tuple((boxes[region]/np.array([*size,*size])).tolist())
     return RegionMatch(item, region, float(cosines[region]), box)
@@ -282,7 +288,8 @@ def one_word_apart(
     b:str, # Another one
 ) -> bool: # False where they are equal
     "Whether one word was changed, added or removed."
-    x,y = a.split(),b.split()
+    x = a.split()
+    y = b.split()
     if not x or not y: return False
     changes = []
     for kind,i1,i2,j1,j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
@@ -311,9 +318,12 @@ class Finder:
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
         collection = data.collection if isinstance(data, Data) else data
-        self.data,self.encoded,self.memory = data,dict(encoded or {}),memory
+        self.data = data
+        self.encoded = dict(encoded or {})
+        self.memory = memory
         self.describe = describe or describe_like(collection.features)
-        self.per_page,self.examples = per_page,list(examples)
+        self.per_page = per_page
+        self.examples = list(examples)
         self.splits = [*sorted(set(collection.captions.splits or ())),"all"]
         self.shown_models = list(self.models)[:2] # Side by side
         self.pooling,self.rerank = pooling,rerank
@@ -335,9 +345,16 @@ class Finder:
 
     def _clear(self):
         "Ask nothing."
-        self.direction,self.query,self.picture = "t2i","",None # `picture`: a row of the split, an `OwnPicture` or None
-        self.true_items,self.results,self.seconds = frozenset(),{},0.
-        self.word,self.page = None,0 # Row of the chosen word in `words`; page of results
+        # `picture`: a row of the split, an `OwnPicture` or None
+        self.direction = "t2i"
+        self.query = ""
+        self.picture = None
+        self.true_items = frozenset()
+        self.results = {}
+        self.seconds = 0.
+        # Row of the chosen word in `words`; page of results
+        self.word = None
+        self.page = 0
 
     @property
     def first_model(self) -> str: return self.shown_models[0]
@@ -414,14 +431,16 @@ def _search(self:Finder, previous_ranks=None):
     for split in splits.values(): # encode what is not encoded yet, before the clock starts
         split.images # noqa: B018 (a property that encodes)
         if self.direction == "i2t": split.captions # noqa: B018
-    start,results = time.perf_counter(),{}
+    start = time.perf_counter()
+    results = {}
     for name,split in splits.items():
         query = self._encode_query(split)
         sims = split.search(query, self.direction, self.pooling, self.rerank)
         notes = list(self._model_notes(split))
         if self.direction == "t2i": notes = query_notes(self.query, query.words[0], split.encoder) + notes
         results[name] = _result(sims, query, (previous_ranks or {}).get(name), notes)
-    self.results,self.seconds = results,time.perf_counter() - start
+    self.results = results
+    self.seconds = time.perf_counter() - start
     return self
 
 @patch
@@ -435,7 +454,9 @@ def _encode_query(self:Finder, split):
 @patch
 def _model_notes(self:Finder, split):
     "What a reader should know of the model, of re-ranking and of the index."
-    encoder,images,many = split.encoder,split.images,f"{len(self.collection):,} pictures"
+    encoder = split.encoder
+    images = split.images
+    many = f"{len(self.collection):,} pictures"
     crosses = encoder.crosses and not self.pooling
     if encoder.note and (crosses or not encoder.crosses): yield encoder.note
     if crosses: yield "The cosine filter and “Who else shows it?” compare a word alone, before it meets a picture."
@@ -451,7 +472,8 @@ def filter_cosines(self:Finder,
     name:str, # Of a model
 ) -> Tensor: # What the filter compares with `min_cosine`, `(candidates,)`
     "Cosine of every candidate with the chosen word, or averaged over all words of the sentence."
-    split,query = self.encoded_splits[name],self.results[name].query
+    split = self.encoded_splits[name]
+    query = self.results[name].query
     if self.direction == "i2t": return similarity(query.parts, split.captions.parts, "mravgw")[0]
     if self.word is None: return split.word_cosines(word_vectors(query))
     vectors = word_vectors(query, self.words[self.word])
@@ -491,7 +513,8 @@ def page_items(self:Finder,
     name:str="", # Of a model; the first one when empty
 ) -> list[RankedItem]:
     "The results on the current page."
-    name,first = name or self.first_model,self.page*self.per_page
+    name = name or self.first_model
+    first = self.page*self.per_page
     return [self.ranked(name, int(i)) for i in self.kept_items(name)[first:first+self.per_page]]
 
 @patch
@@ -513,7 +536,9 @@ def choose(self:Finder,
     for name in shown_models: one_of(name, self.models, "model")
     pooling = self.pooling if pooling is None else pooling
     if pooling: one_of(pooling, POOLINGS, "pooling")
-    self.shown_models,self.pooling,self.page = shown_models,pooling,0
+    self.shown_models = shown_models
+    self.pooling = pooling
+    self.page = 0
     self.rerank = self.rerank if rerank is None else rerank
     if split is None or split == self.split: return self._search()
     query,direction = self.query,self.direction
@@ -558,7 +583,8 @@ def align(self:Finder,
 ) -> Alignment:
     "The query aligned with one candidate by one model."
     if name not in self.results: raise ValueError("nothing was asked yet; type a sentence first")
-    split,query = self.encoded_splits[name],self.results[name].query
+    split = self.encoded_splits[name]
+    query = self.results[name].query
     if self.direction == "i2t": image,pair = self.image,(query,0,split.captions,item)
     else: image,pair = self.collection[item],(split.images,item,query,0)
     return split.encoder.explain(*pair, image.regions, image.picture if image.path else None, self.pooling)
@@ -570,7 +596,8 @@ def region_of_word(self:Finder,
 ) -> RegionMatch|None: # None where no word is chosen, and for a word that takes no part
     "The best region of one picture for the chosen word, as `open` shows it."
     if self.word is None or not self.words: return None
-    alignment,(start,end) = self.align(name, item),self.words[self.word]
+    alignment = self.align(name, item)
+    (start,end) = self.words[self.word]
     columns = [j for j,(a,b) in enumerate(alignment.spans) if a < end and b > start]
     if not columns: return None
     return self.encoded_splits[name].best_region(item, alignment.cosines[:,columns].mean(1))

@@ -42,7 +42,7 @@ def searchable(
     folder:str|Path, # Where encoded images are kept
     index:str="auto", # `always`, `never`, or `auto`: if vectors take more than `memory` and the model allows an index
     memory:float=4, # GB
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> Encoded|Index:
     "The encoded images of a collection, as vectors in memory or as an index on disk."
     _check_index(index, {"this model": encoder})
@@ -52,8 +52,8 @@ def searchable(
             vectors = len(collection)*int(encoder.encode_images(collection.select([0])).parts.offsets[-1])
         large = vector_gigabytes(encoder, collection, vectors) > memory
         index = "always" if large and not encoder.index_refusal else "never"
-    if index == "never": return encoded_images(encoder, collection, folder, show)
-    return index_images(encoder, collection, Path(folder)/f"{encoding_key(encoder, collection)}-index", show=show)
+    if index == "never": return encoded_images(encoder, collection, folder, show_progress_bar)
+    return index_images(encoder, collection, Path(folder)/f"{encoding_key(encoder, collection)}-index", show_progress_bar=show_progress_bar)
 
 # %% ../../nbs/look/05_mine.ipynb #4f027151
 @dataclass(frozen=True, repr=False)
@@ -154,7 +154,7 @@ def open_mine(
     settings:dict|None=None, # Of that extractor
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
     device:str="auto", # `auto`, `cpu` or `cuda`
-    show:bool=True, # Whether to show progress
+    show_progress_bar:bool=True, # Whether to show progress
     index:str="auto", # Use of a search index, as in `searchable`
     memory:float=4, # GB that a model's vectors may take without an index
     dual:Mapping|None=None, # Options of the pretrained dual encoders among the models, as in `load_model`
@@ -167,11 +167,11 @@ def open_mine(
     recipe = Recipe(str(example_pictures()) if pictures == "example" else pictures)
     place = project_path(output) if output else home()/"mine"
     require_space(place)
-    prepared = prepare(recipe, place/recipe_hash(recipe, by), by=by, device=device, show=show, **options)
+    prepared = prepare(recipe, place/recipe_hash(recipe, by), by=by, device=device, show_progress_bar=show_progress_bar, **options)
     collection = prepared.open()
     collection.name = "my pictures"
     folder = prepared.folder/"encoded"
-    encoded = {name: searchable(encoder, collection, folder, index, memory, show) for name,encoder in models.items()}
+    encoded = {name: searchable(encoder, collection, folder, index, memory, show_progress_bar) for name,encoder in models.items()}
     warning = _unlike_training(next(iter(models.values())), collection)
     if warning: warnings.warn(warning, stacklevel=2)
     return Mine(models, prepared, collection, encoded, warning)

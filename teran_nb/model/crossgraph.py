@@ -45,8 +45,10 @@ class CrossGraph(CrossingHead):
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
         self.config,self.dim = config,dim
         if config.graph:
-            self.source,self.destination = nn.Linear(dim, dim),nn.Linear(dim, dim)
-            self.message,self.concept = nn.Linear(dim, dim, bias=False),nn.Linear(dim, dim)
+            self.source = nn.Linear(dim, dim)
+            self.destination = nn.Linear(dim, dim)
+            self.message = nn.Linear(dim, dim, bias=False)
+            self.concept = nn.Linear(dim, dim)
         def scorer():
             return nn.Sequential(nn.Linear(config.heads, config.hidden), nn.Tanh(), nn.Linear(config.hidden, 1))
         self.image = scorer() if config.image else None
@@ -75,7 +77,8 @@ def side(self:CrossGraph,
     require_masked(nodes, mask, "nodes")
     nodes = nodes.masked_fill(~mask[...,None], 0)
     if not self.config.graph: return _Side(nodes, mask)
-    source,destination = self.source(nodes),self.destination(nodes)
+    source = self.source(nodes)
+    destination = self.destination(nodes)
     message = F.linear(self.message(nodes), self.concept.weight)
     inner = source @ destination.mT @ message
     return _Side(nodes, mask, source, destination, message, inner, self.concept(nodes))
@@ -118,7 +121,8 @@ def cross_encode(self:CrossGraph,
 # %% ../../nbs/model/09_crossgraph.ipynb #11d397fc
 def _head_cosines(a, b, heads):
     "Cosine of each of `heads` parts of two vectors, 0 where a part is zero (CGAM eq. 9-11)."
-    a,b = a.unflatten(-1, (heads,-1)),b.unflatten(-1, (heads,-1))
+    a = a.unflatten(-1, (heads,-1))
+    b = b.unflatten(-1, (heads,-1))
     lengths = torch.linalg.vector_norm(a, dim=-1)*torch.linalg.vector_norm(b, dim=-1)
     return (a*b).sum(-1)/lengths.clamp(min=1e-8)
 
@@ -149,7 +153,8 @@ def forward(self:CrossGraph,
     if regions.shape[-1] != words.shape[-1]:
         raise ValueError(f"vectors of regions have {regions.shape[-1]} numbers, and those of words {words.shape[-1]}; a graph "
                          "of both needs one space")
-    images,captions = self.side(regions, region_mask),self.side(words, word_mask)
+    images = self.side(regions, region_mask)
+    captions = self.side(words, word_mask)
     concepts = self.concepts(images, captions)
     pairs = len(regions),len(words),-1
     real = torch.cat([region_mask[:,None].expand(pairs), word_mask.expand(pairs)], 2)

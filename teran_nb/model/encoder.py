@@ -111,7 +111,9 @@ class RegionSets(Sequence):
         names:Sequence[str], # Of the images
         lengths:Sequence[int], # Number of regions of each
     ):
-        self.get,self.names,self.lengths = get,list(names),lengths
+        self.get = get
+        self.names = list(names)
+        self.lengths = lengths
     def __len__(self): return len(self.names)
     def __getitem__(self, i): return self.get(i)
 
@@ -121,7 +123,8 @@ def region_sets(
 ) -> RegionSets: # With `names` and `lengths`
     "The regions of some images."
     if isinstance(images, (Collection,Features)):
-        store,ids = getattr(images, "features", images),images.image_ids
+        store = getattr(images, "features", images)
+        ids = images.image_ids
         lengths = np.diff(store.offsets)[[store.index[k] for k in ids]] if len(ids) else []
         return RegionSets(lambda i: store[ids[i]], ids, lengths)
     regions = []
@@ -167,10 +170,10 @@ class Encoder:
     def eval_mode(self) -> AbstractContextManager: return torch.no_grad() # Without gradients; a network overrides it to leave out dropout too
     @property
     def ranks_by(self) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
-    def encode_images(self, images:Images, batch:int=128, show:bool=False) -> Encoded:
+    def encode_images(self, images:Images, batch:int=128, show_progress_bar:bool=False) -> Encoded:
         "Encode images, one or many in any form of `Images`, `batch` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_images")
-    def encode_captions(self, captions:Sentences, batch:int=512, show:bool=False) -> Encoded:
+    def encode_captions(self, captions:Sentences, batch:int=512, show_progress_bar:bool=False) -> Encoded:
         "Encode captions, one sentence or many, `batch` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_captions")
     def reads(self, collection:Collection) -> list: # Anything that JSON can hold
@@ -238,7 +241,8 @@ def explain(self:Encoder,
 ) -> Alignment:
     "Align one encoded image with one encoded caption."
     images,i = self.with_boxes(images, i, regions, picture)
-    region_vectors,word_vectors = images.parts[i],captions.parts[j]
+    region_vectors = images.parts[i]
+    word_vectors = captions.parts[j]
     if not pooling: region_vectors,word_vectors = self.cross_encode(region_vectors, word_vectors)
     image_id = images.names[i] if regions is None else regions.image_id
     boxes,size = self.boxes_of(images, i, regions)
@@ -309,7 +313,8 @@ def _open_encoded(path, names):
             whole,parts,_,_,boxes,sizes = zip(*chunks)
             if boxes[0] is None: return Encoded(torch.cat(whole), Packed.cat(parts), names)
             return Encoded(torch.cat(whole), Packed.cat(parts), names, (), Packed.cat(boxes), torch.cat(sizes))
-        whole,parts = load_tensors(path/"whole.safetensors"),open_packed(path/"regions.safetensors", verify=True)
+        whole = load_tensors(path/"whole.safetensors")
+        parts = open_packed(path/"regions.safetensors", verify=True)
         boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
     except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
     return Encoded(whole["whole"], parts, names, (), boxes, whole.get("sizes"))
@@ -326,7 +331,7 @@ def _save_encoded(images, path):
     except OSError:
         if not path.is_dir(): raise # otherwise another process wrote it first
 
-def _encode_chunks(encoder, collection, path, share, size, show):
+def _encode_chunks(encoder, collection, path, share, size, show_progress_bar):
     "Encode this process's chunks of a collection; the first process waits for all of them and gives their folder its name."
     unfinished = path.with_name(f".{path.name}.unfinished")
     starts = range(0, len(collection), size)
@@ -338,7 +343,7 @@ def _encode_chunks(encoder, collection, path, share, size, show):
             if path.is_dir(): break
             if not chunks[k].is_dir():
                 rows = range(starts[k], min(starts[k]+size, len(collection)))
-                images = encoder.encode_images(collection.select(rows), show=show)
+                images = encoder.encode_images(collection.select(rows), show_progress_bar=show_progress_bar)
                 if type(images.parts) is not Packed:
                     raise ValueError("the padded slots of published code are not kept; encode with one process")
                 _save_encoded(images, chunks[k])
@@ -355,7 +360,7 @@ def encoded_images(
     encoder:Encoder, # The model
     collection:Collection, # Images
     folder:str|Path, # Where encoded images are kept; the encoder's `keep` comes first
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
     encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
     share:Share=Share(), # Which of several processes this is, such as `this_share()`; all of them must call
     chunk:int=2048, # Images that one of several processes encodes and keeps at a time; multiples of the batch
@@ -363,11 +368,11 @@ def encoded_images(
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not kept."
     if share.processes > 1:
         path = Path(encoder.keep or folder)/encoding_key(encoder, collection)
-        _encode_chunks(encoder, collection, path, share, chunk, show)
+        _encode_chunks(encoder, collection, path, share, chunk, show_progress_bar)
         return _open_encoded(path, list(collection.image_ids))
-    if encode is None and encoder.keep: return encoder.encode_images(collection, show=show) # which calls this function
+    if encode is None and encoder.keep: return encoder.encode_images(collection, show_progress_bar=show_progress_bar) # which calls this function
     path = Path(folder)/encoding_key(encoder, collection)
     if path.is_dir(): return _open_encoded(path, list(collection.image_ids))
-    images = encoder.encode_images(collection, show=show) if encode is None else encode()
+    images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
     if type(images.parts) is Packed: _save_encoded(images, path)
     return images

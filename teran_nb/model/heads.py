@@ -133,7 +133,7 @@ def _random_side(lengths, dim, generator):
 def _checked_scores(name, head, images, captions):
     "The scores of a head, refused if they are no finite matrix, or if a pair has another score alone than among others."
     shape = len(images.whole),len(captions.whole)
-    try: sim = head.similarity(images, captions, memory=512, progress=False)
+    try: sim = head.similarity(images, captions, memory=512, show_progress_bar=False)
     except (AttributeError, IndexError, RuntimeError, TypeError) as e:
         cure = "; is `return` missing?" if "NoneType" in str(e) else ""
         raise ValueError(f"head {name!r} fails for {shape[0]} images and {shape[1]} captions: {e}{cure}") from e
@@ -184,7 +184,7 @@ def reranked(
     captions:Side, # Whole vectors and packed words
     sim:Tensor, # Similarities by a separable head, `(images, captions)`
     first:int, # How many results of each query are scored again, from 1
-    progress:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
     **options, # `dtype` and `memory` of `BlockOptions`, for the pairs of a query
 ) -> Tensor: # `(images, captions)`, ordered as described; the numbers of the other pairs only order them
     "Similarities in which the first results of every query have the score of a crossing head."
@@ -202,7 +202,7 @@ def reranked(
         shorter,longer = images.parts,captions.parts
         chosen_by_item,scores_by_item = chosen,scores
     items = range(len(shorter))
-    for k in show_progress(items, "re-rank") if progress else items:
+    for k in show_progress(items, "re-rank") if show_progress_bar else items:
         others = chosen_by_item[k].nonzero()[:,0]
         sides = Side(None, shorter[k:k+1]),Side(None, longer[others.cpu()])
         if by_caption: sides = sides[::-1] # images come first

@@ -77,14 +77,14 @@ def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
 def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
 
 @patch
-def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:int, label:str, show:bool) -> tuple[Tensor,Packed]:
+def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:int, label:str, show_progress_bar:bool) -> tuple[Tensor,Packed]:
     "Encode items in batches of like length, and put the results back in their own order."
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
     chunks = [order[i:i+batch] for i in range(0, len(order), batch)]
     wholes,sets = [],[]
     with self.eval_mode(), torch.inference_mode():
-        for rows in progress(chunks, label) if show else chunks:
+        for rows in progress(chunks, label) if show_progress_bar else chunks:
             whole,parts = encode(rows)
             wholes.append(whole.cpu())
             sets.append(parts.to("cpu"))
@@ -95,7 +95,7 @@ def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:i
 def encode_images(self:Matcher,
     images:Images, # One image or many; a picture without regions is described first
     batch:int=128, # Images at a time
-    show:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
     if self.vision is not None: images = list(given_images(images)) # regions alone would leave out the pictures
@@ -107,7 +107,7 @@ def encode_images(self:Matcher,
         padded = padded.to(self.device)
         whole,vectors = self.forward_regions(padded)
         return whole,self.stored_regions(vectors, padded)
-    return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show), sets.names)
+    return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show_progress_bar), sets.names)
 
 @patch
 def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can hold
@@ -118,7 +118,8 @@ def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can
 @patch
 def check(self:Matcher, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
-    expected,dim = self.config.regions.features,regions.features.shape[1]
+    expected = self.config.regions.features
+    dim = regions.features.shape[1]
     if dim != expected: raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}")
     if self.extractor and regions.extractor and regions.extractor != self.extractor:
         raise ValueError(f"the model was trained on features by {self.extractor!r}, these are by {regions.extractor!r}; "
@@ -146,7 +147,7 @@ def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords: retu
 def encode_captions(self:Matcher,
     captions:Sentences, # One sentence or many
     batch:int=512, # Captions at a time
-    show:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
     tokens = self.tokens(sentences(captions))
@@ -156,7 +157,7 @@ def encode_captions(self:Matcher,
         whole,vectors = self.forward_words(padded)
         return whole,self.stored_words(vectors, padded)
     lengths = [len(ids) for ids in tokens.ids]
-    whole,parts = self.encode_batches(encode, lengths, batch, "encode captions", show)
+    whole,parts = self.encode_batches(encode, lengths, batch, "encode captions", show_progress_bar)
     return Encoded(whole, parts, tokens.texts, self.caption_words(tokens, parts))
 
 @patch
@@ -166,7 +167,7 @@ def similarity(self:Matcher,
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
-    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `progress`
+    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair; of what was encoded before, without gradients and dropout."
     images,captions = self.encoded(images, captions)
@@ -308,7 +309,8 @@ def _saved_encoders(config, folder):
 def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
     "Open a model's folder, or that of its run, offline."
     folder = model_folder(folder)
-    about,saved = read_json(folder/"config.json", _SavedModel),_saved_config(folder)
+    about = read_json(folder/"config.json", _SavedModel)
+    saved = _saved_config(folder)
     known = {f.name for f in dataclasses.fields(cls.Config)}
     if about.get("format", 1) == 1: saved = {k: v for k,v in saved.items() if k in known}
     if about.get("kind", cls.__name__) != cls.__name__:
@@ -326,7 +328,8 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
                          f"again") from None
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
-    model.folder,model.provenance = folder,open_provenance(folder)
+    model.folder = folder
+    model.provenance = open_provenance(folder)
     model.name = folder.parent.name if folder.name == "model" else folder.name
     return model.to(device).eval()
 

@@ -120,7 +120,7 @@ def similarity(self:Network,
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
-    **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `progress`
+    **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)

@@ -158,7 +158,8 @@ def shares(self:Pooling,
     n = 1 if self.sum_over else steps
     fractions = (torch.arange(n) + .5) / n
     points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
-    word_mask,grams = torch.ones(1, cosines.shape[1]).bool(),[x[None] for x in grams]
+    word_mask = torch.ones(1, cosines.shape[1]).bool()
+    grams = [x[None] for x in grams]
     def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *grams).sum()
     with torch.enable_grad():
         total = sum(map(score, points.split(1))) if self.all_images else score(points) # points are no images of one collection
@@ -198,7 +199,8 @@ def shares(self:Alignment,
 @patch
 def _repr_markdown_(self:Alignment):
     "One row a word: its best region, the cosine, the box."
-    header,rows = ["word","region","cosine"],[]
+    header = ["word","region","cosine"]
+    rows = []
     if self.boxes is not None: header.append("box")
     for j in range(len(self.words)):
         match = self.best(j)

@@ -164,7 +164,8 @@ def tokenflow(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines under the flows from regions to words and from words to regions (after arXiv 2209.13822)."
-    regions,words = region_mask[:,None,:,None],word_mask[None,:,None]
+    regions = region_mask[:,None,:,None]
+    words = word_mask[None,:,None]
     def length(among, mask): # of the sum of a set of vectors
         real = mask[:,None] & mask[:,:,None]
         return among.masked_fill(~real, 0).sum((-1,-2)).clamp(min=1e-12).sqrt()
@@ -251,7 +252,8 @@ class GPOHead(Head):
         dim:int, # Size of the common space; the pooling does not depend on it
     ):
         super().__init__()
-        self.regions,self.words = GPO(),GPO()
+        self.regions = GPO()
+        self.words = GPO()
     def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of pooled vectors, `(images, captions)`."
         regions = F.normalize(self.regions(images.parts), dim=-1)

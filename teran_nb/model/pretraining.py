@@ -154,7 +154,8 @@ def mined_scores(
     columns:Tensor, # Of its false captions, `(pairs, hard)`
 ) -> Tensor: # The true pair first, then its false images, then its false captions, `(pairs, 1+2*hard)`
     "Scores of true pairs and of chosen false ones, with gradients."
-    joint,(pairs,hard) = model.heads["joint"],rows.shape
+    joint = model.heads["joint"]
+    (pairs,hard) = rows.shape
     rows,image_places = rows.unique(return_inverse=True)
     columns,caption_places = columns.unique(return_inverse=True)
     (_,false_regions),(_,false_words) = model(_chosen(other_images, rows), _chosen(other_captions, columns))
@@ -176,7 +177,8 @@ def mined_triplet(
 ) -> Tensor: # Loss of each pair, at least 0, `(pairs,)`
     "Hinge loss of pairs that have false pairs of their own (IAIS eq. 14)."
     one_of(negatives, ("hardest","all","summed"), "choice of negatives")
-    true,false = scores[:,:1],scores[:,1:]
+    true = scores[:,:1]
+    false = scores[:,1:]
     if negatives == "summed": return (margin + false.sum(1) - true[:,0]).clamp(min=0)
     hinges = (margin + false - true).clamp(min=0)
     return hinges.sum(1) if negatives == "all" else hinges.unflatten(1, (2,-1)).amax(2).sum(1)

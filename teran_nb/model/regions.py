@@ -98,7 +98,8 @@ class RegionEncoder(nn.Module):
     "Region features and boxes to contextual vectors, I-CLS first."
     def __init__(self, config:RegionConfig):
         super().__init__()
-        self.config,self.dim = config,config.width or config.features
+        self.config = config
+        self.dim = config.width or config.features
         if config.place == "concat-and-process":
             self.place = nn.Sequential(nn.Linear(config.features+5, self.dim), nn.ReLU(), nn.Linear(self.dim, self.dim))
         if config.place == "project-and-sum": self.place = nn.Linear(5, self.dim)

@@ -65,7 +65,8 @@ def attend(
     if scores.ndim != 4 or scores.shape[2:] != (slots,slots) or {len(word_mask),len(region_mask)} != {len(scores)}:
         raise ValueError(f"scores of the shape {tuple(scores.shape)}, words {tuple(word_mask.shape)} and regions "
                          f"{tuple(region_mask.shape)}; needed are scores (pairs, heads, {slots}, {slots}) of the same pairs")
-    word_rows,region_rows = scores[:,:,:n],scores[:,:,n:]
+    word_rows = scores[:,:,:n]
+    region_rows = scores[:,:,n:]
     return Relations(
         words=_attention(word_rows[...,:n], word_mask, word_mask),
         regions=_attention(region_rows[...,n:], region_mask, region_mask),
@@ -181,7 +182,8 @@ def singular(
 ) -> Tensor: # A mirror of the anchor's map, `(pairs, words, words)`; not masked
     "Singular alignment: attention between the best regions of every two words (IAIS eq. 10)."
     best = relations.words_to_regions.argmax(-1)
-    words,regions = best.shape[1],relations.regions.shape[1]
+    words = best.shape[1]
+    regions = relations.regions.shape[1]
     rows = relations.regions.gather(1, best[...,None].expand(-1, -1, regions))
     return rows.gather(2, best[:,None].expand(-1, words, -1))
 
@@ -309,7 +311,8 @@ class Joint(CrossingHead):
 
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; unbounded."
-        images,captions = len(regions),len(words)
+        images = len(regions)
+        captions = len(words)
         x,mask = self._sequence(
             self.regions(regions).repeat_interleave(captions, 0), region_mask.repeat_interleave(captions, 0),
             self.words(words).repeat(images, 1, 1), word_mask.repeat(images, 1))
@@ -343,7 +346,8 @@ def floats(self:Joint,
     words:int, # Word slots
 ) -> int: # Without gradients
     "About how many float32 numbers one pair needs at once in `forward`."
-    slots,c = self.leading+regions+words,self.config
+    slots = self.leading+regions+words
+    c = self.config
     attention = 4*c.width + 4*c.heads*slots
     feed_forward = 5*c.width + 2*c.feed_forward
     return slots*max(attention, feed_forward)
@@ -412,8 +416,10 @@ def word_relations(
     heads = getattr(encoder, "heads", {})
     if "joint" not in heads:
         raise ValueError(f"relations are read from the joint head, and {encoder.name or 'this model'} has none")
-    images,captions = encoder.encode_images(image),encoder.encode_captions(caption)
-    pieces,regions = captions.words[0].tokens,len(images.parts.values)
+    images = encoder.encode_images(image)
+    captions = encoder.encode_captions(caption)
+    pieces = captions.words[0].tokens
+    regions = len(images.parts.values)
     if not pieces or not regions:
         raise ValueError(f"nothing to relate: {len(pieces)} words in {caption!r}, {regions} regions in the picture")
     padded = [x.to(encoder.device) for x in (*images.parts.padded(),*captions.parts.padded())]

@@ -25,7 +25,7 @@ class BlockOptions(TypedDict, total=False):
     "How blocks of pairs are computed; what is left out keeps the default of the function that computes."
     dtype:torch.dtype # Compute in; the vectors' own (or autocast's) by default
     memory:float # Bound of the memory used beside arguments and result, MiB
-    progress:bool # Show a bar
+    show_progress_bar:bool # Show a bar
 
 def every_pair(
     score:Callable, # `(regions, region_mask, words, word_mask)` of some padded sets to `(images, captions)`
@@ -35,7 +35,7 @@ def every_pair(
     device:torch.device|None=None, # Where `score` computes; where the regions are by default
     dtype:torch.dtype|None=None, # For autocast inside `score`
     memory:float=512, # Bound of the memory that a block may take without gradients, MiB
-    progress:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
     all_images:bool=False, # Every block has all images, even where that takes more memory
 ) -> Tensor: # `(images, captions)`, float32 (float64 stays)
     "Score every pair in blocks of pairs."
@@ -54,7 +54,7 @@ def every_pair(
     rows = []
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32) if dtype else nullcontext()
     with autocast:
-        for i in show_progress(images, "similarity") if progress else images:
+        for i in show_progress(images, "similarity") if show_progress_bar else images:
             rows.append(torch.cat([block(i, c) for c in captions], 1))
     return torch.cat(rows)[image_order.argsort()][:,caption_order.argsort()]
 
@@ -130,7 +130,8 @@ def _block_sizes(regions, words, dtype, memory):
     "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
     kept_words = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
     side = min(memory / 8 / dtype.itemsize, 5 * 2**20 if regions.device.type == "cpu" else torch.inf)**.5
-    rows,columns = 1.5*side,side/1.5
+    rows = 1.5*side
+    columns = side/1.5
     def stretched(size, other, available): return size * max(1, min(4, other // max(1, available)))
     rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
     return max(1, min(int(rows), kept_words)),max(1, min(int(columns), kept_words)),kept_words
@@ -212,17 +213,20 @@ def _winners(images, captions, maxima):
 
 def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
     "The gradients of regions and words where few pairs have one, for as many pairs at a time as the memory (MiB) allows."
-    regions,words = regions.to(grad.dtype),words.to(grad.dtype)
+    regions = regions.to(grad.dtype)
+    words = words.to(grad.dtype)
     result = [torch.zeros_like(v) if w else None for v,w in zip((regions,words), wanted)]
     region_count,word_count = (o.diff() for o in offsets)
     pairs = ((grad != 0) & (region_count > 0)[:,None] & (word_count > 0)).nonzero().T
     if not pairs.numel(): return result
-    r,w = int(region_count.max()),int(word_count.max())
+    r = int(region_count.max())
+    w = int(word_count.max())
     floats = (r+w)*regions.shape[1] + 3*r*w
     for batch in pairs.split(max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats)), 1):
         sides = _padded(regions, offsets[0], batch[0]),_padded(words, offsets[1], batch[1])
         for region,word,pair in _winners(*sides, maxima):
-            places,values = torch.stack([region,word]),grad[tuple(batch)][pair]
+            places = torch.stack([region,word])
+            values = grad[tuple(batch)][pair]
             cosine_grad = torch.sparse_coo_tensor(places, values, (len(regions),len(words)), check_invariants=False)
             if wanted[0]: torch.addmm(result[0], cosine_grad, words, out=result[0])
             if wanted[1]: torch.addmm(result[1], cosine_grad.t(), regions, out=result[1])
@@ -234,9 +238,9 @@ _FEW = .1 # Share of the pairs up to which `_sparse_backward` is the faster one
 class _SumOfMaxima(torch.autograd.Function):
     "The similarity matrix with its gradient."
     @staticmethod
-    def forward(ctx, regions, words, region_offsets, word_offsets, maxima, dtype, memory, progress):
+    def forward(ctx, regions, words, region_offsets, word_offsets, maxima, dtype, memory, show_progress_bar):
         walk = _Forward(regions, words, region_offsets, word_offsets, maxima, dtype, memory)
-        for _ in show_progress(walk, "similarity") if progress else walk: pass
+        for _ in show_progress(walk, "similarity") if show_progress_bar else walk: pass
         ctx.save_for_backward(regions, words, region_offsets, word_offsets)
         ctx.settings = maxima,dtype,memory
         return walk.sim
@@ -264,7 +268,7 @@ def similarity(
     pooling:str|Pooling="mrsw", # A pooling, or its name in `POOLINGS`
     dtype:torch.dtype|None=None, # Compute in; the vectors' own (or autocast's) by default
     memory:float=256, # Bound of the memory used beside arguments and result, MiB
-    progress:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
 ) -> Tensor: # Float32 (float64 for float64), `(images, captions)`; 0 where an image or a caption is empty
     "Similarity of every pair: the pooling of `align`, for unit vectors."
     p = pooling if isinstance(pooling, Pooling) else POOLINGS[one_of(pooling, POOLINGS, "pooling")]
@@ -273,9 +277,9 @@ def similarity(
     device = regions.values.device
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)
-    if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, progress)
+    if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, show_progress_bar)
     def summed(maxima):
-        return _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, maxima, dtype, memory, progress)
+        return _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, maxima, dtype, memory, show_progress_bar)
     if not (p.per_word or p.per_region): return summed(p.sum_over)
     sims = []
     for side in p.sum_over: # a pass for each side, since they are divided by different numbers
@@ -285,19 +289,20 @@ def similarity(
         sims.append(sim)
     return sims[0] if len(sims) == 1 else sims[0] + sims[1]
 
-def _by_formula(p, regions, words, dtype, memory, progress):
+def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."
     images,captions = (side.lengths.nonzero()[:,0] for side in (regions,words))
     if not len(images) or not len(captions): return regions.values.new_zeros(len(regions), len(words))
     def score(r, region_mask, w, word_mask):
         with torch.autocast(r.device.type, enabled=False):
-            r,w = r.to(dtype),w.to(dtype)
+            r = r.to(dtype)
+            w = w.to(dtype)
             cosines = [torch.einsum("ird,cwd->icrw", r, w)]
             if p.grams: cosines += [r @ r.mT, w @ w.mT]
             if dtype != torch.float64: cosines = [x.float() for x in cosines]
             return p(cosines[0], region_mask, word_mask, *cosines[1:])
     floats = 6 * int(regions.lengths.max()) * int(words.lengths.max())
-    sim = every_pair(score, regions[images], words[captions], floats, memory=memory, progress=progress, all_images=p.all_images)
+    sim = every_pair(score, regions[images], words[captions], floats, memory=memory, show_progress_bar=show_progress_bar, all_images=p.all_images)
     device = sim.device
     return sim.new_zeros(len(regions), len(words)).index_put((images.to(device)[:,None],captions.to(device)), sim)
 
@@ -310,7 +315,8 @@ def check_pooling(
     g = torch.Generator().manual_seed(0)
     for regions,words in ((4,3), (1,2), (3,1)):
         cosines = (2*torch.rand(1, 1, regions, words, generator=g) - 1).requires_grad_()
-        region_mask,word_mask = torch.ones(1, regions).bool(),torch.ones(1, words).bool()
+        region_mask = torch.ones(1, regions).bool()
+        word_mask = torch.ones(1, words).bool()
         grams = (torch.eye(regions)[None],torch.eye(words)[None]) if p.grams else ()
         try: score = p(cosines, region_mask, word_mask, *grams)
         except (AttributeError, IndexError, RuntimeError, TypeError) as e:

@@ -51,7 +51,8 @@ class Tokens:
     def padded(self) -> TokenBatch:
         "All captions in one tensor, padded to the longest."
         mask = length_mask([len(ids) for ids in self.ids])
-        ids,word_of = torch.zeros(mask.shape, dtype=torch.int64),torch.full(mask.shape, -1)
+        ids = torch.zeros(mask.shape, dtype=torch.int64)
+        word_of = torch.full(mask.shape, -1)
         ids[mask] = torch.tensor(list(chain(*self.ids)), dtype=torch.int64)
         word_of[mask] = torch.tensor(list(chain(*self.word_of)), dtype=torch.int64)
         return TokenBatch(ids, mask, word_of >= 0)
@@ -188,7 +189,8 @@ class _Recurrent(nn.Module):
         self.rnn = {"bigru": nn.GRU, "bilstm": nn.LSTM}[kind](embedding, hidden, batch_first=True, bidirectional=True)
         self.dim = hidden if self.mean else 2*hidden
     def forward(self, batch):
-        x,lengths = self.drop(self.embed(batch.ids)),batch.mask.sum(1).cpu()
+        x = self.drop(self.embed(batch.ids))
+        lengths = batch.mask.sum(1).cpu()
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         both = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
         return both.unflatten(-1, (2,-1)).mean(-2) if self.mean else both

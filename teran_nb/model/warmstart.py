@@ -28,7 +28,8 @@ def begin_with(
     "A new model that begins with what another has learned."
     other = Matcher.load(folder)
     model = Matcher(config, other.text, vision)
-    own,weights = model.state_dict(),other.state_dict()
+    own = model.state_dict()
+    weights = other.state_dict()
     misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
     if other.config.text != config.text: misfits.append("text")
     crossing = sorted(name for name in config.heads if name in other.config.heads and HEADS[name].crosses)

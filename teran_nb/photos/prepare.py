@@ -140,7 +140,8 @@ def match_names(
         base = without_folders(name)
         number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
         return number[1] if number else base
-    names,image_ids = list(names),list(image_ids)
+    names = list(names)
+    image_ids = list(image_ids)
     matched = {}
     for form in (str, without_ending, without_folders, by_pattern, by_number):
         taken = set(matched.values())
@@ -197,21 +198,21 @@ def _read_captions(recipe, image_ids, missing):
                              r"such as '_(\d+)$'") from None
     return captions,[(path.name, str(message.message)) for message in messages]
 
-def _find_words(files, captions, path, share, show):
+def _find_words(files, captions, path, share, show_progress_bar):
     "Learn visual words from the pictures; the first process does it for all."
     if not path.is_file() and share.rank == 0:
         has_training_split = captions is not None and "train" in (captions.splits or ())
         learners = captions.split("train").image_ids if has_training_split else files
-        learn_words([files[k] for k in learners], show=show).save(path)
+        learn_words([files[k] for k in learners], show_progress_bar=show_progress_bar).save(path)
     wait_for(path.is_file)
 
-def _extract(recipe, files, by, work, resume, device, show, extraction, share, shares):
+def _extract(recipe, files, by, work, resume, device, show_progress_bar, extraction, share, shares):
     "Describe the recipe's pictures, or this process's shares of them, in `work`; the first process gives the files that were left out, with reasons."
     captions,_ = _read_captions(recipe, files, recipe.missing)
     name = recipe.extractor
     if not by and name == "words":
         name = f"words:{work/WORDS}"
-        _find_words(files, captions, work/WORDS, share, show)
+        _find_words(files, captions, work/WORDS, share, show_progress_bar)
     by = by or extractor(name, recipe.settings, device)
     chosen = list(files) if captions is None else captions.image_ids
     if not recipe.merge: # a part of a merge is chosen from the whole
@@ -219,7 +220,7 @@ def _extract(recipe, files, by, work, resume, device, show, extraction, share, s
         chosen = [chosen[i] for i in indices]
     bad = "collect" if recipe.bad == "skip" else "stop"
     def describe(store, only, **how):
-        return extract_folder(recipe.picture_folder, by, store, bad=bad, thumbnails=work/"thumbnails", show=show, only=only, **how, **extraction)
+        return extract_folder(recipe.picture_folder, by, store, bad=bad, thumbnails=work/"thumbnails", show_progress_bar=show_progress_bar, only=only, **how, **extraction)
     if shares == 1: return list(describe(work/"features", chosen, resume=resume).bad.items()) if share.rank == 0 else []
     return _extract_shares(describe, sorted(chosen), work/"features", share, shares)
 
@@ -263,7 +264,7 @@ def _picture_sizes(files, pattern):
         for name in (image_id, image_id.rpartition("/")[2], _by_pattern(image_id, pattern)): sizes[name] = list(size)
     return sizes
 
-def _convert(recipe, files, work, resume, show):
+def _convert(recipe, files, work, resume, show_progress_bar):
     "Convert the recipe's published features in `work`; rows that were left out, each with the reason."
     paths = recipe.feature_paths
     sizes = recipe.sizes or None
@@ -274,7 +275,7 @@ def _convert(recipe, files, work, resume, show):
     options = {k: str(project_path(v)) if k in ("ids","classes") else v for k,v in recipe.options.items()}
     source = Source(tuple(paths), recipe.format, sizes, recipe.pattern, Options(**options))
     made_by = recipe.made_by or f"foreign {recipe.format or recognise(paths[0])}"
-    report = convert(source, work/"features", made_by, recipe.bad, resume=resume, show=show)
+    report = convert(source, work/"features", made_by, recipe.bad, resume=resume, show_progress_bar=show_progress_bar)
     return [tuple(sentence.replace(f"{paths[0].parent}/", "").split(": ", 1)) for sentence in report.broken]
 
 # %% ../../nbs/photos/03_prepare.ipynb #5f184856
@@ -282,21 +283,23 @@ _LeftOut = TypedDict("_LeftOut", {"left_out": list[tuple[str,str]], "self": str}
 
 def _left_out(work, store):
     "Files or rows that were left out, with reasons. A process that was stopped before it wrote them left them in the store, or their number."
-    path,cure = work/"left-out.json","remove it, and the reasons are read from the features"
+    path = work/"left-out.json"
+    cure = "remove it, and the reasons are read from the features"
     if path.exists():
         saved = read_json(path, _LeftOut, cure)
         if saved["self"] == digest(saved["left_out"]): return saved["left_out"]
         raise ValueError(f"{path} does not match its checksum; {cure}")
-    bad,rows = store.manifest.get("extraction", {}).get("bad", {}),store.manifest["counts"].get("rows left out", 0)
+    bad = store.manifest.get("extraction", {}).get("bad", {})
+    rows = store.manifest["counts"].get("rows left out", 0)
     return [*bad.items()] or [("rows of the features",f"{rows:,}, whose reasons are lost")]*(rows > 0)
 
-def _describe(recipe, by, work, resume, device, show, extraction, share, shares):
+def _describe(recipe, by, work, resume, device, show_progress_bar, extraction, share, shares):
     "A collection of the recipe's pictures or features in `work`; what was left out; warnings about captions."
     files = find_pictures(recipe.picture_folder, {} if recipe.bad == "skip" else None) if recipe.pictures else {}
     work.mkdir(parents=True, exist_ok=True)
     if not (work/"features/manifest.json").is_file():
-        if recipe.features: left_out = _convert(recipe, files, work, resume, show)
-        else: left_out = _extract(recipe, files, by, work, resume, device, show, extraction, share, shares)
+        if recipe.features: left_out = _convert(recipe, files, work, resume, show_progress_bar)
+        else: left_out = _extract(recipe, files, by, work, resume, device, show_progress_bar, extraction, share, shares)
         if share.rank: return None # the first process does the rest
         if shares > 1: remove_leftovers(work)
         write_json(work/"left-out.json", {"left_out": left_out, "self": digest(left_out)})
@@ -309,7 +312,7 @@ def _describe(recipe, by, work, resume, device, show, extraction, share, shares)
     file_of = {image_id: files[name] for name,image_id in match_names(files, image_ids, recipe.pattern).items()}
     thumbnails = Pictures(small=work/"thumbnails")
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
-    link_pictures(work, pictures, show and bool(recipe.features))
+    link_pictures(work, pictures, show_progress_bar and bool(recipe.features))
     captions.save(work/"captions.json")
     return Collection.open(work),left_out,warned
 
@@ -341,16 +344,17 @@ def _work_folder(work, request, resume, share):
     finally:
         if is_done or not has_begun(): shutil.rmtree(work, ignore_errors=True)
 
-def _write_manifest(folder, recipe, about, left_out, near, start, show):
+def _write_manifest(folder, recipe, about, left_out, near, start, show_progress_bar):
     "Check what was made, and write `collection.json`."
     made = Collection.open(folder)
     made.features.verify()
-    same = same_pictures(made, near, show=show)
+    same = same_pictures(made, near, show_progress_bar=show_progress_bar)
     if recipe.features:
         made_by = "given" if recipe.made_by else "not given"
         about["note"] = f"features came from {recipe.features}; made_by was {made_by}"
     nothing = made.features.manifest.get("extraction", {}).get("whole") if made.features.class_names else None
-    per_split,region_counts = Counter(made.captions.splits or ()),np.diff(made.features.offsets)
+    per_split = Counter(made.captions.splits or ())
+    region_counts = np.diff(made.features.offsets)
     counts = {"images": len(made), **{f"images in {split}": n for split,n in per_split.items()},
               "regions": int(sum(region_counts[made.features.index[k]] for k in made.image_ids)), "captions": len(made.captions),
               "images with a picture or thumbnail": sum(made.picture_path(k) is not None for k in made.image_ids),
@@ -413,7 +417,7 @@ def prepare(
     by:Extractor|None=None, # A built extractor, in place of the recipe's
     device:str="auto", # `auto`, `cpu` or `cuda`
     near:int=12, # Bits that may differ, for `same_pictures`
-    show:bool=True, # Whether to show progress
+    show_progress_bar:bool=True, # Whether to show progress
     batch:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read pictures; None for as many as suit
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
@@ -434,7 +438,7 @@ def prepare(
     extraction = {"batch": batch, "workers": workers, "max_pixels": max_pixels}
     if share.rank:
         if recipe.pictures and not recipe.features:
-            with _work_folder(work, request, resume, share) as shares: _describe(recipe, by, work, resume, device, show, extraction, share, shares)
+            with _work_folder(work, request, resume, share) as shares: _describe(recipe, by, work, resume, device, show_progress_bar, extraction, share, shares)
         wait_for(output.is_dir)
         return _open_prepared(output, request, near)
     with _work_folder(work, request, resume, share) as shares:
@@ -442,19 +446,19 @@ def prepare(
         left_out,warned = [],[]
         folder = work
         if recipe.pictures or recipe.features:
-            described,left_out,warned = _describe(recipe, by, work, resume, device, show, extraction, share, shares)
+            described,left_out,warned = _describe(recipe, by, work, resume, device, show_progress_bar, extraction, share, shares)
             described.name = output.name
             parts.insert(0, described)
         if recipe.merge or (recipe.features and recipe.part != Part()):
             folder = work/"whole"
-            merge(parts, folder, recipe.prefix, recipe.part, show=show)
-        _write_manifest(folder, recipe, {"asked": request, "notes": warned}, left_out, near, start, show)
+            merge(parts, folder, recipe.prefix, recipe.part, show_progress_bar=show_progress_bar)
+        _write_manifest(folder, recipe, {"asked": request, "notes": warned}, left_out, near, start, show_progress_bar)
         os.replace(folder, output)
     return _open_prepared(output, request, near)
 
 def _main(output, recipe="{}"):
     "What each process of a launcher does; the recipe is JSON."
-    prepare(to_config(Recipe, json.loads(recipe), "the recipe"), output, show=this_share().rank == 0)
+    prepare(to_config(Recipe, json.loads(recipe), "the recipe"), output, show_progress_bar=this_share().rank == 0)
 
 if __name__ == "__main__" and __package__ == "teran_nb.photos": _main(*sys.argv[1:])
 

@@ -138,13 +138,13 @@ def _reduced(picture):
         im.draft(None, (640,640)) # JPEG only: a huge one is reduced while it is decoded
         return squeeze(ImageOps.exif_transpose(im))
 
-def _sample_patches(pictures, patches, seed, show):
+def _sample_patches(pictures, patches, seed, show_progress_bar):
     "Random patches of pictures, `(n, 108)`, and the pictures that could not be read, with the reason."
     chosen = np.sort(np.random.default_rng(seed).permutation(len(pictures))[:PICTURES])
     share = min(-(-patches//max(1, len(chosen))), SHARE) # patches of one picture
     samples = [np.empty((0,_SIZE), np.uint8)]
     bad = {}
-    for i in progress(chosen.tolist(), "reading pictures", disable=not show):
+    for i in progress(chosen.tolist(), "reading pictures", disable=not show_progress_bar):
         picture = pictures[i]
         try: all_patches = _patches(_reduced(picture))
         except Exception as e: # decoders of foreign bytes raise anything
@@ -158,11 +158,11 @@ def _sample_patches(pictures, patches, seed, show):
 # %% ../../nbs/photos/01_visual_words.ipynb #abadea5a
 def _unit(x): return x/np.linalg.norm(x, axis=1, keepdims=True)
 
-def _kmeans(z, count, seed, show):
+def _kmeans(z, count, seed, show_progress_bar):
     "Spherical k-means in fifteen rounds: `count` rows of length one."
     rng = np.random.default_rng(seed)
     atoms = _unit(rng.standard_normal((count,z.shape[1]), np.float32))
-    for _ in progress(range(15), "learning words", disable=not show):
+    for _ in progress(range(15), "learning words", disable=not show_progress_bar):
         sums = rng.standard_normal(atoms.shape, np.float32)*np.float32(1e-3) # a word without patches starts anew
         for part in np.split(z, range(10_000, len(z), 10_000)):
             product = _matmul(part, atoms.T)
@@ -180,14 +180,14 @@ def learn_words(
     count:int=512, # Words
     patches:int=100_000, # Patches to learn from; at most 1,000 of a picture
     seed:int=0, # The same pictures and seed give the same words
-    show:bool=True, # Whether to show progress
+    show_progress_bar:bool=True, # Whether to show progress
 ) -> VisualWords: # `bad` names the pictures that could not be read
     "Learn visual words from pictures, without labels."
     if isinstance(pictures, (str,Path)):
         raise ValueError(f"learn_words takes a list of pictures, not {str(pictures)!r}; "
                          "find_pictures(folder).values() gives those of a folder")
     if count < 1: raise ValueError(f"a vocabulary has 1 word or more, not {count}")
-    sample, bad = _sample_patches(list(pictures), patches, seed, show)
+    sample, bad = _sample_patches(list(pictures), patches, seed, show_progress_bar)
     if len(sample) < NEED*count:
         first_bad = "".join(f"; {name} {reason}" for name,reason in list(bad.items())[:1])
         raise ValueError(f"{len(sample):,} patches are too few for {count} words, of which each wants {NEED}: "
@@ -197,7 +197,7 @@ def learn_words(
     p -= mean
     variance, axes = np.linalg.eigh(_matmul(p.T, p)/len(p))
     whitening = _matmul(axes/np.sqrt(variance.clip(0)+np.float32(.1)), axes.T)  # all directions equally common (ZCA)
-    return VisualWords(mean, whitening, _kmeans(_matmul(p, whitening), count, seed, show), bad)
+    return VisualWords(mean, whitening, _kmeans(_matmul(p, whitening), count, seed, show_progress_bar), bad)
 
 # %% ../../nbs/photos/01_visual_words.ipynb #235d0122
 @patch

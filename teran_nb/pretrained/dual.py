@@ -268,13 +268,13 @@ def _check_batch(batch):
     if batch < 1: raise ValueError(f"a batch of {batch}; encode at least 1 at a time")
 
 @patch
-def _encode_pictures(self:DualEncoder, images, batch, show):
+def _encode_pictures(self:DualEncoder, images, batch, show_progress_bar):
     names = []
     whole = [torch.zeros(0, self.family.dim)]
     parts = []
     boxes = []
     sizes = []
-    bar = progress(None, "encode pictures", len(images) if isinstance(images, Collection) else None, disable=not show)
+    bar = progress(None, "encode pictures", len(images) if isinstance(images, Collection) else None, disable=not show_progress_bar)
     given = iter(given_images(images))
     while some := list(islice(given, batch)):
         pictures = [image.open() for image in some]
@@ -297,12 +297,12 @@ def _encode_pictures(self:DualEncoder, images, batch, show):
 def encode_images(self:DualEncoder,
     images:Images, # One picture or many
     batch:int=32, # Pictures at a time; bounds the memory
-    show:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # With boxes in pixels of the original pictures
     "Encode pictures."
     _check_batch(batch)
-    if self.keep is None or not isinstance(images, Collection): return self._encode_pictures(images, batch, show)
-    return encoded_images(self, images, self.keep, show, lambda: self._encode_pictures(images, batch, show))
+    if self.keep is None or not isinstance(images, Collection): return self._encode_pictures(images, batch, show_progress_bar)
+    return encoded_images(self, images, self.keep, show_progress_bar, lambda: self._encode_pictures(images, batch, show_progress_bar))
 
 @patch
 def reads(self:DualEncoder,
@@ -346,7 +346,7 @@ def _token_vectors(self:DualEncoder, text, tokens, offsets, parts):
 def encode_captions(self:DualEncoder,
     captions:Sentences, # One sentence or many
     batch:int=512, # Prompts or sentences at a time
-    show:bool=False, # Show a bar
+    show_progress_bar:bool=False, # Show a bar
     phrases:Sequence[str|tuple[int,int]]=(), # More phrases that are one word each, as of `caption_words`; with prompts only
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
@@ -359,7 +359,7 @@ def encode_captions(self:DualEncoder,
     if cut:
         warnings.warn(f"{len(cut):,} of {len(texts):,} sentences are longer than the {self.family.max_tokens} tokens that "
                       f"{self.name} reads, such as {cut[0][:60]!r}...; its score does not know their ends", stacklevel=2)
-    for i in progress(range(0, len(texts), batch), "encode captions", disable=not show):
+    for i in progress(range(0, len(texts), batch), "encode captions", disable=not show_progress_bar):
         with loading(self.family.source, *_DUAL, probe=self.family.try_out): v = self.family.sentences(texts[i:i+batch])
         whole.append(v.whole.float().cpu())
         if self.config.words == "prompts": continue

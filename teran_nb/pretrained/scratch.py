@@ -58,9 +58,9 @@ def small_clip(
     return model,tokenizer,processor
 
 # %% ../../nbs/pretrained/03_scratch.ipynb #8766bd30
-def _pixels(collection, processor, show):
+def _pixels(collection, processor, show_progress_bar):
     "The model's inputs for all pictures, in half precision to hold them in memory, `(images, 3, size, size)`."
-    images = progress(range(len(collection)), "read pictures", disable=not show)
+    images = progress(range(len(collection)), "read pictures", disable=not show_progress_bar)
     return torch.cat([processor(collection[i].picture(), return_tensors="pt").pixel_values.half() for i in images])
 
 def _similarity(model, pixels, tokens):
@@ -74,13 +74,13 @@ def train_clip(
     folder:str|Path, # New folder of the model, in the format of transformers
     config:ScratchConfig=ScratchConfig(), # How large, and how long
     device:str="cpu", # Where to compute
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> pd.DataFrame: # A row an epoch: `epoch`, mean `loss`, `seconds` since the start
     "Train a small CLIP on a collection and save it."
     captions = collection.captions
     rng = np.random.default_rng(config.seed)
     model,tokenizer,processor = small_clip(captions.texts, config)
-    pixels = _pixels(collection, processor, show)
+    pixels = _pixels(collection, processor, show_progress_bar)
     model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=.1)
     steps = -(-len(collection)//config.images)
@@ -88,7 +88,7 @@ def train_clip(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.rate, total_steps=total, pct_start=.1)
     history = []
     start = time.perf_counter()
-    for epoch in progress(range(config.epochs), "epochs", disable=not show):
+    for epoch in progress(range(config.epochs), "epochs", disable=not show_progress_bar):
         losses = []
         for rows in np.array_split(rng.permutation(len(collection)), steps):
             chosen = [rng.permutation(captions.of(i))[:config.captions] for i in rows]

@@ -186,7 +186,7 @@ def reference_similarity(
     regions:Slots, # Of every image
     words:Slots, # Of every caption
     pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
-    **kwargs, # For `similarity`: `dtype`, `memory`, `progress`
+    **kwargs, # For `similarity`: `dtype`, `memory`, `show_progress_bar`
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code has NaN
     "The similarity matrix of the published code."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")

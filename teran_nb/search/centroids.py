@@ -58,7 +58,8 @@ def learn_centroids(
     learned,held_out = sample,sample
     if len(sample) >= 1000: # large enough to measure on regions that k-means has not seen
         is_held_out = torch.arange(len(sample)) % 10 == 9
-        learned,held_out = sample[~is_held_out],sample[is_held_out]
+        learned = sample[~is_held_out]
+        held_out = sample[is_held_out]
     k = min(len(learned), k or centroid_count(len(sample)))
     means = MiniBatchKMeans(k, batch_size=4096, max_iter=5, n_init=1, init="random", reassignment_ratio=0, random_state=seed)
     centroids = Centroids(torch.from_numpy(means.fit(learned.numpy()).cluster_centers_.astype(np.float32)), 0.)
@@ -71,7 +72,8 @@ def nearest(
 ) -> tuple[np.ndarray,np.ndarray]: # Row of the nearest centroid `(n,)` int64, and its distance `(n,)` float32
     "Assign vectors to their nearest centroids."
     half_norms = (centroids.vectors*centroids.vectors).sum(1)/-2 # |v-c|² is least where v·c - |c|²/2 is greatest
-    rows,distances = [np.zeros(0, np.int64)],[np.zeros(0, np.float32)]
+    rows = [np.zeros(0, np.int64)]
+    distances = [np.zeros(0, np.float32)]
     for some in vectors.split(block):
         scores = torch.addmm(half_norms, some, centroids.vectors.T).numpy()
         best = scores.argmax(1) # numpy's argmax is ten times as fast as torch's

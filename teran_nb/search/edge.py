@@ -40,7 +40,10 @@ def _checksum(path):
     "Of all blocks that are not zeros, since holes become zeros in a copy; of the value of JSON, whose keys the engine sorts anew."
     if path.suffix == ".json":
         with suppress(ValueError,RecursionError): return digest(json.loads(path.read_bytes()))
-    size,place,checksum,zeros = path.stat().st_size,0,0,bytes(_BLOCK)
+    size = path.stat().st_size
+    place = 0
+    checksum = 0
+    zeros = bytes(_BLOCK)
     with open(path, "rb", buffering=0) as file:
         while place < size:
             if hasattr(os, "SEEK_DATA"):
@@ -56,8 +59,11 @@ def _checksum(path):
 class _Checksums:
     "Sizes and checksums of the engine's files; the list is empty while files change, and holds small files until the index is closed."
     def __init__(self, folder):
-        self.path,self.shard,self.files = folder/"checksums.json",folder/"shard",{}
-        self.is_withdrawn,self.is_partial = not self.path.exists(),False
+        self.path = folder/"checksums.json"
+        self.shard = folder/"shard"
+        self.files = {}
+        self.is_withdrawn = not self.path.exists()
+        self.is_partial = False
 
     def _present(self):
         "The engine's files but for journals, which have checksums of their own and are removed when they are read."
@@ -71,7 +77,8 @@ class _Checksums:
         saved = read_json(self.path, _Saved, _AGAIN)
         if saved.pop("self") != digest(saved): raise ValueError(f"{self.path} does not match its own checksum; {_AGAIN}")
         if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
-        self.is_withdrawn,self.is_partial = not saved["files"],saved.get("partial", False)
+        self.is_withdrawn = not saved["files"]
+        self.is_partial = saved.get("partial", False)
         self.check(False)
         if self.is_partial: self.withdraw() # the engine changes files when it loads what was not closed
 
@@ -96,7 +103,9 @@ class _Checksums:
     def withdraw(self):
         "Empty the list before files change."
         if not self.is_withdrawn: self._save({})
-        self.files,self.is_withdrawn,self.is_partial = {},True,False
+        self.files = {}
+        self.is_withdrawn = True
+        self.is_partial = False
 
     def note(self):
         "List small files, which say what is where, while the index stays open."
@@ -147,9 +156,15 @@ def _checksum_of(image, dtype):
 class Edge(Home):
     "Images in a folder, searched by Qdrant Edge. Made by `open_edge`."
     def __init__(self, folder):
-        self.folder,self.place,self.shard = user_path(folder),str(folder),None
-        self._locks,self._locked,self._count = ExitStack(),False,None
-        self._checksums,self.is_damaged = _Checksums(self.folder),False # as far as the engine noticed
+        self.folder = user_path(folder)
+        self.place = str(folder)
+        self.shard = None
+        self._locks = ExitStack()
+        self._locked = False
+        self._count = None
+        # as far as the engine noticed
+        self._checksums = _Checksums(self.folder)
+        self.is_damaged = False
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"{folder} is a file; an index is a folder")
         if not self.folder.is_dir() or not any(self.folder.iterdir()): return
@@ -194,7 +209,8 @@ class Edge(Home):
                              f"{numbers.pop()} numbers; copy the index again")
 
     def _refuse(self, reason):
-        self.is_damaged,reason = True," ".join(str(reason).split())[:300]
+        self.is_damaged = True
+        reason = " ".join(str(reason).split())[:300]
         raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
                          f"{_AGAIN}") from None
 
@@ -287,14 +303,16 @@ class Edge(Home):
 
     def _filter(self, where):
         if not where: return None
-        q,must = _edge(),[]
+        q = _edge()
+        must = []
         for c in where:
             if c.values is None: must.append(q.FieldCondition(c.column, range=q.RangeFloat(gte=c.least, lte=c.most)))
             else: must.append(q.Filter(should=[q.FieldCondition(c.column, match=q.MatchValue(v)) for v in c.values]))
         return q.Filter(must=must)
 
     def _query(self, request, payload):
-        q,inner = _edge(),[]
+        q = _edge()
+        inner = []
         def nearest(stage):
             vector = stage.vector
             if isinstance(vector, Sparse): vector = q.SparseVector(vector.indices.tolist(), vector.values.tolist())
@@ -344,7 +362,8 @@ class Edge(Home):
         return [self._image(p, vectors) for p in points]
 
     def scroll(self, vectors:bool=True) -> Iterator[list[StoredImage]]:
-        q,offset = _edge(),None
+        q = _edge()
+        offset = None
         while True:
             payload = True if vectors else ["image","order"]
             page = q.ScrollRequest(offset, 256 if vectors else 10_000, with_payload=payload, with_vector=fields_of(self.layout, vectors))

@@ -234,11 +234,14 @@ def image_of(
     similarity:float=0., # With the sentence of a search
 ) -> StoredImage:
     "The image that a point holds."
-    about,vector = dict(point.payload or {}),point.vector
+    about = dict(point.payload or {})
+    vector = point.vector
     if not vector: # for thousands of candidates, a request reads only the names
         return StoredImage(about.pop("image", ""), np.zeros((0,layout.dim), np.float32), about, similarity=similarity)
     regions = np.asarray(vector.get("regions", []), np.float32).reshape(-1, layout.dim)
-    whole,pooled,sparse = vector.get("whole"),vector.get("pooled"),vector.get(layout.slot)
+    whole = vector.get("whole")
+    pooled = vector.get("pooled")
+    sparse = vector.get(layout.slot)
     return StoredImage(about.pop("image", ""), regions, about, None if whole is None else np.asarray(whole, np.float32),
                        None if pooled is None else np.asarray(pooled, np.float32),
                        None if sparse is None else Sparse(np.asarray(sparse.indices), np.asarray(sparse.values)), similarity)

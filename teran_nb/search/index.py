@@ -70,8 +70,12 @@ class Index:
         home:Home|None=None, # Where images are kept; memory by default
     ):
         one_of(config.dtype, ("float16","float32"), "precision")
-        self.encoder,self.config,self.home = encoder,config,home or Memory()
-        self._names,self._rows,self._candidates = None,{},0
+        self.encoder = encoder
+        self.config = config
+        self.home = home or Memory()
+        self._names = None
+        self._rows = {}
+        self._candidates = 0
         if self.home.layout is not None: self._check_model()
 
     def _check_model(self):
@@ -186,7 +190,8 @@ def _learn(self:Index, sample, count):
     lengths = (parts.lengths.clamp(max=coded) if coded else parts.lengths).double()
     mean = max(float(lengths.mean()), 1e-9)
     k = self.config.centroids or centroid_count(int(mean*count))
-    generator,most = torch.Generator().manual_seed(self.config.seed),max(_SAMPLE, 8*k)
+    generator = torch.Generator().manual_seed(self.config.seed)
+    most = max(_SAMPLE, 8*k)
     few = torch.randperm(len(parts), generator=generator)[:math.ceil(most/mean)]
     sets = _sets(parts[few], self.layout.dtype)
     values = torch.from_numpy(np.concatenate([_coded(regions, coded) for regions in sets]))
@@ -220,7 +225,10 @@ def _centroids_of(images, centroids, coded):
 @patch
 def _stored(self:Index, encoded, abouts):
     "Images as their home keeps them, how many vectors got centroids, and the sum of their distances from these."
-    layout,centroids,images,order = self.layout,self.home.centroids,[],time.time_ns()
+    layout = self.layout
+    centroids = self.home.centroids
+    images = []
+    order = time.time_ns()
     whole = F.normalize(encoded.whole.float().cpu(), dim=-1).numpy() if layout.whole else None
     for i,(name,about,regions) in enumerate(zip(encoded.names, abouts, _sets(encoded.parts, layout.dtype))):
         image = StoredImage(name, regions, {"order": order+i, **about}, None if whole is None else whole[i])
@@ -240,7 +248,9 @@ def _with_boxes(encoder, encoded, images, abouts):
 def _blocks(self:Index, images, columns, update, batch, vectors, share):
     "Batches of new images, encoded, with what is known about each image."
     own = share.of(_image_count(images))
-    source,first,seen = islice(_source(images), own.start, own.stop),own.start,set()
+    source = islice(_source(images), own.start, own.stop)
+    first = own.start
+    seen = set()
     while some := list(islice(source, batch)):
         rows = range(first, first+len(some)) # of `images`
         first += len(some)
@@ -319,7 +329,7 @@ def add(self:Index,
     columns:Mapping|None=None, # Further columns that `where` may name: a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch:int=256, # Images at a time
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
     vectors:Encoded|None=None, # The images encoded, in their order, where that is done
     share:Share=Share(), # Which of several processes this is; each adds its part of the images, on a server
 ) -> int: # Images that were written, by this process
@@ -341,7 +351,7 @@ def add(self:Index,
     if self.layout is None or self.home.centroids is None and not self.home.exact: self._begin(images, extractor, vectors)
     written,layout = 0,self.layout
     try:
-        with progress(desc="add images", total=len(share.of(count)), disable=not show, unit=" images") as bar:
+        with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
             for encoded,abouts in self._blocks(images, columns, update, batch, vectors, share):
                 _check_encoded(encoded, layout.dim)
                 self._look_up(abouts)
@@ -465,14 +475,17 @@ def _ranking(self:Index, pooling):
 @patch
 def _proposed(self:Index, captions, ranking, limit, where, candidates, vectors, answer=None):
     "For each sentence the best images by the engine, as `answer` of the home gives them."
-    where,total,requests = conditions(where),len(self),{}
+    where = conditions(where)
+    total = len(self)
+    requests = {}
     staged = not self.home.exact and candidates < total
     for j in range(len(captions.parts)):
         if ranking.by == "whole":
             whole = F.normalize(captions.whole[j].float().cpu(), dim=-1).numpy()
             requests[j] = Request([Stage("whole", whole, limit)], where, vectors, not staged)
         elif len(captions.parts[j]):
-            words,centroids = captions.parts[j].numpy(),self.home.centroids
+            words = captions.parts[j].numpy()
+            centroids = self.home.centroids
             requests[j] = request_for(self.layout, words, limit, candidates if staged else 0, centroids, where, vectors,
                                       ranking.pooling)
     proposed = [[] for _ in captions.names]
@@ -525,9 +538,11 @@ def _ranked(self:Index, captions, ranking, limit, where, candidates):
 def _align(self:Index, image, captions, j, pooling):
     "Which region of a stored image each word won."
     if not len(image.regions) or not len(captions.parts[j]): return None
-    regions,words = torch.from_numpy(image.regions),captions.parts[j]
+    regions = torch.from_numpy(image.regions)
+    words = captions.parts[j]
     if self.encoder is not None and not pooling: regions,words = self.encoder.cross_encode(regions, words)
-    boxes,size = image.about.get("boxes"),image.about.get("size")
+    boxes = image.about.get("boxes")
+    size = image.about.get("size")
     boxes = None if boxes is None else np.array(boxes, np.float32)
     return explain(regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
                    image_id=image.image_id, picture=image.about.get("path"), pooling=pooling or self.pooling,
@@ -550,7 +565,9 @@ def search(self:Index,
     conditions(where)
     captions = self._captions(sentences)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    ranking,candidates,found = self._ranking(pooling),max(k, candidates or self.candidates),[]
+    ranking = self._ranking(pooling)
+    candidates = max(k, candidates or self.candidates)
+    found = []
     limit = k + 8 # some more, because the engine's rounding may change their order
     if ranking.by == "crossing": limit = max(k, rerank)
     elif ranking.by == "candidates": limit = candidates
@@ -569,10 +586,11 @@ def search(self:Index,
 
 # %% ../../nbs/search/04_index.ipynb #5a884fb4
 @patch
-def _best(self:Index, captions, k, candidates, show=False):
+def _best(self:Index, captions, k, candidates, show_progress_bar=False):
     "Names of the best `k` by MaxSim for each sentence, one at a time, because a large index needs seconds to compare all its images."
-    best,ranking = [],self._region_ranking("")
-    for j in progress(range(len(captions.names)), "compare every image", disable=not show, unit=" sentences"):
+    best = []
+    ranking = self._region_ranking("")
+    for j in progress(range(len(captions.names)), "compare every image", disable=not show_progress_bar, unit=" sentences"):
         images, = self._proposed(captions.take([j]), ranking, k, None, candidates, False)
         best.append({x.image_id for x in images})
     return best
@@ -596,14 +614,16 @@ def calibrate(self:Index,
     sentences:Sentences|Encoded|Packed, # Sentences like those that will be asked, encoded or not; a hundred are enough
     share:float=.99, # Of the exact best `k` images, by MaxSim, that a search shall find
     k:int=10, # Images of an answer
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
     if not 0 < share <= 1: raise ValueError(f"a share of {share} of the best images; give one above 0, at most 1")
     if self.layout is None or self.home.exact: return self
-    captions,few,enough = self._captions(sentences),k,len(self)
+    captions = self._captions(sentences)
+    few = k
+    enough = len(self)
     if not int(captions.parts.lengths.sum()): raise ValueError("no sentence has a word to measure by; give some like those that will be asked")
-    exact = self._best(captions, k, len(self), show)
+    exact = self._best(captions, k, len(self), show_progress_bar)
     while enough > 1.05*few + 1:
         middle = round((few*enough)**.5)
         if _found_share(self._best(captions, k, middle), exact) < share: few = middle
@@ -617,7 +637,10 @@ def verify(self:Index) -> Index: # Itself
     "Check every stored image and name the damaged ones (ValueError). Reads the whole index."
     if self.layout is None: return self
     self.home.verify()
-    layout,centroids,damaged,count = self.layout,self.home.centroids,[],0
+    layout = self.layout
+    centroids = self.home.centroids
+    damaged = []
+    count = 0
     for some in self.home.scroll():
         for x in some:
             count += 1
@@ -650,11 +673,14 @@ def optimize(self:Index) -> Index: # Itself
 @patch
 def rebuild(self:Index,
     centroids:int=0, # Number of centroids; `centroid_count` of the stored regions when 0
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile. What `calibrate` measured is forgotten."
     if self.layout is None or self.home.exact: return self
-    vectors,images,total,coded = 0,[],len(self),self.layout.coded
+    vectors = 0
+    images = []
+    total = len(self)
+    coded = self.layout.coded
     keep = np.random.default_rng(self.config.seed)
     for some in self.home.scroll():
         for x in some:
@@ -664,10 +690,11 @@ def rebuild(self:Index,
     learned = learn_centroids(torch.from_numpy(np.concatenate(images)), centroids or centroid_count(vectors), self.config.seed)
     slot = next(s for s in SLOTS if s != self.layout.slot)
     added,distance = 0,0.
-    with progress(desc="rebuild", total=total, disable=not show, unit=" images") as bar:
+    with progress(desc="rebuild", total=total, disable=not show_progress_bar, unit=" images") as bar:
         for some in self.home.scroll():
             count,far = _centroids_of(some, learned, coded)
-            added,distance = added+count,distance+far
+            added = added+count
+            distance = distance+far
             self.home.recode(some, slot)
             bar.update(len(some))
     self.home.save(replace(self.layout, slot=slot, added=added, distance=distance, measured=()), learned)
@@ -737,10 +764,12 @@ def similarity(self:Index,
     rerank:int=0, # As of `search`; images that a crossing encoder scores itself
 ) -> Tensor: # `(images, captions)` in the order of `names`; minus infinity where no stage proposed the image, 0 for a sentence without words
     "Similarities with the candidates of each sentence."
-    captions,count = self._captions(captions),len(self.names)
+    captions = self._captions(captions)
+    count = len(self.names)
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
-    ranking,candidates = self._ranking(pooling),candidates or self.candidates
+    ranking = self._ranking(pooling)
+    candidates = candidates or self.candidates
     if ranking.by == "crossing" and not rerank:
         raise ValueError(f"{self.encoder.index_refusal or 'it crosses both sides'}; choose a pooling, or how many images "
                          f"to re-rank (`rerank`)")
@@ -749,13 +778,15 @@ def similarity(self:Index,
         if ranking.by != "whole" and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
-        rows,scores = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64),torch.tensor(scores)
+        rows = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64)
+        scores = torch.tensor(scores)
         if ranking.by == "crossing":
             first = self.home.read([self.names[i] for i in rows[:rerank].tolist()])
             exact = self._scores(first, captions.take([j]), ranking)[:,0]
             scores = scores - scores.max() - 1 + exact.min()
             sims[rows,j] = scores
-            rows,scores = torch.tensor([self._rows[self.home.key_of(x.image_id)] for x in first]),exact
+            rows = torch.tensor([self._rows[self.home.key_of(x.image_id)] for x in first])
+            scores = exact
         sims[rows,j] = scores
     return sims
 
@@ -777,22 +808,23 @@ def index_images(
     folder:str|Path, # Of the index
     config:IndexConfig=IndexConfig(), # For a new index
     batch:int=256, # Images at a time
-    show:bool=False, # Whether to show progress
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Pools as the encoder does
     "Make the index of a collection in a folder, go on with it, or open it."
-    index,image_ids = Index.open(folder, encoder, config),list(collection.image_ids)
+    index = Index.open(folder, encoder, config)
+    image_ids = list(collection.image_ids)
     source = digest([*encoder.reads(collection)])
     if index.layout is not None and index.layout.source not in ("",source):
         raise ValueError(f"{folder} holds other images, or these images as other features described them; choose "
                          f"another folder, or remove it")
     if len(index) < len(image_ids):
         if index.layout is None: _reserve(index, collection, source)
-        index.add(collection, batch=batch, show=show)
+        index.add(collection, batch=batch, show_progress_bar=show_progress_bar)
         index.optimize()
     texts = collection.captions.texts
     if texts and _compares_regions(encoder) and index.candidates < len(index) and not index.is_calibrated:
         some = encoder.encode_captions([texts[i] for i in np.linspace(0, len(texts) - 1, 100).astype(int)])
-        if len(some.parts.values): index.calibrate(some, show=show) # captions may have no word
+        if len(some.parts.values): index.calibrate(some, show_progress_bar=show_progress_bar) # captions may have no word
     if index.names != image_ids:
         raise ValueError(f"{folder} holds {len(index):,} other images; choose another folder, or remove it")
     return index
@@ -820,7 +852,7 @@ def similarity_of(
     captions:Encoded, # Sentences
     pooling:str="", # Ranks by the alignment pooled so; by the encoder's own score when empty
     rerank:int=0, # Pairs of each query that a crossing encoder scores itself; all when 0
-    **options, # Of `Encoder.similarity`: `memory`, `progress`
+    **options, # Of `Encoder.similarity`: `memory`, `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "`Encoder.similarity`, also for an index, in which only its candidates are compared."
     if isinstance(images, Index):

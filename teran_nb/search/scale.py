@@ -43,7 +43,10 @@ def measure_slopes(
     except ImportError: raise ImportError(SEARCH_EXTRA) from None
     if len(images.names) < max(sizes):
         raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
-    rows,milliseconds,size,build = [],[],[],[]
+    rows = []
+    milliseconds = []
+    size = []
+    build = []
     regions = len(images.parts.values)/len(images.names)
     vectors = regions*images.parts.dim*np.dtype(config.dtype).itemsize
     for n in sizes:

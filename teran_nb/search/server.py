@@ -37,8 +37,13 @@ class Server(Home):
         timeout:int=60, # Seconds that one call may take
         client:Any=None, # An open `QdrantClient` instead of a new one
     ):
-        self.place,self.name,self.shards,self.replicas = f"collection {name!r} at {url}",name,shards,replicas
-        self.about_name,self.models,self.local = f"{name}.about",_client().models,url == ":memory:"
+        self.place = f"collection {name!r} at {url}"
+        self.name = name
+        self.shards = shards
+        self.replicas = replicas
+        self.about_name = f"{name}.about"
+        self.models = _client().models
+        self.local = url == ":memory:"
         if client is None:
             where = {"location": url} if url == ":memory:" else {"url": url, "api_key": api_key or None, "check_compatibility": False}
             client = _client().QdrantClient(timeout=timeout, **where)
@@ -75,7 +80,8 @@ class Server(Home):
         self.layout,self.centroids = None,None
         if not self.call("collection_exists", self.name): return
         parameters = self.call("get_collection", self.name).config.params
-        fields,sparse = parameters.vectors or {},parameters.sparse_vectors or {}
+        fields = parameters.vectors or {}
+        sparse = parameters.sparse_vectors or {}
         names = [*fields, *sparse] if isinstance(fields, dict) else ["one vector without a name"]
         regions = fields.get("regions") if isinstance(fields, dict) else None
         if regions is None or regions.multivector_config is None or not set(SLOTS) <= set(sparse):
@@ -129,7 +135,8 @@ class Server(Home):
             if not self.call("collection_exists", name): raise
 
     def save(self, layout:Layout, centroids:Centroids|None) -> None:
-        m,count = self.models,0 if centroids is None else len(centroids)
+        m = self.models
+        count = 0 if centroids is None else len(centroids)
         if centroids is not None and (self.centroids is not centroids or self.layout.slot != layout.slot):
             first = _FIRST[layout.slot]
             for i in range(0, count, 1000):

@@ -64,7 +64,7 @@ def json_state(folder):
 
 def converting(folder, inputs):
     if not (folder / "store").exists():
-        convert(Source(inputs / "foreign"), folder / "store", "toy", show=False)
+        convert(Source(inputs / "foreign"), folder / "store", "toy", show_progress_bar=False)
 
 
 def store_state(folder):
@@ -72,7 +72,7 @@ def store_state(folder):
 
 
 def preparing(folder, inputs):
-    prepare(Recipe(pictures=str(inputs / "pictures")), folder / "made", show=False, workers=1)
+    prepare(Recipe(pictures=str(inputs / "pictures")), folder / "made", show_progress_bar=False, workers=1)
 
 
 def prepared_state(folder):

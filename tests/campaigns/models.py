@@ -129,7 +129,7 @@ def some_pictures(make):
 
 
 def read_prepared(folder):
-    return prepare(some_pictures(make_prepared), folder / "made", show=False, workers=1)
+    return prepare(some_pictures(make_prepared), folder / "made", show_progress_bar=False, workers=1)
 
 
 def make_prepared(folder):

@@ -140,7 +140,7 @@ def converted(path, **options):
         out = folder.parent / "store"
         shutil.rmtree(out, ignore_errors=True)
         shutil.rmtree(folder.parent / ".store.unfinished", ignore_errors=True)
-        convert(Source(folder / path, **{k: v(folder) if callable(v) else v for k, v in options.items()}), out, "toy", show=False)
+        convert(Source(folder / path, **{k: v(folder) if callable(v) else v for k, v in options.items()}), out, "toy", show_progress_bar=False)
         return Features(out).verify()
     return read
 
