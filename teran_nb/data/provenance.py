@@ -25,11 +25,11 @@ from .vocabulary import split_words, word_counts
 # %% ../../nbs/data/15_provenance.ipynb #da262f2a
 @dataclass(frozen=True, eq=False)
 class UsualFeatures:
-    "Where the region features of a usual lie."
+    "Where the region features of a data set lie."
     mean:np.ndarray # Of each number, `(dim,)`
     std:np.ndarray # Of each number, above 0, `(dim,)`
     directions:np.ndarray # Principal directions of the standardised features, `(k, dim)`
-    limit:float # Residual that 99 of 100 images of this usual do not exceed
+    limit:float # Residual that 99 of 100 images of the data set do not exceed
     def __post_init__(self):
         dim,directions = self.mean.shape,self.directions.shape
         if len(dim) != 1 or self.std.shape != dim or directions[1:] != dim or not (self.std > 0).all():
@@ -37,7 +37,7 @@ class UsualFeatures:
                              f"that length are needed, not {self.std.shape} and {directions}")
     def residual(self,
         features:np.ndarray, # Of an image, `(regions, dim)`
-    ) -> float: # From 0; about 1 for features without any structure of this usual
+    ) -> float: # From 0; about 1 for features without any of that structure
         "Mean square of what lies outside of the directions."
         z = (np.asarray(features, np.float32)-self.mean)/self.std
         return float(np.square(z - (z@self.directions.T)@self.directions).mean())
@@ -46,7 +46,7 @@ def usual_features(
     sets:Sequence[np.ndarray], # Features of some images, each `(regions, dim)`
     directions:int=64, # Most directions to keep
 ) -> UsualFeatures: # From every other image; the limit from those between
-    "Learn where the region features of a usual lie."
+    "Learn where the region features of a data set lie."
     rows = np.concatenate(sets[::2]).astype(np.float32)
     mean = rows.mean(0)
     std = rows.std(0)
