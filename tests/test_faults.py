@@ -65,7 +65,7 @@ OPENS = {"open", "read_text", "read_bytes", "read_json", "open_plain", "load", "
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json", "captions"),
-    "core.hub": ("check_folder whole_model", "vision"),
+    "core.hub": ("check_folder _check_settings whole_model require_rows", "vision, dual, text"),
     "core.stores": ("Store load_tensors check_archive open_packed", "feature store, tensors, packed sets, original"),
     "data.captions": ("_read_object _text_lines read_table _xml read_entities _read_any", "captions"),
     "data.collection": ("_find_pictures", "collection"),
@@ -130,6 +130,7 @@ IN_NONE = {  # and why
     "published.papers:_read_csv": "a table of this package",
     "published.papers:_index": "a table of this package",
     "published.uniter:uniter_config": "the same file as `model: settings`",
+    "pretrained.dual:save_pretrained": "it writes, with the tokenizer of a folder that was compared when it was opened",
 }
 
 
