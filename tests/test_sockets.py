@@ -201,7 +201,8 @@ def test_a_loss_in_a_workflow(tmp_path):
 def mine(sim, image_of, margin=.2):
     true = positives(image_of, sim)
     return (margin + sim.masked_fill(true, -1e9).amax(0) - sim.masked_fill(~true, 0).sum(0)).clamp(min=0).mean()"""
-    book.cells.insert(2, nbformat.v4.new_code_cell(cell))
+    parameters = next(k for k, c in enumerate(book.cells) if "parameters" in c.metadata.get("tags", []))
+    book.cells.insert(parameters, nbformat.v4.new_code_cell(cell))
     nbformat.write(book, tmp_path / "my-train.ipynb")
     done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", loss="mine", output=str(tmp_path / "runs"), epochs=1)
     assert "loss mine" in json.dumps(done)
