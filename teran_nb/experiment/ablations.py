@@ -255,7 +255,7 @@ class Findings(Shown):
         "Write the table."
         with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
-_FOOTNOTE = ("The 95 % interval is that of a difference, and a claim agrees where all of it is above 0. The difference is better - worse; for `costs "
+_FOOTNOTE = ("The 95 % interval is that of a difference, and a claim agrees where all of it is above 0.\nThe difference is better - worse; for `costs "
              "little` and `where chance would put them` it is worse - 0.9 x better, for `fails` 0.5 x better - worse.\n"
              "Welch over seeds; with one seed, a paired bootstrap over queries.")
 
