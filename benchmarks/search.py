@@ -42,7 +42,7 @@ from teran_nb.look.show import grid, save
 from teran_nb.model.encoder import Encoded, encoded_images
 from teran_nb.model.similarity import similarity
 from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, pool_regions
-from teran_nb.search.edge import Edge, open_edge
+from teran_nb.search.edge import EdgeBackend, open_edge
 from teran_nb.search.index import Index, IndexConfig
 from teran_nb.search.scale import cost, measure_slopes
 
@@ -178,7 +178,7 @@ def measure_size(images, sentences, args, folder):
     memory.add(as_encoded(images))
     seconds = time.process_time() - start
     memory.search(sentences[:1], 10)
-    size = memory.home.bytes()/len(images)
+    size = memory.backend.bytes()/len(images)
     note("exact, in memory", row("exact, in memory", *ask(memory, sentences[:max(2, len(sentences)//10)], 0), exact), size)
     sizes.append(["exact, in memory", "", f"{size:,.0f}", f"{seconds:,.0f}", f"{rss('VmHWM') - own:,.0f}", f"{rss('RssAnon') - own:,.0f}", ""])
     del memory
@@ -189,12 +189,12 @@ def measure_size(images, sentences, args, folder):
         index.close()
         own,files = settled()
         index = Index.open(folder)
-        index.home.layout = replace(index.layout, **{"pooled": 0, "int8": False} | changes)
+        index.backend.layout = replace(index.layout, **{"pooled": 0, "int8": False} | changes)
         ask(index, sentences[:5], 1000) # a warm-up
         size = bytes_of(folder, changes)/len(images)
         for n in args.candidates:
             if n < len(images): note(way, row(f"{way}, {n:,} candidates", *ask(index, sentences, n), exact), size)
-        sizes.append([way, f"{len(index.home.centroids):,}", f"{size:,.0f}", f"{seconds:,.0f}", f"{peak:,.0f}", f"{rss('RssAnon') - own:,.0f}",
+        sizes.append([way, f"{len(index.backend.centroids):,}", f"{size:,.0f}", f"{seconds:,.0f}", f"{peak:,.0f}", f"{rss('RssAnon') - own:,.0f}",
                       f"{rss('RssFile') - files:,.0f}"])
     index.close()
     if args.keep_index: shutil.copytree(folder, args.keep_index)
@@ -516,7 +516,7 @@ def project(path):
 
 # the engine
 
-class Quantised(Edge):
+class Quantised(EdgeBackend):
     "A folder whose regions are quantised in another way than to 8 bits."
     def __init__(self, folder, quantization):
         self.quantization = quantization
@@ -531,18 +531,18 @@ def engine(images, sentences, args, folder):
     ways = {"half precision": (IndexConfig(centroids=args.centroids),open_edge)}
     for name,config in (("int8",None),("4 bits (TurboQuant)",qdrant_edge.TurboQuantQuantizationConfig(bits=qdrant_edge.TurboQuantBitSize.Bits4)),
                         ("1 bit",qdrant_edge.BinaryQuantizationConfig())):
-        home = open_edge if config is None else partial(Quantised, quantization=config)
-        ways[f"{name}, the best 100 again"] = IndexConfig(centroids=args.centroids, int8=True),home
-    for i,(name,(config,open_home)) in enumerate(ways.items()):
-        index = Index(None, config, open_home(folder/f"engine-{i}"))
+        backend = open_edge if config is None else partial(Quantised, quantization=config)
+        ways[f"{name}, the best 100 again"] = IndexConfig(centroids=args.centroids, int8=True),backend
+    for i,(name,(config,open_backend)) in enumerate(ways.items()):
+        index = Index(None, config, open_backend(folder/f"engine-{i}"))
         seconds = fill(index, images)
-        print(name, round(seconds), index.home.shard.info(), file=sys.stderr, flush=True)
+        print(name, round(seconds), index.backend.shard.info(), file=sys.stderr, flush=True)
         ask(index, sentences[:5], 1000) # a warm-up
-        for n in args.candidates: rows.append([*row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
+        for n in args.candidates: rows.append([*row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.backend.bytes()/len(images):,.0f}"])
         index.close()
     for pooled in (12,18):
         index = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, pooled=pooled))
-        for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.home.bytes()/len(images):,.0f}"])
+        for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.backend.bytes()/len(images):,.0f}"])
         index.close()
     print(markdown_table([*HEADER,"bytes an image"], rows) + "\n", flush=True)
 

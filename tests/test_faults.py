@@ -97,7 +97,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "pretrained.families": ("_config _pictures_of _tokenizer_of _prompts_of family_of", "dual"),
     "published.originals": ("open_checkpoint _text_encoder load_original", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
-    "search.edge": ("_checksum _Checksums Edge", "search index"),
+    "search.edge": ("_checksum _Checksums EdgeBackend", "search index"),
 }
 IN_NONE = {  # and why
     "core.config:_processor": "the machine's own description",

@@ -1,4 +1,4 @@
-"""An index keeps what it acknowledged, whatever happens, and answers the same from every home."""
+"""An index keeps what it acknowledged, whatever happens, and answers the same from every backend."""
 import os
 import random
 import signal
@@ -36,11 +36,11 @@ from test_search import images
 from teran_nb.search.index import Index, IndexConfig
 
 index = Index.open(sys.argv[1], config=IndexConfig(centroids=100))
-write = index.home.write
+write = index.backend.write
 def acknowledged(batch):
     write(batch)
     print(" ".join(x.image_id for x in batch), flush=True)
-index.home.write = acknowledged
+index.backend.write = acknowledged
 index.add(images(1200), batch=40)
 print("done", flush=True)
 """
@@ -75,7 +75,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path):
             break
         kills += 1
         index = Index.open(tmp_path / "index")
-        there = {x.image_id: x for x in index.home.read(known)}
+        there = {x.image_id: x for x in index.backend.read(known)}
         assert set(known) <= set(there)
         for name in known:
             assert (torch.from_numpy(there[name].regions) == everything.parts[rows[name]].half().float()).all()
@@ -99,7 +99,7 @@ def test_killed_before_the_first_image(tmp_path):
     index.close()
 
 
-def homes(tmp_path, config):
+def backends(tmp_path, config):
     yield Index(config=config)
     yield Index.open(tmp_path / "index", config=config)
     yield Index.connect(":memory:", config=config)
@@ -110,7 +110,7 @@ def homes(tmp_path, config):
 @pytest.mark.parametrize("config", [IndexConfig(centroids=60, coded=4), IndexConfig(dtype="float32", centroids=60, pooled=4)], ids=["two stages", "three stages"])
 def test_every_home_answers_the_same(tmp_path, config):
     everything, answers = images(250), []
-    for index in homes(tmp_path, config):
+    for index in backends(tmp_path, config):
         index.add(everything, {"kind": ["a", "b"] * 125, "year": list(range(250))})
         index.delete([f"im{i}" for i in range(0, 250, 10)])
         index.add(images(250, 1).take([3, 4, 5]), {"kind": ["c"] * 3, "year": [0] * 3}, update=True)
@@ -119,9 +119,9 @@ def test_every_home_answers_the_same(tmp_path, config):
                  for pooling in ("", "symm")]
         answers.append([[(hit.image_id, hit.similarity, hit.about, hit.alignment.best_regions.tolist()) for hit in row] for hits in found for row in hits])
         index.verify()
-        if hasattr(index.home, "client"):
-            for name in (index.home.name, index.home.about_name):
-                index.home.client.delete_collection(name)
+        if hasattr(index.backend, "client"):
+            for name in (index.backend.name, index.backend.about_name):
+                index.backend.client.delete_collection(name)
         index.close()
     for other in answers[1:]:
         assert other == answers[0]
@@ -143,7 +143,7 @@ def test_regions_in_8_bits_do_not_change_the_answers(tmp_path):
     exact = Index()
     exact.add(everything)
     plain, int8 = indexes
-    with patch.object(int8.home, "_query", wraps=int8.home._query) as query:
+    with patch.object(int8.backend, "_query", wraps=int8.backend._query) as query:
         assert int8.search(sentences(), 5, candidates=600).names == exact.search(sentences(), 5).names
         assert int8.search(sentences(), 5, candidates=400).names == plain.search(sentences(), 5, candidates=400).names
         assert int8.search(sentences(), 5, candidates=400, pooling="symm").names == plain.search(sentences(), 5, candidates=400, pooling="symm").names
@@ -173,15 +173,15 @@ def test_a_real_server(tmp_path):
         again.verify()
     finally:
         for collection in (name, f"{name}.about"):
-            index.home.client.delete_collection(collection)
+            index.backend.client.delete_collection(collection)
 
 
 def test_a_server_that_goes_away(tmp_path):
     from qdrant_client.http.exceptions import ResponseHandlingException
 
     index = Index.connect(":memory:", config=IndexConfig(centroids=50))
-    index.home.waits = (0, 0)
-    upsert, calls = index.home.client.upsert, []
+    index.backend.waits = (0, 0)
+    upsert, calls = index.backend.client.upsert, []
 
     def failing(collection, points, **how):
         calls.append(collection)
@@ -189,7 +189,7 @@ def test_a_server_that_goes_away(tmp_path):
             raise ResponseHandlingException(OSError("Connection refused"))
         return upsert(collection, points, **how)
 
-    with patch.object(index.home.client, "upsert", failing), pytest.raises(ConnectionError, match="nothing acknowledged is lost"):
+    with patch.object(index.backend.client, "upsert", failing), pytest.raises(ConnectionError, match="nothing acknowledged is lost"):
         index.add(images(200), batch=40)
     assert len(index) == 120 and calls.count("images") == 6
     assert index.add(images(200), batch=40) == 80

@@ -150,7 +150,7 @@ class EncodedSplit:
         "All images of the split; of a larger index those of the split are read into memory."
         image_ids,encoded = self.collection.image_ids,self.encoded
         if isinstance(encoded, Index) and encoded.model not in ("",self.encoder.fingerprint):
-            raise ValueError(f"{encoded.home.place} holds what another model than {self.name} encoded; "
+            raise ValueError(f"{encoded.backend.place} holds what another model than {self.name} encoded; "
                              "make an index with this one")
         if encoded is not None and encoded.names == image_ids: return encoded
         regions = sum(len(self.collection.features[k]) for k in image_ids)

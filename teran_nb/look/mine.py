@@ -73,12 +73,12 @@ class Mine(Shown):
     def _repr_markdown_(self):
         images,left_out = self.images,self.prepared.left_out
         indexed = isinstance(images, Index)
-        size = sum(e.home.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
+        size = sum(e.backend.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
         regions = images.layout.added if indexed else int(images.parts.offsets[-1])
         table = markdown_table(["","my pictures"], [
             ("pictures", f"{len(self.collection):,}"), ("regions, pooled" if indexed and images.layout.coded else "regions", f"{regions:,}"),
             ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
-            ("searched", f"by {len(images.home.centroids):,} centroids, then exactly" if indexed else "exactly"),
+            ("searched", f"by {len(images.backend.centroids):,} centroids, then exactly" if indexed else "exactly"),
             ("MB on the disk", f"{size:.1f}"), ("files left out", len(left_out))])
         if self.warning: table = f"**{escape(self.warning)}**\n\n{table}"
         return table + (f"\n\n{markdown_table(['file','why it was left out'], left_out[:20])}" if left_out else "")

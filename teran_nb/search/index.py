@@ -32,10 +32,10 @@ from ..model.pair import Alignment, CaptionWords, explain
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, given_images
 from .centroids import candidates_for, centroid_count, learn_centroids, nearest, pool_regions
-from .homes import (
-    Home, Layout, Memory, RESERVED, Request, SLOTS, Stage, StoredImage, conditions, request_for)
+from .backends import (
+    Backend, Layout, MemoryBackend, RESERVED, Request, SLOTS, Stage, StoredImage, conditions, request_for)
 from .edge import open_edge
-from .server import Server
+from .server import ServerBackend
 
 # %% ../../nbs/search/04_index.ipynb #ef90ed52
 @dataclass(frozen=True)
@@ -67,25 +67,25 @@ class Index:
     def __init__(self,
         encoder:Encoder|None=None, # Encodes images and sentences; without it they come encoded
         config:IndexConfig=IndexConfig(), # For a new index
-        home:Home|None=None, # Where images are kept; memory by default
+        backend:Backend|None=None, # Where images are kept; memory by default
     ):
         one_of(config.dtype, ("float16","float32"), "precision")
         self.encoder = encoder
         self.config = config
-        self.home = home or Memory()
+        self.backend = backend or MemoryBackend()
         self._names = None
         self._rows = {}
         self._candidates = 0
-        if self.home.layout is not None: self._check_model()
+        if self.backend.layout is not None: self._check_model()
 
     def _check_model(self):
-        model = self.home.layout.model
+        model = self.backend.layout.model
         if self.encoder is not None and model not in ("",self.encoder.fingerprint):
-            raise ValueError(f"{self.home.place} holds what another model encoded; open it with that one, or make an "
+            raise ValueError(f"{self.backend.place} holds what another model encoded; open it with that one, or make an "
                              f"index with this one")
 
     @property
-    def layout(self) -> Layout|None: return self.home.layout # None before the first image
+    def layout(self) -> Layout|None: return self.backend.layout # None before the first image
     @property
     def model(self) -> str: return self.layout.model if self.layout else "" # Fingerprint of the encoder
     @property
@@ -93,27 +93,27 @@ class Index:
         "Used when a search names none."
         if self.layout:
             try: return one_of(self.layout.pooling, POOLINGS, "pooling")
-            except ValueError as e: raise ValueError(f"{e}; it is that of {self.home.place}") from None
+            except ValueError as e: raise ValueError(f"{e}; it is that of {self.backend.place}") from None
         return self.config.pooling or (self.encoder.pooling if self.encoder else "mrsw")
     @property
     def candidates(self) -> int:
         "Images whose regions a search compares, unless it names another number: what was set, what `calibrate` measured, or `candidates_for` the size."
-        if self.home.exact: return len(self)
+        if self.backend.exact: return len(self)
         if self._candidates: return self._candidates
         return candidates_for(len(self), self.layout.measured) if self.is_calibrated else candidates_for(len(self))
     @property
     def is_calibrated(self) -> bool: return bool(self.layout and self.layout.measured) # Whether `calibrate` measured how many candidates it needs
     @candidates.setter
     def candidates(self, count:int): self._candidates = count # 0 to choose again
-    def __len__(self): return self.home.count()
+    def __len__(self): return self.backend.count()
     def __repr__(self):
         how = "every image compared"
-        if self.home.centroids is not None:
+        if self.backend.centroids is not None:
             reason = "as was set" if self._candidates else "as measured" if self.is_calibrated else "by its size"
-            how = f"{len(self.home.centroids):,} centroids, {self.candidates:,} candidates {reason}"
+            how = f"{len(self.backend.centroids):,} centroids, {self.candidates:,} candidates {reason}"
         sets = f", regions of {self.layout.dim}, {self.layout.dtype}, {how}" if self.layout else ""
-        return f"Index({self.home.place}: {len(self):,} images{sets})"
-    def close(self) -> None: self.home.close()
+        return f"Index({self.backend.place}: {len(self):,} images{sets})"
+    def close(self) -> None: self.backend.close()
 
 @patch(cls_method=True)
 def open(cls:Index,
@@ -137,7 +137,7 @@ def connect(cls:Index,
     client:Any=None, # An open `QdrantClient` instead of a new one
 ) -> Index:
     "An index on a Qdrant server or cluster, which many processes may fill and search."
-    return cls(encoder, config, Server(url, api_key, name, shards, replicas, timeout, client))
+    return cls(encoder, config, ServerBackend(url, api_key, name, shards, replicas, timeout, client))
 
 # %% ../../nbs/search/04_index.ipynb #39668a9f
 _SAMPLE = 2**16 # Vectors to learn centroids from, unless there are more than an eighth as many centroids
@@ -180,8 +180,8 @@ def _create(self:Index, encoded, extractor):
     whole = config.whole or not _compares_regions(encoder)
     layout = Layout(encoded.parts.dim, encoder.fingerprint if encoder else "", extractor, "", one_of(self.pooling, POOLINGS, "pooling"),
                     config.dtype, encoded.whole.shape[1] if whole else 0, config.pooled, config.coded, config.int8)
-    self.home.create(layout)
-    self.home.layout = layout
+    self.backend.create(layout)
+    self.backend.layout = layout
 
 @patch
 def _learn(self:Index, sample, count):
@@ -196,7 +196,7 @@ def _learn(self:Index, sample, count):
     sets = _sets(parts[few], self.layout.dtype)
     values = torch.from_numpy(np.concatenate([_coded(regions, coded) for regions in sets]))
     rows = torch.randperm(len(values), generator=generator)[:most]
-    self.home.save(replace(self.layout, slot=SLOTS[0]), learn_centroids(values[rows], k, self.config.seed))
+    self.backend.save(replace(self.layout, slot=SLOTS[0]), learn_centroids(values[rows], k, self.config.seed))
 
 @patch
 def _sample(self:Index, images, count):
@@ -224,9 +224,9 @@ def _centroids_of(images, centroids, coded):
 
 @patch
 def _stored(self:Index, encoded, abouts):
-    "Images as their home keeps them, how many vectors got centroids, and the sum of their distances from these."
+    "Images as their backend keeps them, how many vectors got centroids, and the sum of their distances from these."
     layout = self.layout
-    centroids = self.home.centroids
+    centroids = self.backend.centroids
     images = []
     order = time.time_ns()
     whole = F.normalize(encoded.whole.float().cpu(), dim=-1).numpy() if layout.whole else None
@@ -260,7 +260,7 @@ def _blocks(self:Index, images, columns, update, batch, vectors, share):
             raise ValueError(f"two images are named {twice!r}; give each its own name")
         seen.update(names)
         stored = set()
-        if self.layout and not update: stored = {x.image_id for x in self.home.read(names, False)}
+        if self.layout and not update: stored = {x.image_id for x in self.backend.read(names, False)}
         new = [(row,image,about) for row,(image,about) in zip(rows, some) if image.image_id not in stored]
         if not new: continue
         new_rows,given,abouts = map(list, zip(*new))
@@ -289,14 +289,14 @@ STRANGE = 1.15 # Ratio of distances above which `add` advises to rebuild
 @patch(as_prop=True)
 def strangeness(self:Index) -> float: # 1 where new images are like those the centroids were learned from
     "How much further from their centroids the added regions are than the sample's."
-    layout,centroids = self.layout,self.home.centroids
+    layout,centroids = self.layout,self.backend.centroids
     if centroids is None or not layout.added or not centroids.residual: return 1.
     return layout.distance/layout.added/centroids.residual
 
 @patch
 def _warn_of_strangers(self:Index):
     if self.layout.added < 1000 or self.strangeness < STRANGE: return
-    warnings.warn(f"regions in {self.home.place} are {self.strangeness:.2f} times as far from their centroids as "
+    warnings.warn(f"regions in {self.backend.place} are {self.strangeness:.2f} times as far from their centroids as "
                   f"those the centroids were learned from, "
                   "so more candidates are needed for the same recall; `rebuild()` learns new centroids from the stored vectors", stacklevel=3)
 
@@ -304,7 +304,7 @@ def _warn_of_strangers(self:Index):
 def _check_source(self:Index, images, extractor, vectors):
     "Refuse features of another extractor, and vectors of other images."
     if self.layout and extractor and self.layout.extractor not in ("",extractor):
-        raise ValueError(f"{self.home.place} holds images as features of {self.layout.extractor!r} described them, "
+        raise ValueError(f"{self.backend.place} holds images as features of {self.layout.extractor!r} described them, "
                          f"these are of {extractor!r}; "
                          "make another index")
     if vectors is None: return
@@ -320,7 +320,7 @@ def _begin(self:Index, images, extractor, vectors):
     if sample is None: sample = self._sample(images, len(images))
     _check_encoded(sample, self.layout.dim if self.layout else 0)
     if self.layout is None: self._create(sample, extractor)
-    if self.home.exact: self.home.save(self.layout, None)
+    if self.backend.exact: self.backend.save(self.layout, None)
     else: self._learn(sample, _image_count(images))
 
 @patch
@@ -344,11 +344,11 @@ def add(self:Index,
     _check_columns(columns, count)
     self._check_source(images, extractor, vectors)
     if not count: return 0
-    if share.processes > 1 and not isinstance(self.home, Server):
-        raise ValueError(f"{self.home.place} is written by one process at a time; connect to a server, or give the "
+    if share.processes > 1 and not isinstance(self.backend, ServerBackend):
+        raise ValueError(f"{self.backend.place} is written by one process at a time; connect to a server, or give the "
                          f"first process `vectors` that all encoded")
     if share.rank: wait_for(self._is_begun)
-    if self.layout is None or self.home.centroids is None and not self.home.exact: self._begin(images, extractor, vectors)
+    if self.layout is None or self.backend.centroids is None and not self.backend.exact: self._begin(images, extractor, vectors)
     written,layout = 0,self.layout
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
@@ -356,22 +356,22 @@ def add(self:Index,
                 _check_encoded(encoded, layout.dim)
                 self._look_up(abouts)
                 stored,vector_count,distance = self._stored(encoded, abouts)
-                self.home.write(stored)
+                self.backend.write(stored)
                 written += len(stored)
                 self.layout.added += vector_count
                 self.layout.distance += distance
                 bar.update(len(stored))
     finally:
         self._names = None
-        if written: self.home.save(self.layout, self.home.centroids)
+        if written: self.backend.save(self.layout, self.backend.centroids)
     self._warn_of_strangers()
     return written
 
 @patch
 def _is_begun(self:Index):
     "Whether another process has made the index and learned its centroids."
-    self.home.refresh()
-    return self.layout is not None and self.home.centroids is not None
+    self.backend.refresh()
+    return self.layout is not None and self.backend.centroids is not None
 
 @patch
 def _look_up(self:Index, abouts):
@@ -379,7 +379,7 @@ def _look_up(self:Index, abouts):
     for column,value in abouts[0].items():
         if column in RESERVED or column in self.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
-        self.home.look_up(column, value)
+        self.backend.look_up(column, value)
         self.layout.columns += (column,)
 
 @patch
@@ -388,7 +388,7 @@ def delete(self:Index,
 ) -> None:
     "Delete images."
     image_ids = [image_ids] if isinstance(image_ids, str) else list(image_ids)
-    if image_ids and self.layout: self.home.remove(image_ids)
+    if image_ids and self.layout: self.backend.remove(image_ids)
     self._names = None
 
 # %% ../../nbs/search/04_index.ipynb #6eba9d95
@@ -445,8 +445,8 @@ def _captions(self:Index, sentences):
 @dataclass(frozen=True)
 class _RankingPlan:
     "How a search ranks."
-    by:str # `whole` vectors; `crossing` encoder; score of the `home`; regions of the `candidates`, compared here
-    pooling:str = "" # By which the home proposes images, where it compares regions
+    by:str # `whole` vectors; `crossing` encoder; score of the `backend`; regions of the `candidates`, compared here
+    pooling:str = "" # By which the backend proposes images, where it compares regions
     asked:str = "" # Pooling that was asked for; empty for the encoder's own score
 
 @patch
@@ -455,8 +455,8 @@ def _region_ranking(self:Index, pooling):
     if self.encoder is not None and self.encoder.crosses and not pooling: return _RankingPlan("crossing", "mrsw")
     own = one_of(pooling or self.pooling, POOLINGS, "pooling")
     # MaxSim of Qdrant orders images as a sum over words does; memory pools in any way
-    ordered_by_home = self.home.exact or POOLINGS[own].sum_over == ("words",)
-    return _RankingPlan("home" if ordered_by_home else "candidates", own, pooling)
+    ordered_by_home = self.backend.exact or POOLINGS[own].sum_over == ("words",)
+    return _RankingPlan("backend" if ordered_by_home else "candidates", own, pooling)
 
 @patch
 def _ranking(self:Index, pooling):
@@ -467,34 +467,34 @@ def _ranking(self:Index, pooling):
         raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; choose a pooling, or keep "
                          f"the vectors in memory")
     if not self.layout.whole:
-        raise ValueError(f"{self.home.place} has no vectors of whole images, by which this model ranks; choose a "
+        raise ValueError(f"{self.backend.place} has no vectors of whole images, by which this model ranks; choose a "
                          f"pooling, "
                          "or make the index with IndexConfig(whole=True)")
     return _RankingPlan("whole")
 
 @patch
 def _proposed(self:Index, captions, ranking, limit, where, candidates, vectors, answer=None):
-    "For each sentence the best images by the engine, as `answer` of the home gives them."
+    "For each sentence the best images by the engine, as `answer` of the backend gives them."
     where = conditions(where)
     total = len(self)
     requests = {}
-    staged = not self.home.exact and candidates < total
+    staged = not self.backend.exact and candidates < total
     for j in range(len(captions.parts)):
         if ranking.by == "whole":
             whole = F.normalize(captions.whole[j].float().cpu(), dim=-1).numpy()
             requests[j] = Request([Stage("whole", whole, limit)], where, vectors, not staged)
         elif len(captions.parts[j]):
             words = captions.parts[j].numpy()
-            centroids = self.home.centroids
+            centroids = self.backend.centroids
             requests[j] = request_for(self.layout, words, limit, candidates if staged else 0, centroids, where, vectors,
                                       ranking.pooling)
     proposed = [[] for _ in captions.names]
     for some in _batches(list(requests.items()), 32):
-        for (j,_),images in zip(some, (answer or self.home.search)([r for _,r in some])): proposed[j] = images
+        for (j,_),images in zip(some, (answer or self.backend.search)([r for _,r in some])): proposed[j] = images
     for j,request in requests.items(): # sentences whose centroids are those of too few images
         if len(request.stages) < 2 or len(proposed[j]) >= min(limit, candidates, total): continue
-        if where and len(proposed[j]) >= self.home.count(where): continue
-        proposed[j], = self.home.search([Request(request.stages[-1:], where, vectors, True)])
+        if where and len(proposed[j]) >= self.backend.count(where): continue
+        proposed[j], = self.backend.search([Request(request.stages[-1:], where, vectors, True)])
     return proposed
 
 def _batches(items, size): return [items[i:i+size] for i in range(0, len(items), size)]
@@ -527,7 +527,7 @@ def _ranked(self:Index, captions, ranking, limit, where, candidates):
         some = captions.take(rows)
         proposed = self._proposed(some, ranking, limit, where, candidates, False)
         names = list({x.image_id: None for x in chain.from_iterable(proposed)})
-        images = list(chain.from_iterable(map(self.home.read, _batches(names, 256))))
+        images = list(chain.from_iterable(map(self.backend.read, _batches(names, 256))))
         row = {x.image_id: i for i,x in enumerate(images)}
         sims = self._scores(images, some, ranking) if images else None
         for j,kept in enumerate(proposed):
@@ -604,7 +604,7 @@ def recall(self:Index,
     k:int=10, # Images of an answer
 ) -> float: # In [0,1]
     "Share of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
-    if self.layout is None or self.home.exact: return 1.
+    if self.layout is None or self.backend.exact: return 1.
     captions = self._captions(sentences)
     return _found_share(self._best(captions, k, max(k, candidates or self.candidates)), self._best(captions, k, len(self)))
 
@@ -618,7 +618,7 @@ def calibrate(self:Index,
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
     if not 0 < share <= 1: raise ValueError(f"a share of {share} of the best images; give one above 0, at most 1")
-    if self.layout is None or self.home.exact: return self
+    if self.layout is None or self.backend.exact: return self
     captions = self._captions(sentences)
     few = k
     enough = len(self)
@@ -628,7 +628,7 @@ def calibrate(self:Index,
         middle = round((few*enough)**.5)
         if _found_share(self._best(captions, k, middle), exact) < share: few = middle
         else: enough = middle
-    self.home.save(replace(self.layout, measured=(len(self),enough)), self.home.centroids)
+    self.backend.save(replace(self.layout, measured=(len(self),enough)), self.backend.centroids)
     return self
 
 # %% ../../nbs/search/04_index.ipynb #42d6c391
@@ -636,12 +636,12 @@ def calibrate(self:Index,
 def verify(self:Index) -> Index: # Itself
     "Check every stored image and name the damaged ones (ValueError). Reads the whole index."
     if self.layout is None: return self
-    self.home.verify()
+    self.backend.verify()
     layout = self.layout
-    centroids = self.home.centroids
+    centroids = self.backend.centroids
     damaged = []
     count = 0
-    for some in self.home.scroll():
+    for some in self.backend.scroll():
         for x in some:
             count += 1
             boxes = x.about.get("boxes")
@@ -655,18 +655,18 @@ def verify(self:Index) -> Index: # Itself
                 sound = sound and x.centroids is not None and set(again.centroids.indices) == set(x.centroids.indices)
             if not sound: damaged.append(x.image_id or "one without a name")
     if count != len(self):
-        raise ValueError(f"{self.home.place} has {len(self):,} images, and {count:,} of them can be read; copy it "
+        raise ValueError(f"{self.backend.place} has {len(self):,} images, and {count:,} of them can be read; copy it "
                          f"again")
     if damaged:
         names = ", ".join(damaged[:5])
-        raise ValueError(f"{self.home.place}: {len(damaged):,} of {count:,} images are damaged, such as {names}; "
+        raise ValueError(f"{self.backend.place}: {len(damaged):,} of {count:,} images are damaged, such as {names}; "
                          "delete them and add them again, or `rebuild` where only centroids are wrong")
     return self
 
 @patch
 def optimize(self:Index) -> Index: # Itself
     "Let the engine arrange what was written."
-    self.home.optimize()
+    self.backend.optimize()
     return self
 
 # %% ../../nbs/search/04_index.ipynb #4c07cf85
@@ -676,28 +676,28 @@ def rebuild(self:Index,
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile. What `calibrate` measured is forgotten."
-    if self.layout is None or self.home.exact: return self
+    if self.layout is None or self.backend.exact: return self
     vectors = 0
     images = []
     total = len(self)
     coded = self.layout.coded
     keep = np.random.default_rng(self.config.seed)
-    for some in self.home.scroll():
+    for some in self.backend.scroll():
         for x in some:
             vectors += min(len(x.regions), coded) if coded else len(x.regions)
             if keep.random() < _SAMPLE/8/total: images.append(_coded(x.regions, coded))
-    if not images: raise ValueError(f"{self.home.place} holds no image to learn centroids from")
+    if not images: raise ValueError(f"{self.backend.place} holds no image to learn centroids from")
     learned = learn_centroids(torch.from_numpy(np.concatenate(images)), centroids or centroid_count(vectors), self.config.seed)
     slot = next(s for s in SLOTS if s != self.layout.slot)
     added,distance = 0,0.
     with progress(desc="rebuild", total=total, disable=not show_progress_bar, unit=" images") as bar:
-        for some in self.home.scroll():
+        for some in self.backend.scroll():
             count,far = _centroids_of(some, learned, coded)
             added = added+count
             distance = distance+far
-            self.home.recode(some, slot)
+            self.backend.recode(some, slot)
             bar.update(len(some))
-    self.home.save(replace(self.layout, slot=slot, added=added, distance=distance, measured=()), learned)
+    self.backend.save(replace(self.layout, slot=slot, added=added, distance=distance, measured=()), learned)
     return self
 
 # %% ../../nbs/search/04_index.ipynb #e7390674
@@ -706,11 +706,11 @@ class _Lazy(Sequence):
     def __init__(self, index, part): self.index,self.part = index,part
     def __len__(self): return len(self.index.names)
     def _read(self, names):
-        found = chain.from_iterable(map(self.index.home.read, _batches(names, 256)))
+        found = chain.from_iterable(map(self.index.backend.read, _batches(names, 256)))
         images = {x.image_id: x for x in found}
         missing = [k for k in names if k not in images]
         if missing:
-            raise KeyError(f"{missing[0]!r} was deleted from {self.index.home.place} meanwhile; open the index again")
+            raise KeyError(f"{missing[0]!r} was deleted from {self.index.backend.place} meanwhile; open the index again")
         return [self.part(images[k]) for k in names]
     def __getitem__(self, i):
         "One set for a number, else some of them as `Packed`."
@@ -723,9 +723,9 @@ class _Lazy(Sequence):
 def names(self:Index) -> list[str]:
     "Names of all images in the order in which they were added; read once, and again after a change by this object."
     if self._names is None:
-        images = [] if self.layout is None else chain.from_iterable(self.home.scroll(vectors=False))
+        images = [] if self.layout is None else chain.from_iterable(self.backend.scroll(vectors=False))
         self._names = [x.image_id for x in sorted(images, key=lambda x: x.order)]
-        self._rows = {self.home.key_of(name): i for i,name in enumerate(self._names)}
+        self._rows = {self.backend.key_of(name): i for i,name in enumerate(self._names)}
     return self._names
 
 @patch(as_prop=True)
@@ -781,11 +781,11 @@ def similarity(self:Index,
         rows = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64)
         scores = torch.tensor(scores)
         if ranking.by == "crossing":
-            first = self.home.read([self.names[i] for i in rows[:rerank].tolist()])
+            first = self.backend.read([self.names[i] for i in rows[:rerank].tolist()])
             exact = self._scores(first, captions.take([j]), ranking)[:,0]
             scores = scores - scores.max() - 1 + exact.min()
             sims[rows,j] = scores
-            rows = torch.tensor([self._rows[self.home.key_of(x.image_id)] for x in first])
+            rows = torch.tensor([self._rows[self.backend.key_of(x.image_id)] for x in first])
             scores = exact
         sims[rows,j] = scores
     return sims
@@ -794,10 +794,10 @@ def similarity(self:Index,
 def _compared(self:Index, captions, ranking, limit, candidates):
     "For each sentence the keys of the proposed images, and their similarities; those of the engine where it pools so."
     if ranking.by in ("whole","candidates"):
-        for images,scores in self._ranked(captions, ranking, limit, None, candidates): yield [self.home.key_of(x.image_id) for x in images],scores
+        for images,scores in self._ranked(captions, ranking, limit, None, candidates): yield [self.backend.key_of(x.image_id) for x in images],scores
         return
-    per_word = ranking.by == "home" and not self.home.exact and POOLINGS[ranking.pooling].per_word # unknown to Qdrant
-    for j,answers in enumerate(self._proposed(captions, ranking, limit, None, candidates, False, self.home.compare)):
+    per_word = ranking.by == "backend" and not self.backend.exact and POOLINGS[ranking.pooling].per_word # unknown to Qdrant
+    for j,answers in enumerate(self._proposed(captions, ranking, limit, None, candidates, False, self.backend.compare)):
         words = max(1, len(captions.parts[j])) if per_word else 1
         yield [key for key,_ in answers],[similarity/words for _,similarity in answers]
 

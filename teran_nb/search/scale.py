@@ -55,9 +55,9 @@ def measure_slopes(
         index.add(images.take(range(n)))
         index.optimize()
         build.append(time.process_time() - start)
-        size.append(index.home.bytes())
+        size.append(index.backend.bytes())
         for count in candidates:
-            rows.append([1,n*regions/len(index.home.centroids),count])
+            rows.append([1,n*regions/len(index.backend.centroids),count])
             index.search(sentences[:1], candidates=count) # a warm-up
             milliseconds.append(statistics.median(_milliseconds(index, sentences[i:i+1], count) for i in range(len(sentences))))
         index.close()
