@@ -7,6 +7,7 @@ __all__ = ['BOARD_SCORES', 'BOARD_LOSSES', 'score_fields', 'score_title', 'compu
            'Board', 'board']
 
 # %% ../../nbs/experiment/18_board.ipynb #b05c7b33
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Retrieval
 from .evaluation import score_pairs
 from .datasets import Data
+from .presets import PRESETS
 from .plans import Plan, open_run, plan
 from .runs import evaluate_run, load_model, read_history, train
 from .ablations import chance_bound
@@ -96,6 +98,9 @@ def board_plan(
     p = POOLINGS.get(score)
     scale = LOSSES[fields["loss"]].learned.get("scale")
     if p and p.sum_over and not (p.per_word or p.per_region) and scale: fields = fields | {"scale": .1*scale} # of sums
+    if fields["loss"] == "sigmoid":
+        batch_size = train.get("images") or PRESETS[preset].train.images
+        fields = fields | {"bias": -math.log(batch_size-1)}
     overrides = score_fields(score) | {f"train.{k}": v for k,v in fields.items()}
     return plan(data, preset=preset, seed=seed, device=device, overrides=overrides, **train)
 

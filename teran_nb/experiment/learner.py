@@ -80,6 +80,7 @@ class TrainConfig:
     # loss
     loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN), `infonce`, `sigmoid` (SigLIP), `sparc`
     scale:float=0. # Where the learned scale begins; 0 for the loss's own, 1/0.07 (of `sigmoid` 10)
+    bias:float=0. # Where the learned bias of `sigmoid` begins; 0 for the loss's own, -10
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest`, `all`, or `summed` in one hinge, as IAIS prints it
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
@@ -242,6 +243,7 @@ class Criterion(nn.Module):
         self.rule = LOSSES[config.loss]
         for name,begin in self.rule.learned.items():
             if name == "scale": begin = math.log(config.scale or begin)
+            if name == "bias": begin = config.bias or begin
             kept = _STATE_NAMES.get(name, f"learned_{name}")
             self.register_parameter(kept, nn.Parameter(torch.full((n_heads,), float(begin))))
     def learned(self, head:int) -> dict[str,Tensor]:
