@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 
 from ..core.packed import Packed
 from ..core.files import atomic, checked, locked, require_space
-from ..core.config import is_own, one_of, pick_device, seed_everything, to_config
+from ..core.config import bounded, is_own, one_of, pick_device, seed_everything, to_config
 from ..core.display import Shown, markdown_table, progress, still_running
 from ..core.stores import check_archive
 from ..data.collection import Collection
@@ -107,7 +107,7 @@ class TrainConfig:
     patience:int=0 # Epochs without a better one after which training stops; 0 for never
     # reading, and chance
     workers:int=0 # Processes that read features
-    seed:int=0 # Of everything
+    seed:int=bounded(0, at_most=2**63-1) # Of everything
     def __post_init__(self):
         for k,(known,name) in _CHOICES.items(): one_of(getattr(self, k), known, name)
         one_of(self.loss, LOSSES, "loss", registered=True)

@@ -53,7 +53,7 @@ class Alignment:
     model_note:str = "" # What a reader should know of the model: that it ranks by something else than these cosines
     warning:str = "" # Why the cosines may mean little: words, or a picture, unlike those of the training; "" for no reason
     known:list|None = None # Whether each word was seen in training; None where that is not known
-    grams:tuple = () # Cosines among the regions and among the pieces, where the pooling compares them
+    self_cosines:tuple = () # Cosines among the regions and among the pieces, where the pooling compares them
     def __post_init__(self):
         regions,words = self.cosines.shape
         if not len(self.words) == len(self.spans) == words:
@@ -152,15 +152,15 @@ def frame(self:Alignment) -> tuple[float,float]: # Pixels
 def shares(self:Pooling,
     cosines:Tensor, # Cosines of one pair, `(regions, words)`
     steps:int=64, # Points on the line, for formulas that are no sum of maxima
-    grams:tuple=(), # Cosines among the regions and among the words, where the formula takes them
+    self_cosines:tuple=(), # Cosines among the regions and among the words, where the formula takes them
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
     n = 1 if self.sum_over else steps
     fractions = (torch.arange(n) + .5) / n
     points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
     word_mask = torch.ones(1, cosines.shape[1]).bool()
-    grams = [x[None] for x in grams]
-    def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *grams).sum()
+    self_cosines = [x[None] for x in self_cosines]
+    def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *self_cosines).sum()
     with torch.enable_grad():
         total = sum(map(score, points.split(1))) if self.all_images else score(points) # points are no images of one collection
         gradient, = torch.autograd.grad(total, points)
@@ -168,29 +168,29 @@ def shares(self:Pooling,
 
 # %% ../../nbs/model/02_pair.ipynb #56f4f488
 def _pooling_inputs(alignment, pooling):
-    "A pooling, and the cosines and Gram matrices that it takes."
+    "A pooling, and the cosines that it takes."
     p = POOLINGS[one_of(pooling or alignment.pooling, POOLINGS, "pooling")]
-    if p.grams and not alignment.grams:
+    if p.needs_self_cosines and not alignment.self_cosines:
         raise ValueError(f"{p.title} also compares the regions among themselves, which this alignment does not hold; "
                          f"align the pair again with pooling={p.name!r}")
-    return p,alignment.cosines if alignment.pieces is None else alignment.pieces,alignment.grams if p.grams else ()
+    return p,alignment.cosines if alignment.pieces is None else alignment.pieces,alignment.self_cosines if p.needs_self_cosines else ()
 
 @patch
 def score(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> float: # The pooled alignment
     "The similarity of the pair by its alignment."
-    p,cosines,grams = _pooling_inputs(self, pooling)
+    p,cosines,self_cosines = _pooling_inputs(self, pooling)
     masks = torch.ones(1, len(cosines)).bool(),torch.ones(1, cosines.shape[1]).bool()
-    return float(p(cosines[None,None], *masks, *(x[None] for x in grams)))
+    return float(p(cosines[None,None], *masks, *(x[None] for x in self_cosines)))
 
 @patch
 def shares(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> Tensor: # `(regions, words)`
     "What each region adds to the score through each word."
-    p,cosines,grams = _pooling_inputs(self, pooling)
-    shares = p.shares(cosines, grams=grams)
+    p,cosines,self_cosines = _pooling_inputs(self, pooling)
+    shares = p.shares(cosines, self_cosines=self_cosines)
     if self.piece_of is None: return shares
     member = torch.tensor(self.piece_of, dtype=torch.int64)[:,None] == torch.arange(len(self.words))
     return shares @ member.to(shares.dtype)
@@ -254,7 +254,7 @@ def explain(
         raise ValueError(f"{len(piece_of)} places in `piece_of` for {len(vectors)} vectors; one each")
     pieces = align(regions[None], vectors[None])[0,0].float().cpu()
     p = POOLINGS.get(about.get("pooling", "mrsw"))
-    if p and p.grams: about["grams"] = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
+    if p and p.needs_self_cosines: about["self_cosines"] = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
     member = piece_of[:,None] == torch.arange(len(words.texts))
     kept = member.any(0).nonzero().ravel().tolist()
     cosines = pieces @ (member / member.sum(0).clamp(min=1)).float()

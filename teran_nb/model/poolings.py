@@ -83,7 +83,7 @@ def _word_attention(align, region_mask, word_mask, among_regions):
 def _region_attention(align, region_mask, word_mask, among_words):
     return attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], 4)
 
-@pooling("scan-t2i", "SCAN t2i AVG", grams=True)
+@pooling("scan-t2i", "SCAN t2i AVG", needs_self_cosines=True)
 def scan_t2i(
     align:Tensor, # As of `mrsw`
     region_mask:Tensor, # As of `mrsw`
@@ -94,21 +94,21 @@ def scan_t2i(
     "Cosines of words with their attended regions, averaged."
     return mean_over(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None])
 
-@pooling("scan-t2i-lse", "SCAN t2i LSE", grams=True)
+@pooling("scan-t2i-lse", "SCAN t2i LSE", needs_self_cosines=True)
 def scan_t2i_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of words with their attended regions, by LogSumExp."
     return smooth_max(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None], 6)
 
-@pooling("scan-i2t", "SCAN i2t AVG", grams=True)
+@pooling("scan-i2t", "SCAN i2t AVG", needs_self_cosines=True)
 def scan_i2t(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # In [-1,1], `(images, captions)`
     "Cosines of regions with their attended words, averaged."
     return mean_over(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None])
 
-@pooling("scan-i2t-lse", "SCAN i2t LSE", grams=True)
+@pooling("scan-i2t-lse", "SCAN i2t LSE", needs_self_cosines=True)
 def scan_i2t_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
@@ -159,7 +159,7 @@ def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In
     return (rows*kernel*columns.mT*align).sum((-1,-2))
 
 # %% ../../nbs/model/10_poolings.ipynb #4badef68
-@pooling("tokenflow", "TokenFlow", grams=True)
+@pooling("tokenflow", "TokenFlow", needs_self_cosines=True)
 def tokenflow(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`

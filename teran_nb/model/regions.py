@@ -7,7 +7,7 @@ __all__ = ['PLACES', 'box_geometry', 'RegionBatch', 'region_batch', 'StackConfig
 
 # %% ../../nbs/model/07_regions.ipynb #8c61f297
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.packed import length_mask
-from ..core.config import one_of
+from ..core.config import bounded, one_of
 from ..data.features import Regions
 
 # %% ../../nbs/model/07_regions.ipynb #2d6cb3dc
@@ -59,7 +59,7 @@ def region_batch(
 @dataclass(frozen=True)
 class StackConfig:
     "A stack of transformer encoder layers."
-    layers:int=4 # How many
+    layers:int=bounded(4, at_most=1000) # How many
     heads:int=4 # Attention heads
     feed_forward:int=2048 # Inner size
     dropout:float=.1 # After attention and feed-forward
@@ -86,7 +86,7 @@ class RegionConfig:
     width:int=0 # Length inside the encoder; that of the features when 0, as in the papers
     stack:StackConfig=StackConfig() # TE layers of the visual pipeline
     place:str="concat-and-process" # How geometry is added to the features: one of `PLACES`; the papers' by default
-    thaw:int=field(default=0, repr=False) # Last layers of the vision model behind the features that learn, from the pictures; -1 for all, 0 takes the features as they are
+    thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn with the network, which then reads pictures; -1 for all layers, 0 for none: the features stay as they are
     def __post_init__(self):
         one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):

@@ -19,7 +19,7 @@ from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEncoder
 
 from ..core.packed import require_masked
-from ..core.config import one_of
+from ..core.config import bounded, one_of
 from ..core.boxes import box_iou
 from ..data.features import Regions
 from ..data.collection import CollectionImage
@@ -259,7 +259,7 @@ class IaisConfig:
 @dataclass(frozen=True)
 class JointConfig:
     "Shape of a single-stream model; the defaults are UNITER-base's."
-    layers:int=12 # Transformer layers, from 1
+    layers:int=bounded(12, at_least=1, at_most=1000) # Transformer layers, from 1
     heads:int=12 # Attention heads
     width:int=768 # Length of the vectors inside, a multiple of `heads`
     feed_forward:int=3072 # Units of the feed-forward layers

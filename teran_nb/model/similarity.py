@@ -28,12 +28,12 @@ class BlockOptions(TypedDict, total=False):
     show_progress_bar:bool # Show a bar
 
 def every_pair(
-    score:Callable, # `(regions, region_mask, words, word_mask)` of some padded sets to `(images, captions)`
+    score_pairs:Callable, # `(regions, region_mask, words, word_mask)` of some padded sets to `(images, captions)`
     regions:Packed, # Regions of every image
     words:Packed, # Words of every caption
-    floats:int, # Numbers that `score` holds for one pair
-    device:torch.device|None=None, # Where `score` computes; where the regions are by default
-    dtype:torch.dtype|None=None, # For autocast inside `score`
+    floats:int, # Numbers that `score_pairs` holds for one pair
+    device:torch.device|None=None, # Where `score_pairs` computes; where the regions are by default
+    dtype:torch.dtype|None=None, # For autocast inside `score_pairs`
     memory:float=512, # Bound of the memory that a block may take without gradients, MiB
     show_progress_bar:bool=False, # Show a bar
     all_images:bool=False, # Every block has all images, even where that takes more memory
@@ -48,8 +48,9 @@ def every_pair(
     captions = caption_order.split(max(1, pairs // len(images[0])))
     several = len(images)*len(captions) > 1
     def block(i, c):
-        sides = *regions[i].to(device).padded(),*words[c].to(device).padded()
-        sim = checkpoint(score, *sides, use_reentrant=False) if several and torch.is_grad_enabled() else score(*sides)
+        sides = (*regions[i].to(device).padded(),*words[c].to(device).padded())
+        if several and torch.is_grad_enabled(): sim = checkpoint(score_pairs, *sides, use_reentrant=False)
+        else: sim = score_pairs(*sides)
         return (sim if sim.dtype == torch.float64 else sim.float()).to(regions.values.device)
     rows = []
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32) if dtype else nullcontext()
@@ -126,23 +127,29 @@ def _dots(x, y, out=None):
         return F.conv2d(x[None,None].permute(0,3,1,2), y[:,:,None,None]).permute(0,2,3,1)[0,0]
 
 # %% ../../nbs/model/03_similarity.ipynb #fb62a266
+_CACHED = 5 * 2**20 # Cosines of a block on a CPU
+_ASPECT = 1.5 # Regions of a block are so many times as many as the side of a square block, words so many times fewer
+_STRETCH = 4 # At most so many times as many of one side, where the other side is small
+_SHARE = 8 # A block of cosines takes one such part of the memory: a gradient needs more blocks of the same size
+
 def _block_sizes(regions, words, dtype, memory):
     "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
     kept_words = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
-    side = min(memory / 8 / dtype.itemsize, 5 * 2**20 if regions.device.type == "cpu" else torch.inf)**.5
-    rows = 1.5*side
-    columns = side/1.5
-    def stretched(size, other, available): return size * max(1, min(4, other // max(1, available)))
+    largest = _CACHED if regions.device.type == "cpu" else torch.inf # cosines
+    side = min(memory / _SHARE / dtype.itemsize, largest)**.5
+    rows = _ASPECT*side
+    columns = side/_ASPECT
+    def stretched(size, other, available): return size * max(1, min(_STRETCH, other // max(1, available)))
     rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
     return max(1, min(int(rows), kept_words)),max(1, min(int(columns), kept_words)),kept_words
 
 # %% ../../nbs/model/03_similarity.ipynb #a6b4b1d7
 class _Forward:
-    "The similarity matrix, block by block."
+    "The similarity matrix, block by block; `run` computes it."
     allow_in_place = True # With few vectors on one side, those of the other stay in place and the cosines are sorted
-    def __init__(self, regions, words, region_offsets, word_offsets, maxima, dtype, memory):
+    def __init__(self, regions, words, region_offsets, word_offsets, sum_over, dtype, memory):
         self.values = (regions,words)
-        self.maxima = maxima
+        self.sum_over = sum_over
         self.dtype = dtype
         rows,columns,kept_words = _block_sizes(regions, words, dtype, memory * 2**20)
         few_words = self.allow_in_place and 2*len(words) < words.shape[1]
@@ -153,31 +160,37 @@ class _Forward:
         largest = max(map(len, self.images), default=0) * max(map(len, self.captions), default=0)
         self.out = regions.new_empty(largest, dtype=dtype)
         self.total = torch.float64 if dtype == torch.float64 else torch.float32
-        self.sim = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.total)
+        self.result = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.total)
     def __len__(self): return -(-len(self.captions) // self.kept_blocks) * len(self.images)
-    def __iter__(self):
+    def steps(self):
+        "Each image block with some caption blocks, whose sorted words are kept meanwhile."
         for k in range(0, len(self.captions), self.kept_blocks):
             sorted_words = [(block, block.load(self.values[1], self.dtype)) for block in self.captions[k:k+self.kept_blocks]]
-            for images in self.images:
-                x = images.load(self.values[0], self.dtype)
-                for captions,y in sorted_words:
-                    cosines = _dots(x, y, self.out[:len(x)*len(y)].view(len(x), len(y)))
-                    if images.order is not None: cosines = cosines.index_select(0, images.order.to(cosines.device))
-                    if captions.order is not None: cosines = cosines.index_select(1, captions.order.to(cosines.device))
-                    self.pool(images, captions, x, y, cosines)
-                yield
+            for images in self.images: yield images,sorted_words
+    def run(self, show_progress_bar=False):
+        "Compute all blocks; returns the similarity matrix."
+        steps = self.steps()
+        if show_progress_bar: steps = show_progress(steps, "similarity", len(self))
+        for images,sorted_words in steps:
+            x = images.load(self.values[0], self.dtype)
+            for captions,y in sorted_words:
+                cosines = _dots(x, y, self.out[:len(x)*len(y)].view(len(x), len(y)))
+                if images.order is not None: cosines = cosines.index_select(0, images.order.to(cosines.device))
+                if captions.order is not None: cosines = cosines.index_select(1, captions.order.to(cosines.device))
+                self.pool(images, captions, x, y, cosines)
+        return self.result
     def pool(self, images, captions, x, y, cosines):
         sim = 0
-        if "words" in self.maxima: sim = sim + captions.sums(images.maxima(cosines, 0), 1, self.total)
-        if "regions" in self.maxima: sim = sim + images.sums(captions.maxima(cosines, 1), 0, self.total)
-        self.sim[images.sets.to(sim.device)[:,None],captions.sets.to(sim.device)] = sim
+        if "words" in self.sum_over: sim = sim + captions.sums(images.maxima(cosines, 0), 1, self.total)
+        if "regions" in self.sum_over: sim = sim + images.sums(captions.maxima(cosines, 1), 0, self.total)
+        self.result[images.sets.to(sim.device)[:,None],captions.sets.to(sim.device)] = sim
 
 # %% ../../nbs/model/03_similarity.ipynb #bdec2fcf
 class _Backward(_Forward):
     "The gradients of regions and words, block by block."
     allow_in_place = False
-    def __init__(self, grad, wanted, regions, words, region_offsets, word_offsets, maxima, dtype, memory):
-        super().__init__(regions, words, region_offsets, word_offsets, maxima, dtype, memory)
+    def __init__(self, grad, wanted, regions, words, region_offsets, word_offsets, sum_over, dtype, memory):
+        super().__init__(regions, words, region_offsets, word_offsets, sum_over, dtype, memory)
         self.grad = grad
         self.cosine_grad = torch.empty_like(self.out)
         self.result = [torch.zeros_like(v, dtype=grad.dtype) if w else None for v,w in zip(self.values, wanted)]
@@ -185,8 +198,8 @@ class _Backward(_Forward):
         device = cosines.device
         grad = self.grad[images.sets.to(device)[:,None],captions.sets.to(device)].to(self.dtype)
         cosine_grad = self.cosine_grad[:cosines.numel()].view_as(cosines).zero_()
-        if "words" in self.maxima: images.add_at_maxima(cosine_grad, cosines, 0, grad[:,captions.owners.to(device)])
-        if "regions" in self.maxima: captions.add_at_maxima(cosine_grad, cosines, 1, grad[images.owners.to(device)])
+        if "words" in self.sum_over: images.add_at_maxima(cosine_grad, cosines, 0, grad[:,captions.owners.to(device)])
+        if "regions" in self.sum_over: captions.add_at_maxima(cosine_grad, cosines, 1, grad[images.owners.to(device)])
         region_grad,word_grad = self.result
         if region_grad is not None: region_grad.index_add_(0, images.rows.to(device), _dots(cosine_grad, y.T).to(region_grad.dtype))
         if word_grad is not None: word_grad.index_add_(0, captions.rows.to(device), _dots(cosine_grad.T, x.T).to(word_grad.dtype))
@@ -198,20 +211,20 @@ def _padded(values, offsets, sets):
     rows = (offsets[sets][:,None] + torch.arange(mask.shape[1], device=mask.device)).masked_fill(~mask, 0)
     return values[rows], rows, mask
 
-def _winners(images, captions, maxima):
+def _winners(images, captions, sum_over):
     "Rows of regions, rows of words and the pair of the cosines that made up the similarities of some pairs."
     (x,region_rows,region_mask),(y,word_rows,word_mask) = images,captions
     cosines = x @ y.mT
-    if "words" in maxima:
+    if "words" in sum_over:
         best = cosines.masked_fill(~region_mask[:,:,None], -torch.inf).argmax(1)
         pair,word = word_mask.nonzero().T
         yield region_rows[pair,best[pair,word]], word_rows[pair,word], pair
-    if "regions" in maxima:
+    if "regions" in sum_over:
         best = cosines.masked_fill(~word_mask[:,None], -torch.inf).argmax(2)
         pair,region = region_mask.nonzero().T
         yield region_rows[pair,region], word_rows[pair,best[pair,region]], pair
 
-def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
+def _sparse_backward(grad, wanted, regions, words, offsets, sum_over, memory):
     "The gradients of regions and words where few pairs have one, for as many pairs at a time as the memory (MiB) allows."
     regions = regions.to(grad.dtype)
     words = words.to(grad.dtype)
@@ -224,7 +237,7 @@ def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
     floats = (r+w)*regions.shape[1] + 3*r*w
     for batch in pairs.split(max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats)), 1):
         sides = _padded(regions, offsets[0], batch[0]),_padded(words, offsets[1], batch[1])
-        for region,word,pair in _winners(*sides, maxima):
+        for region,word,pair in _winners(*sides, sum_over):
             places = torch.stack([region,word])
             values = grad[tuple(batch)][pair]
             cosine_grad = torch.sparse_coo_tensor(places, values, (len(regions),len(words)), check_invariants=False)
@@ -233,31 +246,28 @@ def _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory):
     return result
 
 # %% ../../nbs/model/03_similarity.ipynb #981e2626
-_FEW = .1 # Share of the pairs up to which `_sparse_backward` is the faster one
+_FEW = .1 # With a gradient at no more than this share of the pairs, `_sparse_backward` computes it
 
 class _SumOfMaxima(torch.autograd.Function):
     "The similarity matrix with its gradient."
     @staticmethod
-    def forward(ctx, regions, words, region_offsets, word_offsets, maxima, dtype, memory, show_progress_bar):
-        walk = _Forward(regions, words, region_offsets, word_offsets, maxima, dtype, memory)
-        for _ in show_progress(walk, "similarity") if show_progress_bar else walk: pass
+    def forward(ctx, regions, words, region_offsets, word_offsets, sum_over, dtype, memory, show_progress_bar):
+        sim = _Forward(regions, words, region_offsets, word_offsets, sum_over, dtype, memory).run(show_progress_bar)
         ctx.save_for_backward(regions, words, region_offsets, word_offsets)
-        ctx.settings = maxima,dtype,memory
-        return walk.sim
+        ctx.settings = sum_over,dtype,memory
+        return sim
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
         regions,words,*offsets = ctx.saved_tensors
-        maxima,dtype,memory = ctx.settings
+        sum_over,dtype,memory = ctx.settings
         wanted = ctx.needs_input_grad[:2]
         if (grad != 0).float().mean() <= _FEW:
             offsets = [o.to(grad.device) for o in offsets]
-            result = _sparse_backward(grad, wanted, regions, words, offsets, maxima, memory)
+            result = _sparse_backward(grad, wanted, regions, words, offsets, sum_over, memory)
         else:
-            walk = _Backward(grad, wanted, regions, words, *offsets, maxima, dtype, memory)
-            for _ in walk: pass
-            result = walk.result
+            result = _Backward(grad, wanted, regions, words, *offsets, sum_over, dtype, memory).run()
         regions_grad,words_grad = (None if r is None else r.to(v.dtype) for r,v in zip(result, (regions,words)))
         return regions_grad,words_grad,*[None]*6
 
@@ -278,8 +288,8 @@ def similarity(
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)
     if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, show_progress_bar)
-    def summed(maxima):
-        return _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, maxima, dtype, memory, show_progress_bar)
+    def summed(sum_over):
+        return _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, sum_over, dtype, memory, show_progress_bar)
     if not (p.per_word or p.per_region): return summed(p.sum_over)
     sims = []
     for side in p.sum_over: # a pass for each side, since they are divided by different numbers
@@ -293,16 +303,16 @@ def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."
     images,captions = (side.lengths.nonzero()[:,0] for side in (regions,words))
     if not len(images) or not len(captions): return regions.values.new_zeros(len(regions), len(words))
-    def score(r, region_mask, w, word_mask):
+    def score_pairs(r, region_mask, w, word_mask):
         with torch.autocast(r.device.type, enabled=False):
             r = r.to(dtype)
             w = w.to(dtype)
             cosines = [torch.einsum("ird,cwd->icrw", r, w)]
-            if p.grams: cosines += [r @ r.mT, w @ w.mT]
+            if p.needs_self_cosines: cosines += [r @ r.mT, w @ w.mT]
             if dtype != torch.float64: cosines = [x.float() for x in cosines]
             return p(cosines[0], region_mask, word_mask, *cosines[1:])
     floats = 6 * int(regions.lengths.max()) * int(words.lengths.max())
-    sim = every_pair(score, regions[images], words[captions], floats, memory=memory, show_progress_bar=show_progress_bar, all_images=p.all_images)
+    sim = every_pair(score_pairs, regions[images], words[captions], floats, memory=memory, show_progress_bar=show_progress_bar, all_images=p.all_images)
     device = sim.device
     return sim.new_zeros(len(regions), len(words)).index_put((images.to(device)[:,None],captions.to(device)), sim)
 
@@ -310,22 +320,22 @@ def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
 def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
-    "Refuse a pooling whose answer depends on padding or on other pairs, or is not what it claims to be (ValueError)."
-    p = POOLINGS[pooling] if isinstance(pooling, str) else pooling
+    "Refuse a pooling whose score depends on padding or on other pairs, or which is not the sum that `sum_over` says (ValueError)."
+    p = POOLINGS[one_of(pooling, POOLINGS, "pooling", registered=True)] if isinstance(pooling, str) else pooling
     g = torch.Generator().manual_seed(0)
     for regions,words in ((4,3), (1,2), (3,1)):
         cosines = (2*torch.rand(1, 1, regions, words, generator=g) - 1).requires_grad_()
         region_mask = torch.ones(1, regions).bool()
         word_mask = torch.ones(1, words).bool()
-        grams = (torch.eye(regions)[None],torch.eye(words)[None]) if p.grams else ()
-        try: score = p(cosines, region_mask, word_mask, *grams)
+        self_cosines = (torch.eye(regions)[None],torch.eye(words)[None]) if p.needs_self_cosines else ()
+        try: score = p(cosines, region_mask, word_mask, *self_cosines)
         except (AttributeError, IndexError, RuntimeError, TypeError) as e:
             raise ValueError(f"pooling {p.name!r} fails for {regions} regions and {words} words: {e}") from e
         if not isinstance(score, Tensor):
             raise ValueError(f"pooling {p.name!r} gives {score!r} for one pair, not a tensor; is `return` missing?")
         if score.shape != (1,1):
             raise ValueError(f"pooling {p.name!r} gives {tuple(score.shape)} for one pair, not (1, 1)")
-        _check_padding(p, score, cosines, region_mask, word_mask, grams)
+        _check_padding(p, score, cosines, region_mask, word_mask, self_cosines)
         parts = {"words": (mrsw, words if p.per_word else 1), "regions": (mwsr, regions if p.per_region else 1)}
         total = 0
         for side in p.sum_over:
@@ -336,14 +346,16 @@ def check_pooling(
                              "leave sum_over empty")
     if not p.all_images: _check_pairs(p, g)
 
-def _check_padding(p, score, cosines, region_mask, word_mask, grams):
+def _check_padding(p, score, cosines, region_mask, word_mask, self_cosines):
     "Refuse a pooling whose score of a pair, or its gradient, depends on padding."
     for value in (-1.,0.,1.): # padding may hold any cosine
-        padded_grams = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(grams, (3,2))]
-        padded = p(F.pad(cosines, (0,2,0,3), value=value), F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_grams)
+        padded_self = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(self_cosines, (3,2))]
+        padded = p(F.pad(cosines, (0,2,0,3), value=value), F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_self)
         if not torch.allclose(padded, score, atol=1e-5):
             regions,words = cosines.shape[2:]
-            cure = "-inf times 0 is nan, multiply by `align` instead" if padded.isnan() else "fill padding with -inf before a maximum"
+            if padded.isnan(): cure = "-inf times 0 is nan, so multiply by `align` instead"
+            elif padded.isinf(): cure = "a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of real slots"
+            else: cure = "fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number of real slots"
             raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {regions} regions and {words} "
                              f"words, and {padded.item():.4f} with padding of {value:.0f}; {cure}")
         gradient, = torch.autograd.grad(padded.sum(), cosines)
@@ -356,12 +368,12 @@ def _check_pairs(p, g):
     word_mask = torch.arange(3) < torch.tensor([3,1,2])[:,None] # three captions with 3, 1 and 2 words
     cosines = 2*torch.rand(3, 3, 4, 3, generator=g) - 1
     for images in (2,3): # fewer images than captions, where a mix-up of their axes fails, and as many, where it is silent
-        grams = (torch.eye(4).expand(images, 4, 4),torch.eye(3).expand(3, 3, 3)) if p.grams else ()
-        try: scores = p(cosines[:images], region_mask[:images], word_mask, *grams)
+        self_cosines = (torch.eye(4).expand(images, 4, 4),torch.eye(3).expand(3, 3, 3)) if p.needs_self_cosines else ()
+        try: scores = p(cosines[:images], region_mask[:images], word_mask, *self_cosines)
         except (RuntimeError, IndexError) as e: raise ValueError(f"pooling {p.name!r} fails for {images} images and 3 captions: {e}") from e
         if scores.shape != (images,3): raise ValueError(f"pooling {p.name!r} gives {tuple(scores.shape)} for {images} images and 3 captions")
         for i,j in torch.cartesian_prod(torch.arange(images), torch.arange(3)).tolist():
-            alone = p(cosines[i:i+1,j:j+1], region_mask[i:i+1], word_mask[j:j+1], *(x[:1] for x in grams))
+            alone = p(cosines[i:i+1,j:j+1], region_mask[i:i+1], word_mask[j:j+1], *(x[:1] for x in self_cosines))
             if not torch.allclose(scores[i,j], alone[0,0], atol=1e-5):
                 raise ValueError(f"pooling {p.name!r} gives {scores[i,j].item():.4f} for image {i} and caption {j} among others, and "
                                  f"{alone.item():.4f} alone; a number for each image needs [:,None], one for each caption [None]")

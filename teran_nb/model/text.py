@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 
 from ..core.packed import length_mask
 from ..core.files import read_json
-from ..core.config import one_of
+from ..core.config import bounded, one_of
 from ..core.hub import check_folder, loading, pretrained, require_rows, whole_model
 from ..data.vocabulary import make_tokenizer
 from .pair import CaptionWords
@@ -141,15 +141,15 @@ class TextConfig:
     "Which text encoder, and how large."
     kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean`, which averages the two directions (CGAM) where the others join them
     pretrained:str="" # Hugging Face name or folder of a BERT-like model, or of a whole CLIP, whose text side is taken; empty for one trained from scratch
-    layers:int=6 # Layers that are kept of a pretrained one (TERAN's code keeps 6; 0 for all), or built
+    layers:int=bounded(6, at_most=1000) # Layers that are kept of a pretrained one (TERAN's code keeps 6; 0 for all), or built
     dim:int=768 # Size of a token vector of a BERT from scratch
     heads:int=12 # Attention heads of a BERT from scratch
     feed_forward:int=3072 # Inner size of its layers
     embedding:int=300 # Word embedding of the recurrent encoders
     hidden:int=512 # Hidden size of the recurrent encoders, each direction
     dropout:float=.1 # Of all of them
-    fine_tune:bool=True # Whether a pretrained one learns
-    thaw:int=0 # Of a pretrained one that learns: only so many of its last layers do; 0 for all of it
+    fine_tune:bool=True # Whether a pretrained one learns; False keeps all of its weights
+    thaw:int=0 # Last layers of a pretrained one that learn, if `fine_tune` is True; 0 for all layers
     vocabulary:int=8000 # Pieces of a vocabulary of our own, at most
     max_tokens:int=128 # Longest caption, special tokens included
 

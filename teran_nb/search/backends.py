@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 import torch
 
-from ..core.config import one_of, to_config
+from ..core.config import bounded, one_of, to_config
 from ..core.files import checked
 from ..core.packed import Packed
 from ..model.similarity import similarity
@@ -52,7 +52,7 @@ class Layout:
     coded:int=0 # Vectors to which an image's regions are pooled before they get centroids; 0 for the regions themselves
     int8:bool=False # Whether the regions are kept in 8 bits too, for a stage that leaves few to compare in `dtype`
     slot:str="" # Which of `SLOTS` holds the centroids; empty: no centroids
-    added:int=0 # Regions that were added since the centroids were learned
+    added:int=bounded(0, at_most=2**63-1) # Regions that were added since the centroids were learned
     distance:float=0. # Sum of the distances of these from their centroids
     columns:tuple[str,...]=() # Columns that `where` looks up fast
     measured:tuple[int,...]=() # Images and candidates of the last `calibrate`; empty before
