@@ -39,7 +39,7 @@ from teran_nb.data.stopwords import STOP_WORDS
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.charts import show_front
 from teran_nb.look.show import grid, save
-from teran_nb.model.encoder import Encoded, encoded_images
+from teran_nb.model.encoder import Encoded, load_or_encode
 from teran_nb.model.similarity import similarity
 from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, pool_regions
 from teran_nb.search.edge import EdgeBackend, open_edge
@@ -85,7 +85,7 @@ def scenes(args):
     model = load_model(args.run)
     collections = [Collection.open(folder) for folder in args.collection]
     if args.worlds: collections += drawn(args.worlds, args.images - sum(map(len, collections)), args.workers)
-    images = Packed.cat([encoded_images(model, c, args.keep).parts for c in collections])[:args.images]
+    images = Packed.cat([load_or_encode(model, c, args.keep).parts for c in collections])[:args.images]
     texts = [text for c in collections for text in c.captions.texts][:5*len(images)]
     rows = np.linspace(0, len(texts) - 1, args.sentences).astype(int)
     captions = model.encode_captions([texts[i] for i in rows])

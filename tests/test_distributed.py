@@ -23,7 +23,7 @@ from teran_nb.experiment.learner import Batches, Objective, TrainConfig, deal
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import plan
-from teran_nb.model.encoder import encoded_images
+from teran_nb.model.encoder import load_or_encode
 from teran_nb.photos.prepare import Recipe, example_pictures, prepare
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -71,7 +71,7 @@ def work_on_a_collection(folder, recipe):
     "What each of two processes does: prepare, encode in chunks of ten images, and save what it got."
     share, folder = this_share(), Path(folder)
     collection = prepare(Recipe(**json.loads(recipe)), folder, show_progress_bar=False).open()
-    images = encoded_images(encoder(), collection, folder.with_name("encoded"), share=share, chunk=10)
+    images = load_or_encode(encoder(), collection, folder.with_name("encoded"), share=share, chunk=10)
     torch.save({"values": images.parts.values, "offsets": images.parts.offsets}, folder.with_name(f"{share.rank}.pt"))
 
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['user_path', 'locked', 'atomic', 'make_once', 'remove_leftovers', 'require_file', 'most_unpacked', 'open_plain',
-           'read_bytes', 'read_text', 'checked', 'no_collection', 'read_json', 'write_json', 'digest', 'require_space',
+           'read_bytes', 'read_text', 'checked', 'gc_paused', 'read_json', 'write_json', 'digest', 'require_space',
            'project_path', 'home']
 
 # %% ../../nbs/core/01_files.ipynb #a3d5abf4
@@ -306,7 +306,7 @@ def checked(
 
 # %% ../../nbs/core/01_files.ipynb #446cc85d
 @contextmanager
-def no_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     "Pause the garbage collector, which would go through millions of new values again and again and find nothing."
     was_on = gc.isenabled()
     gc.disable()

@@ -119,7 +119,7 @@ def no_download(
     try: yield
     finally: _forbidden.reset(before)
 
-def _closed():
+def _offline_reason():
     "Why the hub cannot be reached, by one short request; empty if it can."
     if _forbidden.get(): return _forbidden.get()
     if constants.HF_HUB_OFFLINE: return "HF_HUB_OFFLINE forbids asking the hub"
@@ -142,7 +142,7 @@ def pretrained(
     try: return load(name, local_files_only=True)
     except Exception as e: # a name without its files is an OSError; tokenizers raises plain exceptions
         if folder or not isinstance(e, OSError): raise _refused(e, name, kind, instead) from None
-    why = _closed()
+    why = _offline_reason()
     if not why:
         try: return load(name)
         except OSError: why = "the hub gives none of that name"

@@ -20,9 +20,9 @@ from xml.etree import ElementTree
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, checked, no_collection, read_bytes, read_json, read_text, user_path
+from ..core.files import atomic, checked, gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
-from ..core.display import Shown, escape, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/data/00_captions.ipynb #23e47539
 class Link(NamedTuple):
@@ -34,7 +34,7 @@ class Link(NamedTuple):
 
 # %% ../../nbs/data/00_captions.ipynb #8a4608d0
 @dataclass(frozen=True, eq=False, repr=False)
-class Captions(Shown):
+class Captions(MarkdownRepr):
     "Captions of images: `texts[i]` describes image `image_ids[image_of[i]]`."
     texts:list # Captions as they were written
     image_of:np.ndarray # Number of each caption's image, `(captions,)` int64
@@ -136,7 +136,7 @@ def split(self:Captions,
 def _repr_markdown_(self:Captions):
     images = f"{len(self.image_ids):,} images"
     if self.splits:
-        images += f" ({', '.join(f'{n:,} {escape(name)}' for name,n in Counter(self.splits).items())})"
+        images += f" ({', '.join(f'{n:,} {escape_markdown(name)}' for name,n in Counter(self.splits).items())})"
     if not self.texts: return f"{images} without captions"
     n = np.bincount(self.image_of, minlength=len(self.image_ids))
     rows = [[self.image_ids[i], text] for i,text in zip(self.image_of[:3], self.texts)]
@@ -462,7 +462,7 @@ def read_captions(
     **kwargs, # For the reader of the layout, such as `per_image`
 ) -> Captions: # Content of the file
     "Read captions in any of the known layouts."
-    with no_collection(): return _read_any(user_path(path), skip, kwargs)
+    with gc_paused(): return _read_any(user_path(path), skip, kwargs)
 
 def _read_any(path, skip, kwargs):
     if path.is_dir(): return read_entities(path, skip=skip, **kwargs)

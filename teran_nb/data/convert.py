@@ -17,7 +17,7 @@ from fastcore.basics import patch
 
 from ..core.files import atomic, checked, digest, read_json, read_text, user_path
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from .captions import Captions, read_table
 from .features import FeatureWriter, Regions
 from .formats import FORMATS, ForeignRegions, ForeignRow, Options, recognise
@@ -175,7 +175,7 @@ def read(self:Source,
 
 # %% ../../nbs/data/05_convert.ipynb #829abb17
 @dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Report(MarkdownRepr):
     "What a conversion did."
     path:Path # The store
     images:int # Images in it

@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple, NotRequired, TypedDict
 
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..core.files import checked, project_path, read_json, read_text, user_path
 from .pictures import SUFFIXES, within
 from .collection import Collection, Pictures
@@ -207,7 +207,7 @@ class MinimalPair(NamedTuple):
     box:tuple|None=None # With ARO: the part of the picture that is shown, pixels `(x1,y1,x2,y2)`
 
 @dataclass(frozen=True, repr=False)
-class MinimalPairs(Shown):
+class MinimalPairs(MarkdownRepr):
     "Minimal pairs and their pictures; shows itself as a table of kinds."
     pairs:tuple[MinimalPair,...] # At least one
     pictures:dict[str,Path]|None=None # Picture file of each image; None where the images are those of a collection

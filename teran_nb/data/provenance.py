@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..core.files import atomic, read_json, user_path, write_json
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..core.stores import load_tensors, save_tensors
 from .features import Regions, WORDS
 from .collection import Collection
@@ -62,7 +62,7 @@ def usual_features(
 _FOREIGN = 1.15 # How far above the limit a foreign picture is, in limits
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Provenance(Shown):
+class Provenance(MarkdownRepr):
     "What a model keeps of its training data; shows itself as a table."
     data:str # Name of the collection
     extractor:str # Name of what made the region features

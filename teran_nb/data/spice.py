@@ -23,7 +23,7 @@ from fastcore.basics import patch
 from scipy.sparse import csr_array, vstack
 
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..core.files import atomic, checked, digest, home, most_unpacked, read_text, require_file
 from .captions import Captions
 
@@ -76,7 +76,7 @@ _WordLine = TypedDict("_WordLine", {"word": str, "synsets": list[int]})
 _SubsetLine = TypedDict("_SubsetLine", {"subset": str, "words": list[str]})
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tuples(Shown):
+class Tuples(MarkdownRepr):
     "The tuples of captions and images, and what is needed to compare them."
     parsed:dict # Captions, as a tuple of texts (one for a caption, all for an image), to their list of tuples
     synsets:dict=field(default_factory=dict) # Word to its set of WordNet synsets

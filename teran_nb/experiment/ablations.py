@@ -20,7 +20,7 @@ from scipy.special import stdtrit
 
 from ..core.files import atomic, project_path, read_json
 from ..core.config import one_of, override
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import CollectionImage
 from ..data.minimal_pairs import scene_pairs
 from ..model.relations import Related, word_relations
@@ -236,7 +236,7 @@ class Finding(NamedTuple):
     interval:tuple|None=None # From `claim_interval`
 
 @dataclass(frozen=True, repr=False)
-class Findings(Shown):
+class Findings(MarkdownRepr):
     "Every claim beside our numbers; shows itself as a table."
     rows:tuple # Each a `Finding`
     def _repr_markdown_(self):

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ..core.files import atomic, project_path, read_json, write_json
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS
@@ -140,7 +140,7 @@ def _cell(data, p, score, loss, folder):
     return Cell(score, loss, Retrieval(stored["metrics"], about), stored["seconds"], folder)
 
 @dataclass(frozen=True, repr=False)
-class Board(Shown):
+class Board(MarkdownRepr):
     "Scores and losses side by side; shows itself as a table."
     cells:tuple # Each a `Cell`
     title:str="" # Data, and size of the networks

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.files import write_json
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection, open_picture
 from ..data.phrase_table import words_of
 from ..data.minimal_pairs import MinimalPairs
@@ -66,7 +66,7 @@ def _better(a, b):
     return np.where(np.isclose(a, b, rtol=2e-5, atol=1e-6), .5, a > b)
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PairScores(Shown):
+class PairScores(MarkdownRepr):
     "Scores of minimal pairs by one model; shows itself as a table of kinds."
     pairs:MinimalPairs # What was asked
     sims:np.ndarray # Similarity of each pair's image with its true and its false caption, `(pairs, 2)`
@@ -232,7 +232,7 @@ class WithoutContext(Encoder):
         return Encoded(whole, Packed(each.values, each.offsets[offsets]), texts, words)
 
 # %% ../../nbs/experiment/04_evaluation.ipynb #f01ba4fd
-class PairComparison(Shown, dict):
+class PairComparison(MarkdownRepr, dict):
     "Scores of the same minimal pairs by the names of models; shows itself as a table with 95 % intervals."
     def _repr_markdown_(self):
         if not self: return "*no minimal pairs*"
@@ -261,7 +261,7 @@ def context_scores(
 
 # %% ../../nbs/experiment/04_evaluation.ipynb #989b7cee
 @dataclass(frozen=True, repr=False)
-class Evaluation(Shown):
+class Evaluation(MarkdownRepr):
     "Results of a model on a collection; shows itself as tables."
     retrieval:Retrieval # Both directions
     grounding:Grounding|None # Words on their boxes, where links are known

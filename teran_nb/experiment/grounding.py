@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.files import read_json, user_path, write_json
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..core.boxes import box_iou
 from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
@@ -170,7 +170,7 @@ def _markdown(names, frame, title):
 HEAT_THRESHOLDS = (.1,.2,.3,.4,.5,.6,.7,.8,.9) # of the box of a heat map, measured side by side
 
 @dataclass(frozen=True, repr=False)
-class Grounding(Shown):
+class Grounding(MarkdownRepr):
     "How often phrases chose a right region, by kind; shows itself as a table."
     phrases:list # Every phrase in every place, each `Grounded`
     rule:GroundingRule=GroundingRule() # How they were measured
@@ -236,7 +236,7 @@ def grounding(
 
 # %% ../../nbs/experiment/02_grounding.ipynb #ff0351b2
 @dataclass(frozen=True, repr=False)
-class PhraseGrounding(Shown):
+class PhraseGrounding(MarkdownRepr):
     "The grounding of phrases in each split of a collection; shows itself as a table."
     parts:dict # Split to its `Grounding`
     about:dict=field(default_factory=dict) # Conditions: file, model, seed, commit

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from ..core.packed import Packed
 from ..core.files import atomic, checked, locked, require_space
 from ..core.config import bounded, is_own, one_of, pick_device, seed_everything, to_config
-from ..core.display import Shown, markdown_table, progress, still_running
+from ..core.display import MarkdownRepr, markdown_table, progress, still_running
 from ..core.stores import check_archive
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
@@ -36,7 +36,7 @@ from ..model.alignment import POOLINGS
 from ..model.similarity import check_pooling
 from ..model.losses import LOSSES
 from ..model.more_losses import Uncertainty
-from ..model.heads import HEADS, Side, check_head
+from ..model.heads import HEADS, Vectors, check_head
 from ..model.text import TokenBatch, Tokens, without_words
 from ..model.regions import RegionBatch, region_batch
 from ..model.relations import IaisConfig, MIRRORS, SCHEDULES, cosine_relations, iais
@@ -345,8 +345,8 @@ def _gather_batch(images, captions, image_of):
     n = gather(torch.tensor([len(images.whole)], device=image_of.device))
     first = n.cumsum(0)[torch.distributed.get_rank()] - len(images.whole)
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
-    images = Side(_gather_vectors(images.whole), gather_packed(images.parts))
-    captions = Side(_gather_vectors(captions.whole), gather_packed(captions.parts))
+    images = Vectors(_gather_vectors(images.whole), gather_packed(images.parts))
+    captions = Vectors(_gather_vectors(captions.whole), gather_packed(captions.parts))
     return images,captions,rows[rows >= 0]
 
 # %% ../../nbs/experiment/09_learner.ipynb #b094cf57
@@ -385,7 +385,7 @@ class Objective(Criterion):
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
         return total + pair_loss
-    def head_loss(self, i:int, images:Side, captions:Side, image_of:Tensor, pooling:str) -> Tensor:
+    def head_loss(self, i:int, images:Vectors, captions:Vectors, image_of:Tensor, pooling:str) -> Tensor:
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
         sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
@@ -404,7 +404,7 @@ class Objective(Criterion):
         else: maps = cosine_relations(*sides, c.iais.temperature)
         losses = iais(maps, c.relations, c.anchors, c.iais.form)
         return c.iais.weight_at(c.annealing, done)*self.reduced(losses)
-    def joint_loss(self, batch:Batch, images:Side, captions:Side) -> Tensor|None: # None where the joint head learns as the others do
+    def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None where the joint head learns as the others do
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
         if batch.others is None: return None
@@ -421,7 +421,7 @@ class Objective(Criterion):
 
 # %% ../../nbs/experiment/09_learner.ipynb #39d4f65b
 @dataclass(repr=False)
-class History(Shown):
+class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict of numbers for each epoch
     select:str="ndcg" # Metric by which the best is chosen

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..core.files import atomic, checked, read_json, user_path
 from ..core.config import one_of
-from ..core.display import Shown, escape, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.spice import SUBSETS
 from .relevance import GAINS, QUERIES, Relevance, mean_ndcg, ndcg_at_k
 
@@ -152,7 +152,7 @@ def footnote(
     about:dict, # What numbers were measured with, such as protocol and seed
 ) -> str: # Markdown below a table; without the empty values and the run's folder
     "The conditions of a measurement, in one line."
-    conditions = [f"{escape(k)} {escape(v)}" for k,v in about.items() if v != "" and k != "run"]
+    conditions = [f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in about.items() if v != "" and k != "run"]
     return "\n\n" + ", ".join(conditions) if conditions else ""
 
 def _format(value, metric):
@@ -165,7 +165,7 @@ def _format(value, metric):
 
 # %% ../../nbs/experiment/01_metrics.ipynb #def3a5ef
 @dataclass(frozen=True, repr=False)
-class Retrieval(Shown):
+class Retrieval(MarkdownRepr):
     "Retrieval in both directions; shows itself as a table."
     metrics:dict # `t2i_r1`, `i2t_median`, `t2i_ndcg_rouge`, ... : recalls and NDCG in [0,1], ranks from 1
     about:dict=field(default_factory=dict) # Conditions: protocol, model, seed, commit
@@ -285,7 +285,7 @@ def _merge(*many):
 
 # %% ../../nbs/experiment/01_metrics.ipynb #2fa17165
 @dataclass(frozen=True, repr=False)
-class Results(Shown):
+class Results(MarkdownRepr):
     "Results of several models, some with several seeds; shows itself as the papers' table."
     lines:dict # Name of each line to its results, one per seed: anything with `metrics` and `about`
     def __len__(self): return len(self.lines)

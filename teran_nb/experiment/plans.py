@@ -13,7 +13,7 @@ from typing import NotRequired, TypedDict
 
 from ..core.files import project_path, read_json, require_space, user_path, write_json
 from ..core.config import environment, is_own, new_run, one_of, override, pick_device, to_config
-from ..core.display import Shown
+from ..core.display import MarkdownRepr
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
@@ -30,7 +30,7 @@ from .datasets import Data
 
 # %% ../../nbs/experiment/13_plans.ipynb #a30f9749
 @dataclass(frozen=True, repr=False)
-class Plan(Shown):
+class Plan(MarkdownRepr):
     "Everything an experiment was asked to do; shows itself as a table."
     name:str # Of its run
     about:dict # What was asked for: model, preset, data, overrides ...

@@ -9,7 +9,7 @@ __all__ = ['PRESETS', 'WORLDS', 'config_parts', 'config_table', 'Preset']
 import textwrap
 from dataclasses import asdict, dataclass, field, replace
 
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.relations import JointConfig
@@ -42,7 +42,7 @@ def config_table(
 
 # %% ../../nbs/experiment/11_presets.ipynb #0a90ee3b
 @dataclass(frozen=True, repr=False)
-class Preset(Shown):
+class Preset(MarkdownRepr):
     "Sizes and hyper-parameters of one scale; shows itself as a table."
     network:NetworkConfig # TERAN MrSw; a row changes it
     train:TrainConfig # How TERAN is trained

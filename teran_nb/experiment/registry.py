@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 
 from ..core.files import atomic, checked, digest, project_path, read_json, read_text, user_path, write_json
 from ..core.config import one_of
-from ..core.display import escape, markdown_table
+from ..core.display import escape_markdown, markdown_table
 from ..data.collection import Collection
 from .metrics import Results, Retrieval, read_results
 from .rows import MODELS
@@ -397,7 +397,7 @@ _SHOWN_ANYWAY = ("command","models","field","value") # By the block of commands,
 
 def _shared_conditions(results): return {k: v for k,v in results.conditions().items() if k in _SAID_ONCE}
 
-def _conditions_line(conditions): return "; ".join(f"{escape(k)} {escape(v)}" for k,v in conditions.items())
+def _conditions_line(conditions): return "; ".join(f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in conditions.items())
 
 def _result_table(results, metrics, usual):
     own = {k: v for k,v in results.conditions().items() if k not in _SHOWN_ANYWAY and usual.get(k) != v}

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..core.files import atomic, checked, digest, home, require_file, require_space, user_path
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
 from ..data.spice import Tuples, image_texts, parse_tuples, read_tuples, spice_blocks
 
@@ -32,7 +32,7 @@ from ..data.spice import Tuples, image_texts, parse_tuples, read_tuples, spice_b
 def _captions_digest(captions): return digest([captions.texts, captions.image_of.tolist(), len(captions.image_ids)])
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Relevance(Shown):
+class Relevance(MarkdownRepr):
     "Graded ground truth of a split, for NDCG."
     name:str # What it measures: `rouge`, `spice`, or a name of your own
     values:np.ndarray # Relevance in [0,1], `(captions, images)`; an array or a memory map

@@ -15,7 +15,7 @@ from typing import TypedDict
 import torch
 
 from ..core.files import checked, project_path, read_json, read_text, write_json
-from ..core.config import commit, one_of, override, pick_device, seed_everything, to_config
+from ..core.config import git_commit_hash, one_of, override, pick_device, seed_everything, to_config
 from ..core.display import LOG_SECONDS, log_line
 from ..core.hub import hub_config
 from ..data.collection import Collection
@@ -208,7 +208,7 @@ def _origin(folder):
     "Row, changes, seed and commit of a model, from its run."
     run = folder.parent
     if folder.name != "model" or not (run/"environment.json").is_file():
-        return {"model": folder.name, "changed": "", "seed": "unknown", "commit": commit()}
+        return {"model": folder.name, "changed": "", "seed": "unknown", "commit": git_commit_hash()}
     p = read_plan(run)
     environment = read_json(run/"environment.json", _Environment, "copy the run again")
     return {"model": p.about["model"], "changed": p.changed, "seed": environment["seed"], "commit": environment["commit"]}

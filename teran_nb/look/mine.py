@@ -17,13 +17,13 @@ from fastcore.basics import patch
 
 from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import Shown, escape, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
 from ..photos.vision import PROMPTS
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
-from ..model.encoder import Encoded, Encoder, encoded_images, encoding_key
+from ..model.encoder import Encoded, Encoder, load_or_encode, encoding_key
 from ..search.index import Index, index_images, similarity_of, vector_gigabytes
 from .galleries import Asked
 from .finder import open_models
@@ -52,12 +52,12 @@ def searchable(
             vectors = len(collection)*int(encoder.encode_images(collection.select([0])).parts.offsets[-1])
         large = vector_gigabytes(encoder, collection, vectors) > memory
         index = "always" if large and not encoder.index_refusal else "never"
-    if index == "never": return encoded_images(encoder, collection, folder, show_progress_bar)
+    if index == "never": return load_or_encode(encoder, collection, folder, show_progress_bar)
     return index_images(encoder, collection, Path(folder)/f"{encoding_key(encoder, collection)}-index", show_progress_bar=show_progress_bar)
 
 # %% ../../nbs/look/05_mine.ipynb #4f027151
 @dataclass(frozen=True, repr=False)
-class Mine(Shown):
+class Mine(MarkdownRepr):
     "Your own pictures and the models that search them; shows itself as a table."
     models:dict[str,Encoder] # By name
     prepared:Prepared # What the preparation did with each file
@@ -80,7 +80,7 @@ class Mine(Shown):
             ("described by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
             ("searched", f"by {len(images.backend.centroids):,} centroids, then exactly" if indexed else "exactly"),
             ("MB on the disk", f"{size:.1f}"), ("files left out", len(left_out))])
-        if self.warning: table = f"**{escape(self.warning)}**\n\n{table}"
+        if self.warning: table = f"**{escape_markdown(self.warning)}**\n\n{table}"
         return table + (f"\n\n{markdown_table(['file','why it was left out'], left_out[:20])}" if left_out else "")
 
 @patch

@@ -18,7 +18,7 @@ import torch
 from fastcore.basics import patch
 
 from ..core.files import atomic, read_json, require_space, user_path, write_json
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
@@ -323,7 +323,7 @@ def regions_page(self:Cards,
 
 # %% ../../nbs/look/06_website.ipynb #1333f9e5
 @dataclass(frozen=True, repr=False)
-class Site(Shown):
+class Site(MarkdownRepr):
     "A gallery on disk; shows itself as a table."
     folder:Path # Where `index.html` is
     sizes:dict # Each of its files to its bytes

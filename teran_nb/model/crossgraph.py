@@ -58,7 +58,7 @@ class CrossGraph(CrossingHead):
             else: nn.init.zeros_(p)
 
 # %% ../../nbs/model/09_crossgraph.ipynb #f015f91b
-class _Side(NamedTuple):
+class _GraphSide(NamedTuple):
     "What all pairs of an image, or of a caption, have in common; its nodes are the regions or the words."
     nodes:Tensor # Vectors, 0 at padding, `(n, nodes, dim)`
     mask:Tensor # True at real nodes, `(n, nodes)`
@@ -72,16 +72,16 @@ class _Side(NamedTuple):
 def side(self:CrossGraph,
     nodes:Tensor, # Unit vectors of one side, `(n, nodes, dim)`
     mask:Tensor, # True at real nodes, `(n, nodes)`
-) -> _Side: # For `concepts`
+) -> _GraphSide: # For `concepts`
     "The part of eq. 1-5 that depends on one side only."
     require_masked(nodes, mask, "nodes")
     nodes = nodes.masked_fill(~mask[...,None], 0)
-    if not self.config.graph: return _Side(nodes, mask)
+    if not self.config.graph: return _GraphSide(nodes, mask)
     source = self.source(nodes)
     destination = self.destination(nodes)
     message = F.linear(self.message(nodes), self.concept.weight)
     inner = source @ destination.mT @ message
-    return _Side(nodes, mask, source, destination, message, inner, self.concept(nodes))
+    return _GraphSide(nodes, mask, source, destination, message, inner, self.concept(nodes))
 
 # %% ../../nbs/model/09_crossgraph.ipynb #b0c06a02
 def _cross_messages(receiver, sender, share):
@@ -93,8 +93,8 @@ def _cross_messages(receiver, sender, share):
 
 @patch
 def concepts(self:CrossGraph,
-    images:_Side, # Side of the regions
-    captions:_Side, # Side of the words
+    images:_GraphSide, # Vectors of the regions
+    captions:_GraphSide, # Vectors of the words
 ) -> Tensor: # `(images, captions, regions+words, dim)`
     "C of every pair, regions first (CGAM eq. 5)."
     if not self.config.graph:

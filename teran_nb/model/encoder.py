@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Picture', 'Images', 'Sentences', 'Encoded', 'GivenImage', 'given_images', 'RegionSets', 'region_sets', 'sentences',
-           'Encoder', 'encoding_key', 'encoded_images']
+           'Encoder', 'encoding_key', 'load_or_encode']
 
 # %% ../../nbs/model/04_encoder.ipynb #44b98083
 import os, re
@@ -356,7 +356,7 @@ def _encode_chunks(encoder, collection, path, share, size, show_progress_bar):
         os.replace(unfinished, path)
     wait_for(path.is_dir)
 
-def encoded_images(
+def load_or_encode(
     encoder:Encoder, # The model
     collection:Collection, # Images
     folder:str|Path, # Where encoded images are kept; the encoder's `keep` comes first

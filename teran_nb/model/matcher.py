@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.files import atomic, read_json, user_path, write_json
 from ..core.config import to_config
-from ..core.display import escape, markdown_table, progress
+from ..core.display import escape_markdown, markdown_table, progress
 from ..core.hub import pretrained
 from ..core.stores import load_tensors, save_tensors
 from ..data.features import Regions
@@ -36,7 +36,7 @@ from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.prepare import extractor_for, trained_on
 from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_sets, sentences
 from .similarity import BlockOptions
-from .heads import Side
+from .heads import Vectors
 from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without_words
 from .regions import RegionBatch, region_batch
 from .network import Network, NetworkConfig
@@ -162,8 +162,8 @@ def encode_captions(self:Matcher,
 
 @patch
 def similarity(self:Matcher,
-    images:Encoded|Side|Images, # Images, encoded or not, or one side of `forward`
-    captions:Encoded|Side|Sentences, # Captions, encoded or not, or the other side
+    images:Encoded|Vectors|Images, # Images, encoded or not, or one side of `forward`
+    captions:Encoded|Vectors|Sentences, # Captions, encoded or not, or the other side
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
@@ -390,8 +390,8 @@ def generate_model_card(self:Matcher,
     template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
     head = self._hub_mixin_info.model_card_data.to_dict() | data
     return ModelCard.from_template(
-        ModelCardData(**head), template_str=template.read_text(encoding="utf8"), name=escape(self.name), source=source or self.name,
-        ranks_by=self.ranks_by, note=self.note, extractor=self.extractor, data=escape(training_data),
+        ModelCardData(**head), template_str=template.read_text(encoding="utf8"), name=escape_markdown(self.name), source=source or self.name,
+        ranks_by=self.ranks_by, note=self.note, extractor=self.extractor, data=escape_markdown(training_data),
         words=f"{len(self.provenance.words):,}" if self.provenance else "",
         training=markdown_table(["","training"], [row for row in training.items() if row[1] != ""]),
-        metrics=markdown_table(["metric",""], metrics) if metrics else "", protocol=escape(", ".join(measured_by)))
+        metrics=markdown_table(["metric",""], metrics) if metrics else "", protocol=escape_markdown(", ".join(measured_by)))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.config import one_of
 from .alignment import POOLINGS
-from .heads import HEADS, Side, build_head, reranked
+from .heads import HEADS, Vectors, build_head, reranked
 from .similarity import BlockOptions
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
@@ -71,11 +71,11 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict()
         for name in dict.fromkeys(("alignment","global",*config.heads)): # the first two have no weights: always there
             self.heads[name] = build_head(name, config)
-    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Side,Side]:
+    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
         "Both sides of a batch."
         whole_images,regions = self.forward_regions(images)
         whole_captions,words = self.forward_words(captions)
-        return Side(whole_images, self.region_parts(regions, images)),Side(whole_captions, self.word_parts(words, captions))
+        return Vectors(whole_images, self.region_parts(regions, images)),Vectors(whole_captions, self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
         if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
@@ -115,8 +115,8 @@ def head(self:Network) -> nn.Module:
 
 @patch
 def similarity(self:Network,
-    images:Side, # Images, as `forward` gives them
-    captions:Side, # Captions, as `forward` gives them
+    images:Vectors, # Images, as `forward` gives them
+    captions:Vectors, # Captions, as `forward` gives them
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..core.packed import Packed, length_mask
 from .alignment import masked_max, mravgw, mwsr, pooling
 from .similarity import BlockOptions, similarity
-from .heads import Head, Side, head
+from .heads import Head, Vectors, head
 
 # %% ../../nbs/model/10_poolings.ipynb #972be9b2
 @pooling("filip-regions", "FILIP regions", sum_over=("regions",), per_region=True)
@@ -200,7 +200,7 @@ class WeightedHead(Head):
         powers = (logits-highest[owner]).exp()
         sums = torch.zeros_like(highest).index_add(0, owner, powers)
         return (powers/sums[owner])[:,None].to(side.values.dtype)
-    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
         regions,words = images.parts,captions.parts
         weighted_words = Packed(words.values*self.weights(words, self.weigh_words), words.offsets)
@@ -254,7 +254,7 @@ class GPOHead(Head):
         super().__init__()
         self.regions = GPO()
         self.words = GPO()
-    def similarity(self, images:Side, captions:Side, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of pooled vectors, `(images, captions)`."
         regions = F.normalize(self.regions(images.parts), dim=-1)
         words = F.normalize(self.words(captions.parts), dim=-1)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.config import one_of
 from ..core.packed import Packed
-from .heads import Side
+from .heads import Vectors
 from .losses import positives
 from .text import TokenBatch
 from .regions import RegionBatch
@@ -145,8 +145,8 @@ def _chosen(batch, rows):
 
 def mined_scores(
     model:Matcher, # With the joint head
-    images:Side, # Images of the pairs, as the model's `forward` gives them
-    captions:Side, # Captions of the pairs, as the model's `forward` gives them
+    images:Vectors, # Images of the pairs, as the model's `forward` gives them
+    captions:Vectors, # Captions of the pairs, as the model's `forward` gives them
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
     other_images:RegionBatch, # Candidates
     other_captions:TokenBatch, # Candidates

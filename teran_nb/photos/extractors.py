@@ -28,7 +28,7 @@ from torch import Tensor
 from ..core.files import atomic, digest, project_path
 from ..core.config import one_of, override, pick_device
 from ..core.hub import no_download
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..core.boxes import box_iou
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import MAX_PIXELS, find_pictures, read_picture, upright
@@ -350,7 +350,7 @@ def _outcomes(paths, extractor, batch, workers, settings):
 
 # %% ../../nbs/photos/02_extractors.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
-class Extraction(Shown):
+class Extraction(MarkdownRepr):
     "Outcome of a folder of pictures."
     store:Path # Folder of the features
     extractor:str # What made them

@@ -20,8 +20,8 @@ import torch
 from PIL import Image
 
 from ..core.files import checked, digest, home, locked, make_once, project_path, read_json, remove_leftovers, write_json
-from ..core.config import commit, one_of, to_config
-from ..core.display import Shown, escape, markdown_table
+from ..core.config import git_commit_hash, one_of, to_config
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions, read_captions
 from ..data.pictures import MAX_PIXELS, SUFFIXES, find_pictures
@@ -159,7 +159,7 @@ def match_names(
 
 # %% ../../nbs/photos/03_prepare.ipynb #9abb943d
 @dataclass(frozen=True, repr=False)
-class Prepared(Shown):
+class Prepared(MarkdownRepr):
     "A prepared collection; shows itself as a table."
     folder:Path # Folder of the collection
     manifest:dict # Content of `collection.json`
@@ -175,7 +175,7 @@ class Prepared(Shown):
         facts["same picture in two splits"] = len(self.same.pairs)
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
         text = markdown_table(["",self.folder.name], rows)
-        for file,note in self.manifest["notes"]: text += f"\n\n{escape(file)}: {escape(note)}"
+        for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
         if self.left_out: text += "\n\n" + markdown_table(["left out","why"], self.left_out[:20])
         if len(self.left_out) > 20: text += f"\n\n... and {len(self.left_out)-20:,} more in collection.json"
         return text
@@ -363,7 +363,7 @@ def _write_manifest(folder, recipe, about, left_out, near, start, show_progress_
               "boxes": "yes" if made.features.boxes is not None else "none: groundings cannot be drawn",
               "seconds": f"{time.perf_counter()-start:.1f}"}
     facts = {
-        "format": 2, "commit": commit(), "extractor": made.features.extractor, "near": near,
+        "format": 2, "commit": git_commit_hash(), "extractor": made.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), **about,
         "versions": made.features.manifest.get("extraction", {}).get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ..core.files import digest, user_path
 from ..core.stores import load_tensors, save_tensors
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/01_visual_words.ipynb #bdc17760
@@ -70,7 +70,7 @@ def left_out_table(
 
 # %% ../../nbs/photos/01_visual_words.ipynb #3e8af5c0
 @dataclass(frozen=True, repr=False, eq=False)
-class VisualWords(Shown):
+class VisualWords(MarkdownRepr):
     "A vocabulary of patches, learned from pictures."
     mean:np.ndarray # Of the patches, `(108,)`
     whitening:np.ndarray # Makes all directions of patches equally common, `(108, 108)`

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..core.packed import Packed
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet
 from ..model.similarity import similarity
@@ -23,7 +23,7 @@ from .reference import (
 
 # %% ../../nbs/published/05_deviations.ipynb #884d9589
 @dataclass(frozen=True, repr=False)
-class Deviations(Shown):
+class Deviations(MarkdownRepr):
     "What the published code does differently, in numbers."
     rows:list # Tuples of fault, what is measured, number of the published code, our number
     def __getitem__(self,

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from ..core.files import atomic, checked, require_file, user_path
 from ..core.config import to_config
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..core.hub import loading, pretrained
 from ..core.stores import check_archive
 from ..data.pictures import within
@@ -176,7 +176,7 @@ _LEFT_OUT = {
 
 # %% ../../nbs/published/03_originals.ipynb #0484f49a
 @dataclass(frozen=True, repr=False)
-class Original(Shown):
+class Original(MarkdownRepr):
     "The checkpoint that a model came from; shows the weights that were left out."
     path:str # File of the checkpoint
     epoch:int # Epoch of its training; -1 if it does not say

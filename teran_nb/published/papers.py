@@ -16,7 +16,7 @@ from fastcore.basics import patch
 
 from ..core.files import read_json
 from ..core.config import one_of
-from ..core.display import Shown, escape, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/published/00_papers.ipynb #9e27d84f
 PAPERS = {
@@ -29,7 +29,7 @@ PAPERS = {
 
 # %% ../../nbs/published/00_papers.ipynb #b64201dc
 @dataclass(frozen=True, repr=False)
-class Table(Shown):
+class Table(MarkdownRepr):
     "One table of a paper, every cell as printed; shows itself as a table."
     paper:str # One of `PAPERS`
     number:int # Number of the table in the paper
@@ -50,7 +50,7 @@ class Table(Shown):
         for c in self.numeric: by_unit.setdefault(self.columns[c], []).append(c)
         units = "; ".join(f"{unit}: {', '.join(names)}" for unit,names in by_unit.items())
         below = f"{self.name}. {self.caption}",self.note,units
-        below = [textwrap.fill(escape(text), 150) for text in below if text]
+        below = [textwrap.fill(escape_markdown(text), 150) for text in below if text]
         return "\n\n".join([markdown_table(cells.columns, cells.values), *below])
 
 # %% ../../nbs/published/00_papers.ipynb #e924ed77
@@ -104,14 +104,14 @@ def table(
 
 # %% ../../nbs/published/00_papers.ipynb #049727ba
 @dataclass(frozen=True, repr=False)
-class Contents(Shown):
+class Contents(MarkdownRepr):
     "All tables that are kept; shows itself as a list of them."
     tables:tuple # Each a `Table`, in the order of the papers
     def __len__(self): return len(self.tables)
     def __iter__(self): return iter(self.tables)
     def _repr_markdown_(self):
         rows = [[t.name, len(t), len(t.columns), textwrap.shorten(t.caption, 60, placeholder=" ...")] for t in self]
-        papers = "\n".join(f"- {name.upper()}: {escape(citation)}" for name,citation in PAPERS.items())
+        papers = "\n".join(f"- {name.upper()}: {escape_markdown(citation)}" for name,citation in PAPERS.items())
         return f"{markdown_table(['table','rows','columns','caption'], rows)}\n\n{papers}"
 
 def contents() -> Contents: # In the order of the papers
@@ -155,14 +155,14 @@ def row(
 
 # %% ../../nbs/published/00_papers.ipynb #4d64e234
 @dataclass(frozen=True, repr=False)
-class Published(Shown):
+class Published(MarkdownRepr):
     "A published row in our units; shows itself as a table."
     metrics:dict # Column to number; recalls and NDCG in [0,1], the rest as printed
     about:dict # The label as `model`, the paper as `source`, and the protocol
     def __getitem__(self, name): return self.metrics[name]
     def _repr_markdown_(self):
         table = markdown_table(self.metrics, [[f"{v:g}" for v in self.metrics.values()]])
-        return table + "\n\n" + ", ".join(f"{k} {escape(v)}" for k,v in self.about.items() if v)
+        return table + "\n\n" + ", ".join(f"{k} {escape_markdown(v)}" for k,v in self.about.items() if v)
 
 def _tables_of(paper, preprint=False): return [t for t in contents() if (t.paper,t.preprint) == (paper,preprint)]
 

@@ -25,7 +25,7 @@ from ..core.packed import Packed
 from ..core.parallel import Share, wait_for
 from ..core.files import digest
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table, progress
+from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords, explain
@@ -403,7 +403,7 @@ class Hit:
     def alignment(self) -> Alignment|None: return self.align() # Which region each word won; None without regions
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Hits(Shown):
+class Hits(MarkdownRepr):
     "What was found for some sentences; shows itself as a table."
     queries:list # The sentences
     found:list[list[Hit]] # Of each sentence the best images, best first

@@ -27,7 +27,7 @@ from teran_nb.data.curate import merge
 from teran_nb.data.features import Features
 from teran_nb.experiment.learner import TrainConfig, fit
 from teran_nb.experiment.relevance import rouge_l
-from teran_nb.model.encoder import encoded_images
+from teran_nb.model.encoder import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.photos.prepare import Recipe, prepare
 from teran_nb.search.index import Index, IndexConfig
@@ -130,7 +130,7 @@ def keeping(folder, inputs):
     from teran_nb.data.collection import Collection
     world = Collection.open(inputs / "toy")
     seed_everything(0)
-    encoded_images(make_matcher(TINY, world.captions.texts), world, folder / "kept")
+    load_or_encode(make_matcher(TINY, world.captions.texts), world, folder / "kept")
 
 
 def kept_state(folder):
