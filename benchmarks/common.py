@@ -9,10 +9,10 @@ import torch
 from teran_nb.core.files import atomic
 from teran_nb.core.packed import Packed
 from teran_nb.core.parallel import parallel_map
-from teran_nb.data.descriptors import DIM, describe
+from teran_nb.data.descriptors import DESCRIPTOR_DIM, describe
 from teran_nb.data.drawing import compose
 from teran_nb.data.features import FeatureWriter
-from teran_nb.data.scenes import EXTRACTOR, regions_of
+from teran_nb.data.scenes import SCENES_EXTRACTOR, detector_boxes
 
 
 def machine():
@@ -43,11 +43,11 @@ def unit_sets(lengths, dim, seed):
 def described_scene(number):
     "Features, boxes and size of a scene. Its picture is not kept and it gets no captions, which saves a quarter of the time of `draw_scene`."
     scene = compose(number)
-    boxes = regions_of(scene, Random(f"boxes {number}"))
+    boxes = detector_boxes(scene, Random(f"boxes {number}"))
     return describe(scene.picture(), boxes).astype(np.float16),boxes,scene.size
 
 def described_scenes(folder, first, count, workers):
     "A store of the features of scenes, made where it is not there."
     if Path(folder).is_dir(): return
-    with atomic(folder) as tmp, FeatureWriter(tmp, EXTRACTOR, DIM) as store:
+    with atomic(folder) as tmp, FeatureWriter(tmp, SCENES_EXTRACTOR, DESCRIPTOR_DIM) as store:
         for i,scene in enumerate(parallel_map("common.described_scene", range(first, first+count), workers)): store.add(f"scene-{first+i}", *scene)

@@ -24,7 +24,7 @@ from teran_nb.data.captions import read_captions
 from teran_nb.core.display import markdown_table
 from teran_nb.experiment.relevance import rouge_l, spice
 from teran_nb.data.scenes import scenes
-from teran_nb.data.spice import Tuples, concept_words, image_texts, read_tuples, with_meanings
+from teran_nb.data.spice import Tuples, concept_words, read_tuples, with_meanings
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 
@@ -68,7 +68,7 @@ def tuples_of(args, captions):
     "Tuples of all captions and images, and what they are called."
     if args.tuples: return read_tuples(args.tuples),args.tuples
     parsed = {(text,): rule_tuples(text) for text in captions.texts}
-    for texts in image_texts(captions): parsed[texts] = sorted(set().union(*(parsed[text,] for text in texts)))
+    for texts in captions.texts_by_image(): parsed[texts] = sorted(set().union(*(parsed[text,] for text in texts)))
     if find_spec("pycocoevalcap"): return with_meanings(parsed),"by a rule, with Meteor's synsets"
     return Tuples(parsed),"by a rule, without synsets"
 
@@ -103,7 +103,7 @@ def compare_spice(args, captions, folder):
     "Print the table of SPICE."
     tuples,what = tuples_of(args, captions)
     of_captions = [tuples[text] for text in captions.texts]
-    of_images = [tuples[texts] for texts in image_texts(captions)]
+    of_images = [tuples[texts] for texts in captions.texts_by_image()]
     meaning = {}
     for tuple_ in {t for many in (*of_captions,*of_images) for t in many}:
         for concept in tuple_:

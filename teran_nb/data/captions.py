@@ -107,6 +107,15 @@ def _check_sizes(self:Captions):
         raise ValueError(f"image {self.image_ids[wrong[0]][:100]} has the size {size}, which no picture has; width "
                          "and height are above 0")
 
+# %% ../../nbs/data/00_captions.ipynb #411c566d
+@patch
+def texts_by_image(self:Captions) -> list[tuple[str,...]]: # The texts of each image, in their order
+    "The captions of every image."
+    texts = []
+    for i in range(len(self.image_ids)):
+        texts.append(tuple(self.texts[j] for j in self.of(i)))
+    return texts
+
 # %% ../../nbs/data/00_captions.ipynb #507daf9e
 @patch
 def select(self:Captions,
@@ -215,7 +224,7 @@ _Image = TypedDict("_Image", {"split": NotRequired[str|None], "width": NotRequir
                               "sentences": NotRequired[list[_Sentence]]})
 _Karpathy = TypedDict("_Karpathy", {"images": list[_Image]})
 _Links = list[tuple[int,int,str,list[_box]]]
-_OTHER = "is it another layout, or cut off?" # the cure in errors
+_CURE = "is it another layout, or cut off?" # end of an error
 
 def _read_object(path):
     "The object of a JSON file, plain or .gz."
@@ -242,13 +251,13 @@ def read_karpathy(
 
 def _from_karpathy(path, value, key="", skip=False):
     if not value.get("images"): raise ValueError(f"{path} has no list of images; is it another layout?")
-    images = checked(value, _Karpathy, Path(path), _OTHER)["images"]
+    images = checked(value, _Karpathy, Path(path), _CURE)["images"]
     key = key or next((k for k in ("id","cocoid","filename","imgid") if k in images[0]), "")
     names = [image.get(key) for image in images]
     if None in names:
         problem = f"image {names.index(None)} has no {key or 'id, cocoid, filename or imgid'}"
-        raise ValueError(f"{path}: {problem}; {_OTHER}")
-    checked(names, list[str|int], f"{path}: {key} of image ", _OTHER)
+        raise ValueError(f"{path}: {problem}; {_CURE}")
+    checked(names, list[str|int], f"{path}: {key} of image ", _CURE)
     image_ids = [Path(name).stem if key == "filename" else str(name) for name in names]
     _require_unique(image_ids, f"{path}: ")
     about,rows = {},[]
@@ -258,9 +267,9 @@ def _from_karpathy(path, value, key="", skip=False):
         for n,s in enumerate(image.get("sentences", ())):
             if "raw" in s: text = s["raw"]
             elif "tokens" in s: text = " ".join(s["tokens"])
-            else: raise ValueError(f"{path}: sentence {n} of image {image_id[:100]} has no raw and no tokens; {_OTHER}")
+            else: raise ValueError(f"{path}: sentence {n} of image {image_id[:100]} has no raw and no tokens; {_CURE}")
             marks = s.get("links", ())
-            if not all(map(_is_link, marks)): checked(marks, _Links, f"{path}: images[{i}].sentences[{n}].links", _OTHER) # names what is wrong
+            if not all(map(_is_link, marks)): checked(marks, _Links, f"{path}: images[{i}].sentences[{n}].links", _CURE) # names what is wrong
             links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in marks])
             for link in links:
                 if not 0 <= link.start <= link.end <= len(text):
@@ -283,7 +292,7 @@ _CocoImage = TypedDict("_CocoImage", {"id": str|int, "width": NotRequired[_lengt
 _Coco = TypedDict("_Coco", {"images": list[_CocoImage], "annotations": list[_Annotation]})
 
 def _from_coco(path, value, split="", skip=False):
-    coco = checked(value, _Coco, Path(path), _OTHER)
+    coco = checked(value, _Coco, Path(path), _CURE)
     image_ids = [str(image["id"]) for image in coco["images"]]
     _require_unique(image_ids, f"{path}: ")
     about = {image_id: (split or None, _size(image)) for image_id,image in zip(image_ids, coco["images"])}

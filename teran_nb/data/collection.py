@@ -21,15 +21,15 @@ from PIL import Image
 from ..core.files import atomic, digest, home, read_json, user_path
 from ..core.config import one_of
 from .captions import Captions, read_captions
-from .pictures import SUFFIXES, read_picture, upright, within
+from .pictures import PICTURE_SUFFIXES, read_picture, upright, within
 from .features import FeatureWriter, Features, Regions
 
 # %% ../../nbs/data/03_collection.ipynb #303ffc09
 @lru_cache(64)
 def _files_by_stem(folder, changed):
     "Picture files of a folder, as it was when it was last changed, by their names without ending."
-    pictures = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES]
-    pictures.sort(key=lambda p: (-SUFFIXES.index(p.suffix.lower()), p.name))
+    pictures = [p for p in folder.iterdir() if p.suffix.lower() in PICTURE_SUFFIXES]
+    pictures.sort(key=lambda p: (-PICTURE_SUFFIXES.index(p.suffix.lower()), p.name))
     return {p.name[:-len(p.suffix)]: p for p in pictures} # later ones win
 
 def _existing(path, folder=None):
@@ -59,7 +59,7 @@ class Pictures:
         if self.folder is None: return None
         if self.files is not None:
             path = within(self.folder, self.files[image_id]) if image_id in self.files else None
-            return path and path.suffix.lower() in SUFFIXES and _existing(path) or None # never any other file of the disk
+            return path and path.suffix.lower() in PICTURE_SUFFIXES and _existing(path) or None # never any other file of the disk
         stem = within(self.folder, image_id)
         if stem is None: return None
         try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(stem.name)
@@ -110,7 +110,7 @@ class Collection:
         self.features = features
         self.pictures = pictures
         self.name = name
-        self.given = captions # before images were left out
+        self.all_captions = captions # before images were left out
         self.captions = captions.select(np.flatnonzero(known)) if unknown else captions
 
     def __len__(self): return len(self.image_ids)

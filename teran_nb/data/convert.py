@@ -20,7 +20,7 @@ from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from .captions import Captions, read_table
 from .features import FeatureWriter, Regions
-from .formats import FORMATS, ForeignRegions, ForeignRow, Options, recognise
+from .formats import FORMATS, PublishedRegions, PublishedRow, Options, recognise
 
 # %% ../../nbs/data/05_convert.ipynb #f2464fcb
 def _named_size(image_id, size):
@@ -125,7 +125,7 @@ def _cause(error):
     return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
 
 @patch
-def rows(self:Source) -> Iterator[ForeignRow]: # One per image, not yet decoded
+def rows(self:Source) -> Iterator[PublishedRow]: # One per image, not yet decoded
     "The rows of all files."
     for path in self.paths:
         try: yield from FORMATS[self.format or recognise(path)](path, self.options)
@@ -136,17 +136,17 @@ def rows(self:Source) -> Iterator[ForeignRow]: # One per image, not yet decoded
 
 # %% ../../nbs/data/05_convert.ipynb #b37dc656
 @patch
-def name(self:Source,
-    row:ForeignRow, # A row of this source
+def image_id(self:Source,
+    row:PublishedRow, # A row of this source
 ) -> str: # Image id
     "The image id of a row, found by the pattern where there is one."
     if not self.pattern: return row.image_id
     match = re.search(self.pattern, row.image_id)
     if not match: raise ValueError(f"{row}: the pattern {self.pattern} finds no image id in it")
-    return match[match.re.groups and 1]
+    return match[1] if match.re.groups else match[0]
 
 @patch
-def _to_regions(self:Source, image_id, foreign:ForeignRegions):
+def _to_regions(self:Source, image_id, foreign:PublishedRegions):
     "Regions with boxes in pixels inside the picture, and how many boxes were clipped."
     classes = _named_classes(foreign.classes, self.class_names, self.options.classes)
     if foreign.boxes is None: return Regions(image_id, foreign.features, None, None, classes, foreign.confidences), 0
@@ -165,10 +165,10 @@ def _to_regions(self:Source, image_id, foreign:ForeignRegions):
 
 @patch
 def read(self:Source,
-    row:ForeignRow, # A row of this source
+    row:PublishedRow, # A row of this source
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped
     "Decode a row; a broken one raises a `ValueError` that names the row."
-    try: return self._to_regions(self.name(row), row.decode())
+    try: return self._to_regions(self.image_id(row), row.decode())
     except Exception as e: # damaged rows raise any error of NumPy and of the libraries of the formats
         if isinstance(e, ValueError) and str(e).startswith(str(row)): raise
         raise ValueError(f"{row}: {_cause(e)}") from None
@@ -207,7 +207,7 @@ def file_stamps(
     return stamps
 
 # %% ../../nbs/data/05_convert.ipynb #7ab65940
-_LEAVE_OUT = "bad='skip' leaves such rows out"
+_CURE = "bad='skip' leaves such rows out"
 
 def _first_regions(source, bad):
     "The regions of the first readable row."
@@ -215,7 +215,7 @@ def _first_regions(source, bad):
     for row in source.rows():
         try: return source.read(row)[0]
         except ValueError as e:
-            if bad == "stop": raise ValueError(f"{e}; {_LEAVE_OUT}") from None
+            if bad == "stop": raise ValueError(f"{e}; {_CURE}") from None
             first_error = first_error or e
     if first_error is None: raise ValueError(f"{source.path} holds no image")
     raise ValueError(f"{source.path}: not one row can be read; the first: {first_error}")
@@ -256,11 +256,11 @@ def convert(
         resumed = len(writer.ids)
         for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
             try:
-                image_id = source.name(row)
+                image_id = source.image_id(row)
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below
                 else: _add_row(writer, source, row, first)
             except ValueError as e:
-                if bad == "stop": raise ValueError(f"{e}; {_LEAVE_OUT}") from None
+                if bad == "stop": raise ValueError(f"{e}; {_CURE}") from None
                 broken.append(str(e))
         writer.counts["rows left out"] = len(broken)
     clipped = writer.counts["boxes clipped"]

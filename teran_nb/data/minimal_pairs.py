@@ -19,12 +19,12 @@ from typing import NamedTuple, NotRequired, TypedDict
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.files import checked, project_path, read_json, read_text, user_path
-from .pictures import SUFFIXES, within
+from .pictures import PICTURE_SUFFIXES, within
 from .collection import Collection, Pictures
 from .clipart import KINDS, PAINTS, SIZES
 from .drawing import BACKDROPS, Scene, Thing, compose
-from .grammar import NAMES, NUMBERS, RELATIONS, SIZE_NAMES, plural, things_meant
-from .scenes import EXTRACTOR, SEED_STEP
+from .grammar import NAMES, NUMBERS, SPATIAL_RELATIONS, SIZE_NAMES, plural, things_meant
+from .scenes import SCENES_EXTRACTOR, SEED_STEP
 
 # %% ../../nbs/data/17_minimal_pairs.ipynb #b70c579f
 class Mention(NamedTuple):
@@ -73,7 +73,7 @@ class Statement(NamedTuple):
         if self.relation == "but no": return bool(first) and not second
         pairs = [(scene.things[i].box,scene.things[j].box) for i,j in product(first, second) if i != j]
         if self.relation == "and" or not pairs: return bool(pairs)
-        if any(RELATIONS[self.relation](a, b) for a,b in pairs): return True
+        if any(SPATIAL_RELATIONS[self.relation](a, b) for a,b in pairs): return True
         return False if all(_on_other_side(self.relation, a, b) for a,b in pairs) else None
 
 def _on_other_side(relation, a, b):
@@ -152,17 +152,17 @@ def minimal_pairs(
     pairs = []
     for kind in kinds:
         change = CHANGES[one_of(kind, CHANGES, "kind of minimal pair")]
-        found = {}
+        captions = {} # true caption to false caption
         for _ in range(tries):
-            if len(found) == each: break
-            true = _statement(scene, rng, rng.choice(change.forms))
-            if true is None or not true.holds(scene): continue
-            false = change.apply(true, scene, rng)
-            if false is not None and false.holds(scene) is False: found.setdefault(str(true), str(false))
-        pairs += [(kind,true,false) for true,false in found.items()]
+            if len(captions) == each: break
+            statement = _statement(scene, rng, rng.choice(change.forms))
+            if statement is None or not statement.holds(scene): continue
+            changed = change.apply(statement, scene, rng)
+            if changed is not None and changed.holds(scene) is False: captions.setdefault(str(statement), str(changed))
+        pairs += [(kind,true_caption,false_caption) for true_caption,false_caption in captions.items()]
     return pairs
 
-_WITHOUT_PLACE = ("we see","you can see","a picture of")
+_OPENINGS = ("we see","you can see","a picture of")
 
 def _statement(scene, rng, form):
     "A statement of one form about things of a scene, true or not; None where the scene has too few things."
@@ -171,7 +171,7 @@ def _statement(scene, rng, form):
         colour = rng.choice(("",thing.colour,thing.colour))
         sized = SIZE_NAMES[thing.size] and rng.random() < .5
         return Mention(noun, colour, thing.size if sized else "")
-    opening = rng.choice(_WITHOUT_PLACE)
+    opening = rng.choice(_OPENINGS)
     if form == "number": return _counted(scene, rng, mention, opening)
     first = mention(rng.choice(scene.things))
     if form == "": return Statement(first, opening=opening)
@@ -200,34 +200,34 @@ def _counted(scene, rng, mention, opening):
 class MinimalPair(NamedTuple):
     "Two captions, of which one is true of an image."
     image:str # Name of the image
-    true:str # A caption that is true of it
-    false:str # A caption that is false of it
+    true_caption:str # True of this image
+    false_caption:str # False of this image
     kind:str # What was changed
-    other:str="" # With Winoground: name of an image of which `false` is true and `true` is false
-    box:tuple|None=None # With ARO: the part of the picture that is shown, pixels `(x1,y1,x2,y2)`
+    second_image:str="" # Winoground only: a second image; `false_caption` describes it and `true_caption` does not
+    box:tuple|None=None # ARO only: the part of the picture that is shown, pixels `(x1,y1,x2,y2)`
 
 @dataclass(frozen=True, repr=False)
 class MinimalPairs(MarkdownRepr):
     "Minimal pairs and their pictures; shows itself as a table of kinds."
-    pairs:tuple[MinimalPair,...] # At least one
+    items:tuple[MinimalPair,...] # At least one
     pictures:dict[str,Path]|None=None # Picture file of each image; None where the images are those of a collection
     name:str="" # For tables
     def __post_init__(self):
-        if self.pairs: return
+        if self.items: return
         raise ValueError(f"{self.name or 'these'}: no minimal pairs; name a file or a collection with some")
-    def __len__(self): return len(self.pairs)
+    def __len__(self): return len(self.items)
     @property
     def images(self) -> list[tuple]: # Name and part of each, in the order in which they are first needed
         "The different images."
         shown = {}
-        for pair in self.pairs:
+        for pair in self.items:
             shown[pair.image,pair.box] = None
-            if pair.other: shown[pair.other,None] = None
+            if pair.second_image: shown[pair.second_image,None] = None
         return list(shown)
     def _repr_markdown_(self):
-        examples = {pair.kind: pair for pair in reversed(self.pairs)}
-        counts = Counter(pair.kind for pair in self.pairs)
-        rows = [[kind, n, examples[kind].true, examples[kind].false] for kind,n in counts.items()]
+        examples = {pair.kind: pair for pair in reversed(self.items)}
+        counts = Counter(pair.kind for pair in self.items)
+        rows = [[kind, n, examples[kind].true_caption, examples[kind].false_caption] for kind,n in counts.items()]
         table = markdown_table(["kind","pairs","true","false"], rows)
         return f"{len(self):,} minimal pairs, images: {len(self.images):,}\n\n{table}"
 
@@ -253,8 +253,8 @@ def scene_pairs(
             raise ValueError(f"the links of {image_id} do not belong to the world of seed {seed}; "
                              "give the seed that it was drawn with")
         for kind in kinds:
-            for _,true,false in minimal_pairs(scene, Random(f"{kind} {number}"), [kind], each):
-                pairs.append(MinimalPair(image_id, true, false, kind))
+            for _,true_caption,false_caption in minimal_pairs(scene, Random(f"{kind} {number}"), [kind], each):
+                pairs.append(MinimalPair(image_id, true_caption, false_caption, kind))
     return MinimalPairs(tuple(pairs), name=collection.name)
 
 def is_drawn(
@@ -262,7 +262,7 @@ def is_drawn(
 ) -> bool: # False for pictures of your own, although they may have the same descriptors
     "Whether the images of a collection are drawn scenes."
     named = all(re.fullmatch(r"scene-\d{6}", image_id) for image_id in collection.image_ids)
-    return named and collection.features.extractor == EXTRACTOR
+    return named and collection.features.extractor == SCENES_EXTRACTOR
 
 def _boxes_meant(collection, i):
     "The boxes of all things that the captions of an image mean."
@@ -279,16 +279,16 @@ _Aro = TypedDict("_Aro", {"image_path": str, "true_caption": str, "false_caption
                           "bbox_x": float, "bbox_y": float, "bbox_w": float, "bbox_h": float})
 _Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": str, "caption_1": str,
                             "collapsed_tag": NotRequired[str]})
-_COPY_BENCHMARK = "copy the benchmark's file again"
+_CURE = "copy the benchmark's file again"
 
 def _checked_pair(where, pair):
     "Refuse a pair that asks nothing."
     x1,y1,x2,y2 = pair.box or (0,0,1,1)
     problem = ""
-    if not (pair.true.strip() and pair.false.strip()): problem = "an empty caption"
-    elif pair.true == pair.false: problem = f"the same caption twice, {pair.true!r}"
+    if not (pair.true_caption.strip() and pair.false_caption.strip()): problem = "an empty caption"
+    elif pair.true_caption == pair.false_caption: problem = f"the same caption twice, {pair.true_caption!r}"
     elif x2 <= x1 or y2 <= y1: problem = f"a box of {x2-x1:g} x {y2-y1:g} pixels"
-    if problem: raise ValueError(f"{where} has {problem}; {_COPY_BENCHMARK}, or leave this row out")
+    if problem: raise ValueError(f"{where} has {problem}; {_CURE}, or leave this row out")
     return pair
 
 def read_sugarcrepe(
@@ -298,7 +298,7 @@ def read_sugarcrepe(
     path = user_path(path)
     pairs = []
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-        for key,row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).items():
+        for key,row in read_json(file, dict[str,_Sugar], _CURE).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
             pairs.append(_checked_pair(f"{file} row {key}", pair))
     return pairs
@@ -308,7 +308,7 @@ def read_aro(
 ) -> list[MinimalPair]: # Of the kind `relation` or `attribution`
     "Read ARO."
     pairs = []
-    for i,row in enumerate(read_json(path, list[_Aro], _COPY_BENCHMARK)):
+    for i,row in enumerate(read_json(path, list[_Aro], _CURE)):
         x = row["bbox_x"]
         y = row["bbox_y"]
         kind = "relation" if "relation_name" in row else "attribution"
@@ -326,8 +326,8 @@ def read_winoground(
         if not line.strip(): continue
         try: value = json.loads(line)
         except (ValueError, RecursionError) as e:
-            raise ValueError(f"{path} line {n} is not JSON ({e}); {_COPY_BENCHMARK}") from None
-        row = checked(value, _Wino, f"{path} line {n}", _COPY_BENCHMARK)
+            raise ValueError(f"{path} line {n} is not JSON ({e}); {_CURE}") from None
+        row = checked(value, _Wino, f"{path} line {n}", _CURE)
         kind = row.get("collapsed_tag") or "pair"
         pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], kind, row["image_1"])
         pairs.append(_checked_pair(f"{path} line {n}", pair))
@@ -350,7 +350,7 @@ def read_pairs(
                                 f"{path.name}")
     files = {}
     for pair in pairs:
-        for name in filter(None, (pair.image,pair.other)):
+        for name in filter(None, (pair.image,pair.second_image)):
             if name not in files: files[name] = _picture_file(folder, name)
     missing = [name for name,file in files.items() if file is None]
     if missing:
@@ -362,7 +362,7 @@ def _picture_file(folder, name):
     "A picture by its name, with or without the ending of its file; None where there is none."
     path = within(folder, name)
     if path is None: return None
-    return path if path.suffix.lower() in SUFFIXES and path.is_file() else Pictures(folder).path(name)
+    return path if path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else Pictures(folder).path(name)
 
 def open_pairs(
     pairs:str, # `scenes`: those of drawn scenes; a file or folder of a benchmark, for `read_pairs`; empty for none

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Parsed', 'SUBSETS', 'JARS', 'concept_words', 'similar_concepts', 'Match', 'match_tuples', 'Tuples', 'read_tuples',
-           'image_texts', 'Synonyms', 'read_synonyms', 'spice_blocks', 'spice_scores', 'spice_program', 'read_subsets',
+           'Synonyms', 'read_synonyms', 'spice_blocks', 'spice_scores', 'spice_program', 'read_subsets',
            'with_meanings', 'parse_tuples']
 
 # %% ../../nbs/data/16_spice.ipynb #967c5c82
@@ -144,16 +144,6 @@ def read_tuples(
             parsed[tuple(value["captions"])] = tuples
     return Tuples(parsed, synsets, subsets)
 
-# %% ../../nbs/data/16_spice.ipynb #c9fd7631
-def image_texts(
-    captions:Captions, # Captions of some images
-) -> list[tuple[str,...]]: # The captions of each image, in their order
-    "The texts of every image."
-    texts = []
-    for i in range(len(captions.image_ids)):
-        texts.append(tuple(captions.texts[j] for j in captions.of(i)))
-    return texts
-
 # %% ../../nbs/data/16_spice.ipynb #cf0a7a56
 _DETACHMENTS = [ # Ending and what takes its place
     ("s",""),("ses","s"),("xes","x"),("zes","z"),("ches","ch"),("shes","sh"),("men","man"),("ies","y"), # nouns
@@ -208,16 +198,16 @@ def read_synonyms(
     return Synonyms(synsets, bases)
 
 # %% ../../nbs/data/16_spice.ipynb #b86ba797
-def _features(concepts, synsets):
+def _concept_matrix(concepts, synsets):
     "Words and synsets of each concept; concepts are similar if they share one."
     numbers = {}
     rows = []
     columns = []
     for i,concept in enumerate(concepts):
         for word in concept_words(concept):
-            found = [word, *synsets.get(word, ())]
-            rows += [i]*len(found)
-            columns += [numbers.setdefault(f, len(numbers)) for f in found]
+            keys = [word, *synsets.get(word, ())]
+            rows += [i]*len(keys)
+            columns += [numbers.setdefault(key, len(numbers)) for key in keys]
     return csr_array((np.ones(len(rows), bool),(rows,columns)), shape=(len(concepts),len(numbers)))
 
 def _distinct(many):
@@ -262,8 +252,8 @@ def spice_blocks(
     concepts = {}
     for t in (*caption_tuples,*image_tuples):
         for concept in t: concepts.setdefault(concept, len(concepts)) # numbers in the order of their first use
-    features = _features(concepts, synsets)
-    similar = (features @ features.T).tocsr()
+    matrix = _concept_matrix(concepts, synsets)
+    similar = (matrix @ matrix.T).tocsr()
     def of_length(tuples, length):
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
         numbers = [[*map(concepts.get, tuples[i])] for i in chosen]
@@ -400,7 +390,7 @@ def with_meanings(
     synsets = {}
     for concept in concepts:
         for word in concept_words(concept): synsets[word] = synonyms[word]
-    return Tuples(parsed, {word: found for word,found in synsets.items() if found}, read_subsets(jars/"spice-1.0.jar"))
+    return Tuples(parsed, {word: numbers for word,numbers in synsets.items() if numbers}, read_subsets(jars/"spice-1.0.jar"))
 
 # %% ../../nbs/data/16_spice.ipynb #1becf367
 _Printed = TypedDict("_Printed", {"tuple": list[str]})
@@ -499,7 +489,7 @@ def parse_tuples(
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = Path(kept or home()/"spice-tuples")
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(captions, Captions): captions = [*captions.texts,*image_texts(captions)]
+    if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]
     groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
     parsed = _read_kept(folder)
     new = [g for g in groups if g not in parsed]

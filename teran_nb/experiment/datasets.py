@@ -15,7 +15,7 @@ from fastcore.basics import patch
 
 from ..core.files import project_path
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.display import Shown, escape, markdown_table
 from ..data.captions import read_captions
 from ..data.features import Features
 from ..data.collection import Collection
@@ -26,7 +26,7 @@ from .presets import PRESETS, WORLDS
 
 # %% ../../nbs/experiment/12_datasets.ipynb #b573ba73
 @dataclass(frozen=True, repr=False)
-class Data(MarkdownRepr):
+class Data(Shown):
     "A collection with its splits, and how to open it again."
     collection:Collection # All images
     source:dict # Arguments of `load_data`
@@ -50,9 +50,9 @@ class Data(MarkdownRepr):
         captions,features = self.collection.captions,self.collection.features
         table = markdown_table(["split","images"], Counter(captions.splits or ["all"]*len(self.collection)).items())
         links = "with" if captions.links else "without"
-        text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape_markdown(features)}"
-        unused = sorted(set(features.image_ids) - set(self.collection.given.image_ids))
-        if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape_markdown(', '.join(unused[:3]))}"
+        text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape(features)}"
+        unused = sorted(set(features.image_ids) - set(self.collection.all_captions.image_ids))
+        if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape(', '.join(unused[:3]))}"
         return text
 
 # %% ../../nbs/experiment/12_datasets.ipynb #d73a3d33
@@ -64,7 +64,7 @@ def precomputed(self:Data,
 ) -> list[Relevance]: # One for each file that `source` names for the split
     "The relevance of a split that is read from files, or whose tuples are."
     captions = self.part(split).captions
-    all_captions = self.collection.given
+    all_captions = self.collection.all_captions
     files = self.source["relevance"].get(split, {})
     if not isinstance(files, dict):
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': "

@@ -23,7 +23,7 @@ from ..core.packed import Packed
 from ..core.files import write_json
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection, open_picture
-from ..data.phrase_table import words_of
+from ..data.phrase_table import matching_words
 from ..data.minimal_pairs import MinimalPairs
 from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
@@ -81,7 +81,7 @@ class PairScores(MarkdownRepr):
     def rates(self) -> list[PairRate]:
         "The rate of each kind, in the order of the pairs; three rates for a kind of Winoground."
         rates = []
-        kinds = np.array([p.kind for p in self.pairs.pairs])
+        kinds = np.array([p.kind for p in self.pairs.items])
         for kind in dict.fromkeys(kinds.tolist()):
             rows = kinds == kind
             if not np.isnan(self.other[rows]).all(): rates += self._of_two_images(kind, rows)
@@ -131,21 +131,21 @@ def score_pairs(
     "Ask a model about minimal pairs."
     encoded,row = _pair_images(model, pairs, collection, images, show_progress_bar)
     column = {} # of each caption
-    for p in pairs.pairs:
-        for text in (p.true,p.false): column.setdefault(text, len(column))
+    for p in pairs.items:
+        for text in (p.true_caption,p.false_caption): column.setdefault(text, len(column))
     captions = model.encode_captions(list(column), show_progress_bar=show_progress_bar).to(model.device)
     place = {image: k for k,image in enumerate(pairs.images)}
     own,other,elsewhere = np.full((3,len(pairs),2), np.nan)
     wanted = [[] for _ in place] # of each image: the table to fill, and the number of the pair
-    for j,p in enumerate(pairs.pairs):
+    for j,p in enumerate(pairs.items):
         k = place[p.image,p.box]
         wanted[k].append((own,j))
-        if p.other: wanted[place[p.other,None]].append((other,j))
+        if p.second_image: wanted[place[p.second_image,None]].append((other,j))
         elif len(place) > 1: wanted[(k+1) % len(place)].append((elsewhere,j))
     with model.eval_mode():
         for image,entries in progress(list(zip(pairs.images, wanted)), "minimal pairs", disable=not show_progress_bar):
             columns = []
-            for _,j in entries: columns += [column[pairs.pairs[j].true],column[pairs.pairs[j].false]]
+            for _,j in entries: columns += [column[pairs.items[j].true],column[pairs.items[j].false]]
             scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
             for (table,j),both in zip(entries, scores.float().cpu().numpy().reshape(-1, 2)): table[j] = both
     if pooling: about["pooling"] = pooling
@@ -212,7 +212,7 @@ class WithoutContext(Encoder):
     def encode_captions(self, captions, batch=512, show_progress_bar=False):
         texts = sentences(captions)
         if not self.words: return self.model.encode_captions(texts, batch=batch, show_progress_bar=show_progress_bar)
-        located = [words_of(text) for text in texts] # `(word, start, end)` of each word of each text
+        located = [matching_words(text) for text in texts] # `(word, start, end)` of each word of each text
         row_of = {}
         for text_words in located:
             for word,_,_ in text_words: row_of.setdefault(word, len(row_of))

@@ -24,7 +24,7 @@ from ..core.display import MarkdownRepr, markdown_table
 from ..core.boxes import box_iou
 from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
-from ..data.phrase_table import words_of
+from ..data.phrase_table import matching_words
 from ..data.stopwords import stop_words
 from .metrics import footnote
 
@@ -98,7 +98,7 @@ class Grounded(NamedTuple):
     def text(self) -> str: return self.caption[self.link.start:self.link.end]
     @property
     def phrase(self) -> tuple: # Equal for the same phrase in several captions of an image
-        return self.image_id,tuple(word for word,*_ in words_of(self.text)),self.link.boxes
+        return self.image_id,tuple(word for word,*_ in matching_words(self.text)),self.link.boxes
     def heat(self) -> Tensor: # `(rows, columns)`, as of `heat_map`
         "The phrase's cosines spread over the picture."
         return heat_map(self.votes, self.boxes, self.size)

@@ -26,7 +26,7 @@ from ..core.files import atomic, checked, digest, home, require_file, require_sp
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
-from ..data.spice import Tuples, image_texts, parse_tuples, read_tuples, spice_blocks
+from ..data.spice import Tuples, parse_tuples, read_tuples, spice_blocks
 
 # %% ../../nbs/experiment/00_relevance.ipynb #be5aa145
 def _captions_digest(captions): return digest([captions.texts, captions.image_of.tolist(), len(captions.image_ids)])
@@ -211,7 +211,7 @@ def rouge_l(
     fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
     path = Path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
-    def blocks(): return _rouge_l_blocks(captions.texts, image_texts(captions), np.float32, workers)
+    def blocks(): return _rouge_l_blocks(captions.texts, captions.texts_by_image(), np.float32, workers)
     values = _computed_once(path, shape, blocks)
     return Relevance("rouge", values, f"the split's captions, beta {BETA}", fingerprint)
 
@@ -231,7 +231,7 @@ def spice(
     if subset: tuples = tuples.subset(subset)
     try:
         of_captions = [tuples[text] for text in captions.texts]
-        of_images = [tuples[texts] for texts in image_texts(captions)]
+        of_images = [tuples[texts] for texts in captions.texts_by_image()]
     except ValueError as e: raise ValueError(f"{file}{e}") from None
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = Path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"

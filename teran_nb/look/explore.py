@@ -206,7 +206,7 @@ def pair_table(
 ) -> Markup: # A `<table>`
     "Captions that are true and false of a picture, and how much higher each model scores the true one."
     rows = []
-    for j,pair in enumerate(next(iter(scores.values())).pairs.pairs):
+    for j,pair in enumerate(next(iter(scores.values())).pairs.items):
         margins = [(s.sims[j,0]-s.sims[j,1],s.right[j]) for s in scores.values()]
         rows.append((pair, margins))
     right = {name: s.right.sum() for name,s in scores.items()}

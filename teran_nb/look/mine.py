@@ -129,7 +129,7 @@ def _unlike_training(model, collection, most=200):
     kept = getattr(model, "provenance", None)
     if kept is None or not len(collection): return ""
     looked_at = collection.image_ids[::-(-len(collection)//most)]
-    foreign = sum(kept.is_foreign(collection.features[k]) for k in looked_at)
+    foreign = sum(kept.is_out_of_distribution(collection.features[k]) for k in looked_at)
     if foreign <= .2*len(looked_at): return ""
     return (f"{foreign} of {len(looked_at)} pictures are unlike the images that this model was trained on ({kept.data}): "
             "its answers mean little; train one on pictures like these, or take a pretrained model")

@@ -232,7 +232,7 @@ def find_extractor(self:Matcher) -> Extractor:
 @patch
 def picture_warning(self:Matcher, regions:Regions) -> str:
     "Why answers about this image may mean little: it is unlike the training images."
-    if self.provenance is None or not self.provenance.is_foreign(regions): return ""
+    if self.provenance is None or not self.provenance.is_out_of_distribution(regions): return ""
     return f"The picture is unlike the images that this model was trained on ({self.provenance.data}), so its answers mean little here."
 
 @patch

@@ -22,7 +22,7 @@ from ..core.config import one_of
 from ..core.display import markdown_table
 from ..core.heat_maps import heat_map
 from ..data.pictures import opaque, read_picture
-from ..data.phrase_table import words_of
+from ..data.phrase_table import matching_words
 from ..data.stopwords import STOP_WORDS
 from .alignment import POOLINGS, Pooling, align
 
@@ -112,10 +112,10 @@ def _word_places(words, phrase):
     "Every place where the words of a phrase follow one another, as lists of indices; a word may be a phrase itself."
     parts,column = [],[]
     for j,word in enumerate(words):
-        word_parts = [part for part,*_ in words_of(word)] or [word]
+        word_parts = [part for part,*_ in matching_words(word)] or [word]
         parts += word_parts
         column += [j]*len(word_parts)
-    wanted = [part for part,*_ in words_of(phrase)] or [phrase]
+    wanted = [part for part,*_ in matching_words(phrase)] or [phrase]
     places = []
     for start in range(len(parts)-len(wanted)+1):
         end = start+len(wanted)

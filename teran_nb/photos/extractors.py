@@ -32,9 +32,9 @@ from ..core.display import MarkdownRepr, markdown_table, progress
 from ..core.boxes import box_iou
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import MAX_PIXELS, find_pictures, read_picture, upright
-from ..data.features import FeatureWriter, Features, Regions, WORDS
-from ..data.descriptors import DIM, describe, windows
-from ..data.scenes import EXTRACTOR as SCENES
+from ..data.features import FeatureWriter, Features, Regions, VISUAL_WORDS_FILE
+from ..data.descriptors import DESCRIPTOR_DIM, describe, windows
+from ..data.scenes import SCENES_EXTRACTOR
 from ..data.provenance import Provenance
 from .vision import Backbone, Detector, LearningBackbone, PROMPTS, roi_align
 from .visual_words import VisualWords, left_out_table
@@ -69,7 +69,7 @@ class Windows:
     "Multi-scale windows with classical descriptors: a baseline without weights."
     config_type, model_fields = WindowsConfig, ()
     side = 640
-    dim = DIM
+    dim = DESCRIPTOR_DIM
     class_names = ()
     light = True
     def __init__(self,
@@ -103,7 +103,7 @@ class Words(Windows):
         super().__init__(WindowsConfig(config.count))
         self.config = replace(config, weights=str(path))
         self.words = VisualWords.load(path)
-        self.dim = DIM+len(self.words)
+        self.dim = DESCRIPTOR_DIM+len(self.words)
         self.name = f"words-v1 count={self.count} {self.words.hash}"
         self.recipe = "words", asdict(self.config)
     def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
@@ -434,7 +434,7 @@ def extract_folder(
                           expect=len(files)*extractor.count, resume=source)
     with ExitStack() as stack:
         writer = stack.enter_context(store)
-        if isinstance(extractor, Words): extractor.words.save(writer.tmp/WORDS)
+        if isinstance(extractor, Words): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails: thumbnails = Path(thumbnails) if resume else stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
         settings = extractor.side, max_pixels, bool(thumbnails)
@@ -452,7 +452,7 @@ def extract_folder(
         versions = {"python": platform.python_version(), "torch": torch.__version__,
                     "transformers": transformers.__version__, "pillow": pillow_version, "numpy": np.__version__}
         if not partial: require_detections(extractor.name, undetected, len(writer.ids))
-        writer.about["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": undetected}
+        writer.manifest["extraction"] = {"recipe": extractor.recipe, "versions": versions, "bad": failed, "whole": undetected}
     seconds = time.perf_counter()-start
     return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, undetected, seconds, workers)
 
@@ -462,13 +462,13 @@ def extractor_of(
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # The one that made it
     "Build the extractor of some features again, for `extract_picture`."
-    if store.extractor == SCENES: return Windows(name=SCENES) # the same descriptors, for any box
+    if store.extractor == SCENES_EXTRACTOR: return Windows(name=SCENES_EXTRACTOR) # the same descriptors, for any box
     recipe = store.recipe if isinstance(store, Provenance) else store.manifest.get("extraction", {}).get("recipe")
     if recipe is None:
         raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run: "
                          "no other picture can be described like it; extract your own pictures by `extract_folder`")
     kind, settings = recipe
-    if kind == "words" and (store.path/WORDS).is_file(): settings = settings | {"weights": str(store.path/WORDS)}
+    if kind == "words" and (store.path/VISUAL_WORDS_FILE).is_file(): settings = settings | {"weights": str(store.path/VISUAL_WORDS_FILE)}
     why = f"the recipe in {store.path} does not choose what is downloaded: name the extractor with its models yourself"
     with no_download(why): made = _from_recipe(kind, settings, device)
     if made.name != store.extractor:

@@ -24,15 +24,15 @@ from ..core.config import git_commit_hash, one_of, to_config
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions, read_captions
-from ..data.pictures import MAX_PIXELS, SUFFIXES, find_pictures
-from ..data.features import Features, WORDS, join_features
+from ..data.pictures import MAX_PIXELS, PICTURE_SUFFIXES, find_pictures
+from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.collection import Collection, Pictures
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert, file_stamps, match_captions
 from ..data.drawing import compose
-from ..data.grammar import captions_of
-from ..data.scenes import EXTRACTOR as SCENES
-from ..data.curate import Part, SplitOverlap, link_pictures, merge, same_pictures
+from ..data.grammar import scene_captions
+from ..data.scenes import SCENES_EXTRACTOR
+from ..data.curate import Selection, SplitOverlap, link_pictures, merge, same_pictures
 from ..data.provenance import Provenance
 from .visual_words import learn_words
 from .extractors import (
@@ -48,7 +48,7 @@ def _draw_pictures(folder, n):
     for i,image_id in enumerate(image_ids):
         scene = compose(77_000_000+i)
         scene.picture().save(folder/f"{image_id}.JPG", quality=92)
-        captions = [text for text,_ in captions_of(scene, Random(i))]
+        captions = [text for text,_ in scene_captions(scene, Random(i))]
         texts += captions
         image_of += [i]*len(captions)
     Captions(texts, image_of, image_ids, splits=splits).save(folder/"captions.csv")
@@ -77,7 +77,7 @@ class Recipe:
     missing:str="refuse" # Captioned images without features: `refuse`, or `drop` them
     merge:tuple=() # Folders of collections to add
     prefix:bool=False # Whether to put the name of its collection in front of each image id
-    part:Part=Part() # Which of all these images
+    part:Selection=Selection() # Which of all these images
     bad:str="skip" # A file or row that cannot be used: `skip` it and report it, or `stop`
     def __post_init__(self):
         if self.pictures == "example" and not self.features and not self.captions:
@@ -133,7 +133,7 @@ def match_names(
     "Match each name with an image id, by the first form in which the two are equal."
     def without_ending(name):
         ending = Path(name).suffix
-        return name[:-len(ending)] if ending.lower() in SUFFIXES else name
+        return name[:-len(ending)] if ending.lower() in PICTURE_SUFFIXES else name
     def without_folders(name): return without_ending(name).rpartition("/")[2]
     def by_pattern(name): return _by_pattern(without_ending(name), pattern)
     def by_number(name):
@@ -211,8 +211,8 @@ def _extract(recipe, files, by, work, resume, device, show_progress_bar, extract
     captions,_ = _read_captions(recipe, files, recipe.missing)
     name = recipe.extractor
     if not by and name == "words":
-        name = f"words:{work/WORDS}"
-        _find_words(files, captions, work/WORDS, share, show_progress_bar)
+        name = f"words:{work/VISUAL_WORDS_FILE}"
+        _find_words(files, captions, work/VISUAL_WORDS_FILE, share, show_progress_bar)
     by = by or extractor(name, recipe.settings, device)
     chosen = list(files) if captions is None else captions.image_ids
     if not recipe.merge: # a part of a merge is chosen from the whole
@@ -246,7 +246,7 @@ def _extract_shares(describe, image_ids, folder, share, shares):
     if not made: raise ValueError(f"none of the {len(image_ids)} pictures could be used: {next(iter(bad.items()))}")
     extraction = made[0].manifest["extraction"] | {"bad": bad, "whole": sum(one.manifest["extraction"]["whole"] for one in made)}
     require_detections(made[0].extractor, extraction["whole"], sum(map(len, made)))
-    if (made[0].path/WORDS).is_file(): shutil.copyfile(made[0].path/WORDS, folder/WORDS)
+    if (made[0].path/VISUAL_WORDS_FILE).is_file(): shutil.copyfile(made[0].path/VISUAL_WORDS_FILE, folder/VISUAL_WORDS_FILE)
     join_features(folder, [one.path.name for one in made], {"extraction": extraction})
     return list(bad.items())
 
@@ -400,7 +400,7 @@ def _open_prepared(output, request, near):
     if manifest.get("asked") != request:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
-    for name in ("left-out.json","sizes.json","asked.json",WORDS): # of unfinished work, needed until the folder had its name
+    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # of unfinished work, needed until the folder had its name
         (output/name).unlink(missing_ok=True)
     lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
     if lacks: raise ValueError(f"{output/'collection.json'} has no {lacks[0]}; {cure}")
@@ -449,7 +449,7 @@ def prepare(
             described,left_out,warned = _describe(recipe, by, work, resume, device, show_progress_bar, extraction, share, shares)
             described.name = output.name
             parts.insert(0, described)
-        if recipe.merge or (recipe.features and recipe.part != Part()):
+        if recipe.merge or (recipe.features and recipe.part != Selection()):
             folder = work/"whole"
             merge(parts, folder, recipe.prefix, recipe.part, show_progress_bar=show_progress_bar)
         _write_manifest(folder, recipe, {"asked": request, "notes": warned}, left_out, near, start, show_progress_bar)
@@ -487,7 +487,7 @@ def extractor_for(
     "The extractor whose features a model reads."
     windows = re.fullmatch(r"windows-v1 count=(\d+)", made_by)
     if name: made = extractor(name, settings, device)
-    elif made_by == SCENES: made = Windows(name=SCENES)
+    elif made_by == SCENES_EXTRACTOR: made = Windows(name=SCENES_EXTRACTOR)
     elif windows: made = Windows(WindowsConfig(int(windows[1])))
     elif store is not None: made = extractor_of(store, device)
     else:

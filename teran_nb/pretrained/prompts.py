@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.phrase_table import words_of
+from ..data.phrase_table import matching_words
 from ..model.pair import CaptionWords
 
 # %% ../../nbs/pretrained/02_prompts.ipynb #4bac4ad6
@@ -24,7 +24,7 @@ def word_spans(
 ) -> list[tuple[int,int]]: # Characters `[start,end)` of each word
     "Where the words of a sentence stand."
     runs = [] # words of the table of phrases, joined over an inner apostrophe or hyphen
-    for _,start,end in words_of(text):
+    for _,start,end in matching_words(text):
         if runs and text[runs[-1][1]:start] in ("'","’","-"): runs[-1] = (runs[-1][0],end)
         else: runs.append((start,end))
     spans = []

@@ -23,7 +23,7 @@ from readers import TINY, toy_collection
 from teran_nb.core.files import atomic, make_once, read_json, require_space, write_json
 from teran_nb.core.stores import StoreWriter, save_tensors
 from teran_nb.data.captions import Captions, read_captions
-from teran_nb.data.curate import Part
+from teran_nb.data.curate import Selection
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.experiment.relevance import rouge_l
 from teran_nb.model.matcher import make_matcher
@@ -120,7 +120,7 @@ def linear(folder, n):
         return Captions(["a kite"] * size, range(size), [f"im{i}" for i in range(size)], splits=["train", "test"] * (size // 2))
 
     grows_linearly(csv, lambda _: read_captions(folder / "a.csv", skip=True), "captions with rows that are left out")
-    grows_linearly(table, lambda c: Part("train", tuple(c.image_ids[::4])).indices(c.image_ids, c.splits), "a part of many images")
+    grows_linearly(table, lambda c: Selection("train", tuple(c.image_ids[::4])).indices(c.image_ids, c.splits), "a part of many images")
     grows_linearly(table, lambda c: [c.of(i) for i in range(len(c.image_ids))], "captions of every image")
     return None
 

@@ -286,7 +286,7 @@ def provenance_holds(kept):
     if kept is None:  # a model may keep nothing
         return True
     words = all(word and type(n) is int and n > 0 for word, n in kept.words.items())
-    return words and type(kept.data) is str and (kept.usual is None or np.isfinite(kept.usual.residual(np.zeros((2, 12)))))
+    return words and type(kept.data) is str and (kept.subspace is None or np.isfinite(kept.subspace.residual(np.zeros((2, 12)))))
 
 
 def make_world(folder):
@@ -477,7 +477,7 @@ def make_pairs(folder):
 
 
 def pairs_hold(pairs):
-    texts = all(pair.true.strip() and pair.false.strip() and pair.true != pair.false for pair in pairs)
+    texts = all(pair.true_caption.strip() and pair.false_caption.strip() and pair.true_caption != pair.false_caption for pair in pairs)
     return texts and all(pair.box is None or np.isfinite(pair.box).all() for pair in pairs)
 
 
@@ -523,7 +523,7 @@ READERS = [
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
     Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
     Reader("provenance: table", made(make_provenance), open_provenance, provenance_holds, only="provenance.json"),
-    Reader("provenance: features", made(make_provenance), lambda f: digest({k: v.tolist() for k, v in vars(open_provenance(f).usual).items() if k != "limit"}), sealed=True,
+    Reader("provenance: features", made(make_provenance), lambda f: digest({k: v.tolist() for k, v in vars(open_provenance(f).subspace).items() if k != "limit"}), sealed=True,
            only="provenance.safetensors"),
     Reader("relevance: numpy", made(make_relevance), relevance_reader("numpy.npy"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="numpy.npy"),
     Reader("relevance: raw", made(make_relevance), relevance_reader("raw.bin"), lambda r: bool(((r.values >= 0) & (r.values <= 1)).all()), only="raw.bin"),
@@ -549,7 +549,7 @@ READERS = [
     Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
     Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
     Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
-    Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).pairs, *read_pairs(f / "examples.jsonl", f).pairs], pairs_hold, only="[ae]*.json*"),
+    Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).items, *read_pairs(f / "examples.jsonl", f).items], pairs_hold, only="[ae]*.json*"),
     Reader("stop-words", lambda f: (f / "words.txt").write_text("a\nthe\nof"), lambda f: stop_words(str(f / "words.txt")), lambda w: all(type(x) is str and x for x in w)),
     Reader("website", make_site, _previous_files, lambda names: all(".." not in name and not name.startswith("/") for name in names), only="site.json"),
     Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),
