@@ -145,7 +145,7 @@ def score_pairs(
     with model.eval_mode():
         for image,entries in progress(list(zip(pairs.images, wanted)), "minimal pairs", disable=not show_progress_bar):
             columns = []
-            for _,j in entries: columns += [column[pairs.items[j].true],column[pairs.items[j].false]]
+            for _,j in entries: columns += [column[pairs.items[j].true_caption],column[pairs.items[j].false_caption]]
             scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
             for (table,j),both in zip(entries, scores.float().cpu().numpy().reshape(-1, 2)): table[j] = both
     if pooling: about["pooling"] = pooling
