@@ -17,8 +17,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ..core.files import atomic, digest, write_json
-from ..core.config import commit, one_of
-from ..core.display import Shown, markdown_table, progress
+from ..core.config import git_commit_hash, one_of
+from ..core.display import MarkdownRepr, markdown_table, progress
 from .captions import Captions
 from .pictures import read_picture, within
 from .features import FeatureWriter, VISUAL_WORDS_FILE
@@ -78,7 +78,7 @@ def difference_hash(
 
 # %% ../../nbs/data/11_curate.ipynb #3113de86
 @dataclass(frozen=True, repr=False)
-class SplitOverlap(Shown):
+class SplitOverlap(MarkdownRepr):
     "Pictures that occur in two splits; shows itself as a table."
     pairs:tuple # For each: image id and split, the other's id and split, how alike they are
     images:int # Number of images that were compared
@@ -303,5 +303,5 @@ def merge(
         counts = {"images": len(images), "thumbnails": link_pictures(tmp, pictures, show_progress_bar)}
         merged = [str(c.features.path.parent) for c in collections]
         entries = {"merged": merged, "prefix": prefix, "part": dataclasses.asdict(selection)}
-        write_json(tmp/"collection.json", {"format": 1, "commit": commit(), "counts": counts} | entries | (about or {}))
+        write_json(tmp/"collection.json", {"format": 1, "commit": git_commit_hash(), "counts": counts} | entries | (about or {}))
     return Collection.open(folder)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..core.files import atomic, read_json, user_path, write_json
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..core.stores import load_tensors, save_tensors
 from .features import Regions, VISUAL_WORDS_FILE
 from .collection import Collection
@@ -62,7 +62,7 @@ def fit_subspace(
 _OUTSIDE = 1.15 # An image is out of distribution if its residual is above this many limits
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Provenance(Shown):
+class Provenance(MarkdownRepr):
     "What a model records of its training data; shows itself as a table."
     data:str # Name of the collection
     extractor:str # Name of the extractor of the region features

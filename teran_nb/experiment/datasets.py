@@ -15,7 +15,7 @@ from fastcore.basics import patch
 
 from ..core.files import project_path
 from ..core.config import one_of
-from ..core.display import Shown, escape, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.captions import read_captions
 from ..data.features import Features
 from ..data.collection import Collection
@@ -26,7 +26,7 @@ from .presets import PRESETS, WORLDS
 
 # %% ../../nbs/experiment/12_datasets.ipynb #b573ba73
 @dataclass(frozen=True, repr=False)
-class Data(Shown):
+class Data(MarkdownRepr):
     "A collection with its splits, and how to open it again."
     collection:Collection # All images
     source:dict # Arguments of `load_data`
@@ -50,9 +50,9 @@ class Data(Shown):
         captions,features = self.collection.captions,self.collection.features
         table = markdown_table(["split","images"], Counter(captions.splits or ["all"]*len(self.collection)).items())
         links = "with" if captions.links else "without"
-        text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape(features)}"
+        text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape_markdown(features)}"
         unused = sorted(set(features.image_ids) - set(self.collection.all_captions.image_ids))
-        if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape(', '.join(unused[:3]))}"
+        if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape_markdown(', '.join(unused[:3]))}"
         return text
 
 # %% ../../nbs/experiment/12_datasets.ipynb #d73a3d33
