@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['DIRECTIONS', 'SUPERSCRIPTS', 'UNKNOWN_PIECES', 'spread', 'margins', 'strongest_wrong', 'hard_successes',
-           'hard_failures', 'wrong_but_relevant', 'show_gallery', 'Asked', 'ask', 'show_answers', 'show_sentences',
-           'word_vector', 'Answers', 'best_regions', 'find_word', 'show_word', 'show_phrases']
+           'hard_failures', 'wrong_but_relevant', 'ranking_with_true', 'show_gallery', 'SentenceAnswers', 'ask',
+           'show_answers', 'show_sentences', 'word_vector', 'RegionHits', 'best_regions', 'find_word', 'show_word',
+           'show_phrases']
 
 # %% ../../nbs/look/01_galleries.ipynb #4e20db1e
 import warnings
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.display import Shown, markdown_table
 from ..core.heat_maps import box_from_heat
 from ..data.features import Regions
 from ..data.collection import Collection
@@ -27,9 +28,10 @@ from ..model.encoder import Encoded, Encoder
 from ..experiment.relevance import Relevance, ndcg_at_k
 from ..experiment.metrics import ranking, ranks
 from ..experiment.grounding import Grounded, GroundingRule, heat_scores
-from teran_nb.look.show import (
-    COLOURS, centre_note, crop, draw_box, grid, image_picture, empty_figure, drawn_words, plain, shortened, show_grounding,
-    wrapped)
+from ..search.index import Index, similarity_of
+from .show import (
+    COLOURS, centre_note, crop, draw_box, drawn_words, empty_figure, evenly, grid, image_picture, plain, shortened,
+    show_grounding, wrapped)
 
 # %% ../../nbs/look/01_galleries.ipynb #dc7d4706
 def spread(
@@ -37,9 +39,7 @@ def spread(
     n:int=4, # Number of queries, at most
 ) -> list[int]: # Indices of the queries, the best answered first and the worst last
     "Queries at even distances in the order of their rank."
-    order = np.argsort(rank, kind="stable")
-    places = np.linspace(0, len(order)-1, min(n, len(order))).round().astype(int)
-    return order[places].tolist()
+    return evenly(np.argsort(rank, kind="stable").tolist(), n)
 
 # %% ../../nbs/look/01_galleries.ipynb #4c2495dd
 DIRECTIONS = ("t2i","i2t")
@@ -72,12 +72,12 @@ def strongest_wrong(
     query:int, # A caption, or an image
     direction:str="t2i", # The query is a caption (`t2i`) or an image (`i2t`)
 ) -> int: # An image, or a caption
-    "The wrong candidate with the highest similarity, which a receipt compares with the true one."
+    "The wrong candidate with the highest similarity, which a receipt (`look.receipts`) compares with the true one."
     sim = torch.as_tensor(sim).cpu()
     image_of = torch.as_tensor(image_of)
     if one_of(direction, DIRECTIONS, "direction") == "i2t": values,true = sim[query],image_of == query
     else: values,true = sim[:,query],torch.arange(len(sim)) == image_of[query]
-    if true.all(): raise ValueError(f"query {query} has no wrong candidate: there is nothing but its own")
+    if true.all(): raise ValueError(f"query {query} has no wrong candidate: all candidates are its own")
     return int(values.masked_fill(true, -torch.inf).argmax())
 
 # %% ../../nbs/look/01_galleries.ipynb #2e8c013e
@@ -120,13 +120,18 @@ def wrong_but_relevant(
     return _lowest(-ndcg, getattr(ranks(sim, image_of), direction) > 0, n)
 
 # %% ../../nbs/look/01_galleries.ipynb #84b19e67
-def _with_true(order, true, k):
-    "Rank and index of the first `k` candidates; the best true one takes the last place if none of them is true."
+def ranking_with_true(
+    order:Sequence[int], # All candidates, the best first
+    true:set[int], # The true ones; empty where none is known
+    k:int, # Number of results, at most
+) -> list[tuple[int,int]]: # `(rank, candidate)` of each result, the rank from 0
+    "The first `k` candidates; with `k` above 1 the best true one takes the last place if none of them is true."
     places = list(range(min(k, len(order))))
     first_true = next((rank for rank,i in enumerate(order) if i in true), None)
     if first_true is not None and first_true not in places and k > 1: places[-1] = first_true
     return [(rank,int(order[rank])) for rank in places]
 
+# %% ../../nbs/look/01_galleries.ipynb #8165ecd0
 def _outline(ax, true):
     "A thick line around the true match, a thin one around others."
     for spine in ax.spines.values():
@@ -162,7 +167,7 @@ def show_gallery(
     k:int=5, # Results of each
     model:Encoder=None, # Draws the regions of the query's words in each result
     title:str="", # Title of the figure, such as the rule that chose the queries
-) -> list[Axes]: # `k` axes a query
+) -> list[Axes]: # `k` axes per query
     "Image retrieval: the best pictures for each caption (TERAN Fig. 4 and 5)."
     captions = collection.captions
     texts = [captions.texts[q] for q in queries]
@@ -178,7 +183,7 @@ def _picture_rows(collection, sim, texts, true, k, model, title):
     title = "\n".join(wrapped(line, letters*k*4//5, 3) for line in title.splitlines())
     axes = grid(len(texts)*k, k, size, title=title, titles=["\n"]*len(texts))
     for row,order in enumerate(ranking(sim.T).tolist()):
-        for ax,(rank,i) in zip(axes[row*k:], _with_true(order, true[row], k)):
+        for ax,(rank,i) in zip(axes[row*k:], ranking_with_true(order, true[row], k)):
             caption = _draw_result(ax, collection[i], texts[row], model)
             _outline(ax, i in true[row])
             label = ax.xaxis.label
@@ -189,13 +194,13 @@ def _picture_rows(collection, sim, texts, true, k, model, title):
 
 # %% ../../nbs/look/01_galleries.ipynb #094819b5
 @dataclass(frozen=True, repr=False)
-class Asked(MarkdownRepr):
+class SentenceAnswers(Shown):
     "Similarities of a collection with sentences whose true picture is unknown; shows itself as a table."
     texts:list[str] # The sentences
     images:Encoded # The collection's images
     captions:Encoded # The sentences
     sim:Tensor # Similarities, `(images, sentences)`
-    about:dict # Settings for titles, such as the model's name
+    about:dict # Conditions: model, pooling
     note:str = "" # What a reader of the answers should know; figures show it below their title
     def _repr_markdown_(self):
         similarity,best = self.sim.max(0)
@@ -208,29 +213,32 @@ def ask(
     model:Encoder, # Any encoder
     collection:Collection, # Images, with or without captions
     texts:str|Sequence[str], # One sentence, or several
-    images:Encoded=None, # The collection's images, if they are encoded already
+    images:Encoded|Index|None=None, # The collection's images, if they are encoded already
     /,
-    **about, # Settings for titles, such as the model's name
-) -> Asked: # The similarities
+    pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
+    **about, # Conditions that titles print, such as `model`
+) -> SentenceAnswers: # The similarities
     "Search a collection with sentences of your own."
     texts = [texts] if isinstance(texts, str) else list(texts)
     if not texts or not all(t.strip() for t in texts):
         raise ValueError("nothing to ask: give sentences that are not empty")
     if images is None: images = model.encode_images(collection)
     captions = model.encode_captions(texts)
-    return Asked(texts, images, captions, model.similarity(images, captions).cpu(), about)
+    if pooling: about["pooling"] = pooling
+    return SentenceAnswers(texts, images, captions, similarity_of(model, images, captions, pooling).cpu(), about)
 
 # %% ../../nbs/look/01_galleries.ipynb #04be1135
 def show_answers(
     collection:Collection, # Images with pictures
-    asked:Asked, # From `ask`
+    answers:SentenceAnswers, # From `ask`
     k:int=5, # Results of each sentence
     model:Encoder=None, # Draws the regions of the sentence's words in each result
     title:str="", # Title of the figure
-) -> list[Axes]: # `k` axes a sentence
+) -> list[Axes]: # `k` axes per sentence
     "The best pictures for sentences of your own."
-    title = "\n".join(line for line in (title, asked.note) if line)
-    return _picture_rows(collection, asked.sim, asked.texts, [set()]*len(asked.texts), k, model, title)
+    title = "\n".join(line for line in (title, answers.note) if line)
+    true = [set() for _ in answers.texts] # not known
+    return _picture_rows(collection, answers.sim, answers.texts, true, k, model, title)
 
 # %% ../../nbs/look/01_galleries.ipynb #052c9061
 def show_sentences(
@@ -240,7 +248,7 @@ def show_sentences(
     k:int=5, # Captions of each
     model:Encoder=None, # Draws the regions of the first caption's words in the picture
     title:str="", # Title of the figure, such as the rule that chose the queries
-) -> list[Axes]: # Two axes a query: the picture, its captions
+) -> list[Axes]: # Two axes per query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."
     if not len(queries): return empty_figure("no query of this kind", title)
     sim = torch.as_tensor(sim).cpu()
@@ -248,7 +256,7 @@ def show_sentences(
     axes = grid(2*len(queries), 2, (3.8,2.1), title=title, widths=(3,4.6))
     for picture,text,i,order in zip(axes[::2], axes[1::2], queries, ranking(sim[queries]).tolist()):
         true = set(captions.of(i).tolist())
-        results = _with_true(order, true, k)
+        results = ranking_with_true(order, true, k)
         lines = [captions.texts[c] for _,c in results]
         lines[0] = _draw_result(picture, collection[i], lines[0], model)
         _outline(picture, False)
@@ -259,13 +267,13 @@ def show_sentences(
         rank_end = .045+.017*max(map(len, ranks_shown)) # share of the axis' width; a bold digit takes .017
         similarity_end = rank_end+.02+.017*max(map(len, similarities))
         for j,(_,c) in enumerate(results):
-            look = {"fontsize": 8, "va": "center", "in_layout": False, "transform": text.transAxes}
-            if c in true: look |= {"color": COLOURS[2], "weight": "bold"}
+            style = {"fontsize": 8, "va": "center", "in_layout": False, "transform": text.transAxes}
+            if c in true: style |= {"color": COLOURS[2], "weight": "bold"}
             y = 1-(j+.5)/len(results)
-            text.text(0, y, "✓" if c in true else "", **look)
-            text.text(rank_end, y, ranks_shown[j], ha="right", **look)
-            text.text(similarity_end, y, similarities[j], ha="right", **look)
-            text.text(similarity_end+.03, y, wrapped(lines[j], 42, 2), **look)
+            text.text(0, y, "✓" if c in true else "", **style)
+            text.text(rank_end, y, ranks_shown[j], ha="right", **style)
+            text.text(similarity_end, y, similarities[j], ha="right", **style)
+            text.text(similarity_end+.03, y, wrapped(lines[j], 42, 2), **style)
     return axes
 
 # %% ../../nbs/look/01_galleries.ipynb #7e22a71f
@@ -301,23 +309,24 @@ def _side_by_side(wanted, words):
 
 # %% ../../nbs/look/01_galleries.ipynb #614befb8
 @dataclass(frozen=True, repr=False)
-class Answers(MarkdownRepr):
-    "The best regions of a collection for one word, one region an image; shows itself as a table."
-    images:list[int] # Row of each answer's image
-    regions:list[int] # Which of its regions
+class RegionHits(Shown):
+    "The best regions of a collection for one word, one region per image; shows itself as a table."
+    images:list[int] # Row of the image in the collection
+    regions:list[int] # Row of the region in its image
     cosines:list[float] # Cosines of word and region, the highest first
     names:list[str] # The image's id
-    boxes:np.ndarray|None=None # Of an encoder that chose its own regions: pixels of each, `(answers, 4)`
+    boxes:np.ndarray|None=None # Of an encoder that chose its own regions: pixels of each, `(hits, 4)`
     sizes:np.ndarray|None=None # With `boxes`: width and height of each picture
     note:str="" # Which words are new to the model; empty where it knows them all
     def __len__(self): return len(self.images)
     def box(self,
-        i:int, # Which answer
-        about:Regions, # The regions of its image
+        i:int, # Which hit
+        image_regions:Regions, # All regions of its image
     ) -> tuple[np.ndarray|None,tuple|None]: # Pixels, `(width, height)`; None where not known
-        "The box of an answer and the size of its picture; those of the features unless the encoder chose its own."
+        "The box of a hit and the size of its picture; those of the features unless the encoder chose its own."
         if self.boxes is not None: return self.boxes[i],tuple(self.sizes[i])
-        return None if about.boxes is None else about.boxes[self.regions[i]],about.size
+        if image_regions.boxes is None: return None,image_regions.size
+        return image_regions.boxes[self.regions[i]],image_regions.size
     def _repr_markdown_(self):
         rows = [[name,region,f"{cosine:.2f}"] for name,region,cosine in zip(self.names, self.regions, self.cosines)]
         table = markdown_table(["image","region","cosine"], rows)
@@ -327,9 +336,9 @@ class Answers(MarkdownRepr):
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images, or an index of them
-    k:int=12, # Number of answers
+    k:int=12, # Number of hits
     block:int=2048, # Images at a time; bounds the memory
-) -> Answers: # The best region of each of the `k` best images
+) -> RegionHits: # The best region of each of the `k` best images
     "The regions of a whole collection that fit a word best."
     best = [np.zeros(0)]
     regions = [np.zeros(0, int)]
@@ -347,7 +356,7 @@ def best_regions(
     best = np.concatenate(best)
     regions = np.concatenate(regions)
     rows = np.argsort(-best, kind="stable")[:k]
-    rows = rows[np.isfinite(best[rows])] # an image without regions answers nothing
+    rows = rows[np.isfinite(best[rows])] # an image without regions has no best one
     own = getattr(images, "boxes", None)
     boxes = None
     sizes = None
@@ -355,42 +364,42 @@ def best_regions(
         boxes = np.array([own[int(i)][regions[i]].tolist() for i in rows])
         sizes = np.array([images.sizes[int(i)].tolist() for i in rows])
     names = [images.names[i] for i in rows]
-    return Answers(rows.tolist(), regions[rows].tolist(), best[rows].tolist(), names, boxes, sizes)
+    return RegionHits(rows.tolist(), regions[rows].tolist(), best[rows].tolist(), names, boxes, sizes)
 
 # %% ../../nbs/look/01_galleries.ipynb #8f783fda
 def find_word(
     model:Encoder, # Encodes the word
     images:Encoded, # A collection's images, encoded by it
     word:str, # A word, or a phrase of several
-    k:int=12, # Number of answers
-) -> Answers: # None where the model cannot read the word
+    k:int=12, # Number of hits
+) -> RegionHits: # Empty where the model cannot read the word
     "The regions of a whole collection that fit a word or phrase best."
     try: vector = word_vector(model, word)
     except ValueError as e:
         warnings.warn(f"{word!r} is not searched: {e}", stacklevel=2)
-        return Answers([], [], [], [])
+        return RegionHits([], [], [], [])
     words = model.encode_captions(word).words[0].texts
     return replace(best_regions(vector, images, k), note=model.words_warning(words))
 
 # %% ../../nbs/look/01_galleries.ipynb #666ab8bc
 def show_word(
     collection:Collection, # Images with pictures
-    answers:Answers, # From `best_regions`
+    hits:RegionHits, # From `best_regions`
     word:str="", # The word, for the title
     columns:int=6, # Crops in a row
-) -> list[Axes]: # One axis an answer
+) -> list[Axes]: # One axis per hit
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
-    n = len(answers)
+    n = len(hits)
     if not n: return empty_figure("no region was found", plain(word))
-    first_box,_ = answers.box(0, collection[answers.images[0]].regions)
-    if first_box is None: return _whole_pictures(collection, answers, word, columns)
+    first_box,_ = hits.box(0, collection[hits.images[0]].regions)
+    if first_box is None: return _whole_pictures(collection, hits, word, columns)
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
-    lines = [wrapped(line, 15*min(columns, n)) for line in (title, answers.note) if line]
+    lines = [wrapped(line, 15*min(columns, n)) for line in (title, hits.note) if line]
     axes = grid(n, columns, (1.6,1.75), title="\n".join(lines))
-    for k,(ax,i,cosine,name) in enumerate(zip(axes, answers.images, answers.cosines, answers.names)):
+    for k,(ax,i,cosine,name) in enumerate(zip(axes, hits.images, hits.cosines, hits.names)):
         image = collection[i]
         picture,note = image_picture(image)
-        part,(x1,y1,x2,y2) = crop(picture, *answers.box(k, image.regions), .3)
+        part,(x1,y1,x2,y2) = crop(picture, *hits.box(k, image.regions), .3)
         ax.imshow(part)
         draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
         ax.set(xticks=[], yticks=[], xlim=(-.5,part.width-.5), ylim=(part.height-.5,-.5))
@@ -399,13 +408,13 @@ def show_word(
     return axes
 
 # %% ../../nbs/look/01_galleries.ipynb #fa7a13a8
-def _whole_pictures(collection, answers, word, columns):
-    "The pictures of the answers, and above them, and as a warning, why their regions are not shown."
+def _whole_pictures(collection, hits, word, columns):
+    "The pictures of the hits, and above them, and as a warning, why their regions are not shown."
     what = f"“{word}”" if word else "it"
     why = f"where {what} was found cannot be shown, only in which pictures: their features came without boxes"
     warnings.warn(why, stacklevel=3)
-    axes = grid(len(answers), columns, (1.6,1.75), title=wrapped(why, 15*min(columns, len(answers)), 4))
-    for ax,i,cosine,name in zip(axes, answers.images, answers.cosines, answers.names):
+    axes = grid(len(hits), columns, (1.6,1.75), title=wrapped(why, 15*min(columns, len(hits)), 4))
+    for ax,i,cosine,name in zip(axes, hits.images, hits.cosines, hits.names):
         _draw_result(ax, collection[i], word, None)
         ax.set(xticks=[], yticks=[])
         ax.set_xlabel(f"{cosine:z.2f}  {shortened(name, 16)}", fontsize=8)
@@ -438,8 +447,8 @@ def show_phrases(
 ) -> list[Axes]: # The right ones first
     "Phrases with their true boxes, the region that they chose, and the box of their heat map."
     if not len(grounded): return empty_figure("no phrase with boxes is known here", title)
-    right = _evenly([g for g in grounded if g.scores.right], n)
-    wrong = _evenly([g for g in grounded if not g.scores.right], n)
+    right = evenly([g for g in grounded if g.scores.right], n)
+    wrong = evenly([g for g in grounded if not g.scores.right], n)
     kinds = [kind for kind in (right,wrong) if kind]
     axes = grid(n*len(kinds), max(n, 2), (2.4,3), title=f"{title}\n{_rates(grounded, rule)}".strip())
     for ax in axes: ax.axis("off")
@@ -456,7 +465,3 @@ def show_phrases(
         ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_match_outcome(phrase)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     return axes
-
-def _evenly(items, n):
-    "At most `n` items, at even distances."
-    return [items[i] for i in np.linspace(0, len(items)-1, min(n, len(items))).round().astype(int)]

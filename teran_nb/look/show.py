@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'ORDERS', 'CONTRASTS', 'plain', 'wrapped', 'shortened', 'drawn_words', 'grey_stop_words', 'grid',
-           'new_axis', 'empty_figure', 'save', 'picture_of', 'image_picture', 'crop', 'show_heatmap', 'show_heatmaps',
-           'words_of_regions', 'draw_box', 'centre_note', 'show_grounding', 'show_heat', 'show_heats', 'show_regions',
-           'show_samples']
+           'new_axis', 'evenly', 'empty_figure', 'save', 'picture_of', 'image_picture', 'crop', 'show_heatmap',
+           'show_heatmaps', 'words_of_regions', 'draw_box', 'centre_note', 'show_grounding', 'show_heat', 'show_heats',
+           'show_regions', 'show_samples']
 
 # %% ../../nbs/look/00_show.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
@@ -112,8 +112,8 @@ def grid(
     title:str="", # Title of the figure
     widths:tuple|None=None, # Relative widths of the columns; equal by default
     below:float=0, # Room below the last row, such as for its colour bar, inches
-) -> list[Axes]: # One axis a panel
-    "Axes for `n` panels; places that are left over in the last row stay empty."
+) -> list[Axes]: # One axis per panel
+    "Axes for `n` panels; the rest of the last row stays empty."
     columns = min(n, columns)
     rows = math.ceil(n/columns)
     figure = plt.figure(figsize=(size[0]*columns, size[1]*rows+below), layout="compressed")
@@ -135,6 +135,15 @@ def new_axis(
     if ax is not None: return ax
     return plt.subplots(figsize=size, layout="compressed")[1]
 
+# %% ../../nbs/look/00_show.ipynb #deaca6d7
+def evenly(
+    items:Sequence, # Any
+    n:int, # Number of items, at most
+) -> list: # In their order
+    "At most `n` items at even distances; with two or more, the first and the last are among them."
+    places = np.linspace(0, len(items)-1, min(n, len(items))).round().astype(int)
+    return [items[i] for i in places]
+
 # %% ../../nbs/look/00_show.ipynb #083545c9
 def empty_figure(
     why:str, # What is missing
@@ -149,11 +158,12 @@ def empty_figure(
 
 # %% ../../nbs/look/00_show.ipynb #314f091a
 def save(
-    ax:Axes, # Any axis of the figure
+    axes:Axes|Sequence[Axes], # An axis of the figure, or all of them
     path:str|Path, # `.png`, `.svg` or `.pdf`
 ) -> None:
-    "Write the figure of an axis atomically; instead of an empty figure no file is left, not even an older one."
+    "Write a figure atomically. Of an empty figure no file is written, and an older one is removed."
     path = user_path(path)
+    ax = axes if isinstance(axes, Axes) else axes[0]
     kind = one_of(path.suffix[1:], ("png","svg","pdf"), "picture format")
     if ax.get_label() == "nothing":
         path.unlink(missing_ok=True)
@@ -254,12 +264,13 @@ def show_heatmap(
     "The cosine of every region with every word."
     cosines,texts = _columns(a, pieces)
     rows = ORDERS[one_of(order, ORDERS, "order")](cosines)
-    look,label = _colour_scale(*(limits or (cosines.min(), cosines.max())), one_of(contrast, CONTRASTS, "contrast"))
+    low,high = limits or (cosines.min(),cosines.max())
+    colours,label = _colour_scale(low, high, one_of(contrast, CONTRASTS, "contrast"))
     r,w = cosines.shape
     ax = new_axis(ax, (min(2.2+.36*w, 20), min(1.5+.25*r, 12)))
     values = cosines[rows]
     if contrast == "word": values = (values-values.min(0))/np.ptp(values, axis=0).clip(1e-9)
-    image = ax.imshow(values, aspect="auto", **look)
+    image = ax.imshow(values, aspect="auto", **colours)
     few = w <= 60
     place_of_best = np.argsort(rows)[cosines.argmax(0)]
     ax.scatter(range(w), place_of_best, s=22 if few else 4, color="white", edgecolors="black", clip_on=False)
@@ -297,7 +308,7 @@ def show_heatmaps(
     order:str="index", # Order of the rows, as in `show_heatmap`
     pieces:bool=False, # Columns are the tokenizer's pieces
     contrast:str="pair", # The colour scale: one of all cosines, or one of each `word`
-) -> list[Axes]: # One axis an alignment
+) -> list[Axes]: # One axis per alignment
     "Alignments side by side on one colour scale."
     cosines = [_columns(a, pieces)[0] for a in alignments]
     every = np.concatenate([c.ravel() for c in cosines])
@@ -374,8 +385,8 @@ def _badge(x, y, text, colour, fontsize, **more):
     "A number on a coloured ground."
     ink = "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .55 else "black"
     ground = {"facecolor": colour, "edgecolor": "white", "linewidth": .6, "boxstyle": "round,pad=.22,rounding_size=.25"}
-    look = {"color": ink, "fontsize": fontsize, "weight": "bold", "ha": "center", "va": "center_baseline"}
-    return Text(x, y, text, bbox=ground, **look, **more)
+    style = {"color": ink, "fontsize": fontsize, "weight": "bold", "ha": "center", "va": "center_baseline"}
+    return Text(x, y, text, bbox=ground, **style, **more)
 
 def _points_wide(ax):
     "About how wide the picture of an axis will be, in points; the layout is known only when the figure is drawn."
@@ -529,10 +540,10 @@ def show_heat(
     size = a.frame
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())
-    look,label = _colour_scale(*(limits or (lowest,highest)), "pair")
+    colours,label = _colour_scale(*(limits or (lowest,highest)), "pair")
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
-    image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **look)
+    image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **colours)
     draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=_fontsize(ax), markeredgewidth=1.4)
     title = f"“{wrapped(' '.join(a.labels[j] for j in columns), 28, 2)}”"
@@ -550,7 +561,7 @@ def show_heats(
     columns:int=3, # Maps in a row
     most:int=12, # Maps, at most, where no words are given
     title:str="", # Title of the figure; the caption by default
-) -> list[Axes]: # One axis a word
+) -> list[Axes]: # One axis per word
     "The maps of several words on one colour scale."
     _columns(a) # refuses a caption without words
     if a.boxes is None or not len(a.boxes):
@@ -618,12 +629,11 @@ def show_samples(
     n:int=8, # Number of images, evenly spread over the collection
     k:int=5, # Numbered boxes in each
     columns:int=4, # Pictures in a row
-) -> list[Axes]: # One axis an image
+) -> list[Axes]: # One axis per image
     "Pictures of a collection with the boxes of their regions."
-    n = min(n, len(collection))
-    rows = np.linspace(0, len(collection)-1, n).round().astype(int).tolist()
-    what = "boxes" if collection.features.boxes is not None else "no boxes"
-    title = f"{n} of {len(collection):,} images, {what} by {shortened(collection.features.extractor, 60)}"
-    axes = grid(n, columns, (3.1,2.8), title=plain(title))
+    rows = evenly(range(len(collection)), n)
+    with_boxes = "boxes" if collection.features.boxes is not None else "no boxes"
+    title = f"{len(rows)} of {len(collection):,} images, {with_boxes} by {shortened(collection.features.extractor, 60)}"
+    axes = grid(len(rows), columns, (3.1,2.8), title=plain(title))
     for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, k, ax)
     return axes

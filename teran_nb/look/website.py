@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from fastcore.basics import patch
 
@@ -25,9 +24,10 @@ from ..model.encoder import Encoder
 from ..experiment.relevance import Relevance
 from ..experiment.metrics import ranking, ranks
 from ..experiment.evaluation import Evaluation
-from .show import drawn_words, picture_of
-from .galleries import (
-    Asked, best_regions, hard_failures, hard_successes, spread, word_vector, wrong_but_relevant)
+from .show import drawn_words, evenly, image_picture
+from teran_nb.look.galleries import (
+    SentenceAnswers, best_regions, hard_failures, hard_successes, ranking_with_true, spread, word_vector,
+    wrong_but_relevant)
 from .view import AlignmentView, TEMPLATES, collection_title
 
 # %% ../../nbs/look/06_website.ipynb #dc37d08a
@@ -58,7 +58,7 @@ class ThumbnailFiles:
         return self.made[row]
     def _make(self, row):
         image = self.collection[row]
-        picture,note = picture_of(image.picture if image.path else lambda: None, image.regions.size or (4,3))
+        picture,note = image_picture(image)
         scale = self.side/max(picture.size)
         picture = picture.resize([max(1, round(v*scale)) for v in picture.size])
         if note: return ThumbnailFile("", *picture.size, note)
@@ -73,17 +73,18 @@ class CaptionButton(NamedTuple):
     text:str # The word
     boxes:str # `x,y,width,height,cosine` for each picture, joined by `;`; empty where a picture has no boxes
 
-def _percent(boxes, region, size):
+def _percent(box, size):
     "A box as `[x, y, width, height]` in percent of its picture."
-    width,height = boxes[:,2:].max(0) if size is None else size
-    x1,y1,x2,y2 = boxes[region]
+    x1,y1,x2,y2 = box
+    width,height = size
     return [round(100*float(v)) for v in (x1/width, y1/height, (x2-x1)/width, (y2-y1)/height)]
 
 def _best_box(alignment, word):
+    "The best box of a word and its cosine in hundredths, as text; empty without boxes."
     if alignment.boxes is None or not len(alignment.boxes): return ""
     region = int(alignment.best_regions[word])
     cosine = round(100*float(alignment.cosines[region,word]))
-    return ",".join(map(str, [*_percent(alignment.boxes, region, alignment.size), cosine]))
+    return ",".join(map(str, [*_percent(alignment.boxes[region], alignment.frame), cosine]))
 
 def caption_buttons(
     alignments:Sequence[Alignment], # One caption with each picture of a card
@@ -91,7 +92,8 @@ def caption_buttons(
     "A caption cut into words with their boxes."
     caption = alignments[0].caption
     spans = alignments[0].spans
-    words,end_before = [],0
+    words = []
+    end_before = 0
     for j,(start,end) in enumerate(spans):
         boxes = ";".join(_best_box(a, j) for a in alignments)
         words.append(CaptionButton(caption[end_before:start], caption[start:end], boxes))
@@ -100,13 +102,13 @@ def caption_buttons(
 
 # %% ../../nbs/look/06_website.ipynb #d2e7f3d2
 class Cards:
-    "What a model answers to the queries of a collection, card by card."
+    "The answers of a model to the queries of a collection, as the data of cards."
     def __init__(self,
         encoder:Encoder, # The model
         collection:Collection, # Images with their captions, or without
-        result:Evaluation|Asked, # What the model answered; `Asked` where the sentences are the reader's own
+        result:Evaluation|SentenceAnswers, # The answers; `SentenceAnswers` for sentences without a known true picture
         thumbnails:ThumbnailFiles, # Of the collection
-        k:int=6, # Results of a query
+        k:int=6, # Results per query
         title:str="", # Of the site; empty: the collection's name
     ):
         self.encoder = encoder
@@ -115,8 +117,9 @@ class Cards:
         self.thumbnails = thumbnails
         self.k = min(k, len(collection))
         self.title = title or collection_title(collection.name)
-        self.known = not isinstance(result, Asked) # whether the true matches are known
-        self.captions,self.texts = collection.captions,result.captions.names
+        self.known = not isinstance(result, SentenceAnswers) # whether the true matches are known
+        self.captions = collection.captions
+        self.texts = result.captions.names
         self.similarities = torch.as_tensor(result.sim).cpu()
         self.ranks = ranks(self.similarities, self.captions.image_of) if self.known else None
         self.region_pages = {} # address of a caption's page with every region
@@ -140,26 +143,22 @@ def shown_image(self:Cards,
     return int(self.captions.image_of[caption] if self.known else self.similarities[:,caption].argmax())
 
 # %% ../../nbs/look/06_website.ipynb #4ea308e0
-def _hits(similarities, k, true, rank):
-    "Rank and number of the candidates of a card."
-    best = ranking(similarities[None], k)[0].tolist()
-    if rank is None or rank < k: return list(enumerate(best))
-    return [*enumerate(best[:k-1]),(int(rank),int(true))]
-
 @patch
 def sentence(self:Cards,
     caption:int, # Which caption
 ) -> dict: # For the template's `sentence`
     "A sentence and the pictures that answer it."
-    true = int(self.captions.image_of[caption]) if self.known else None
-    rank = int(self.ranks.t2i[caption]) if self.known else None
+    true = {int(self.captions.image_of[caption])} if self.known else set()
     similarities = self.similarities[:,caption]
-    answers,alignments = [],[]
-    for place,row in _hits(similarities, self.k, true, rank):
+    order = ranking(similarities[None])[0].tolist()
+    answers = []
+    alignments = []
+    for rank,row in ranking_with_true(order, true, self.k):
         alignments.append(self.align(row, caption))
-        answers.append({"rank": place, "similarity": float(similarities[row]), "true": row == true,
+        answers.append({"rank": rank, "similarity": float(similarities[row]), "true": row in true,
                         "name": self.collection.image_ids[row], "thumbnail": self.thumbnails(row)})
-    return {"anchor": f"s{caption}", "text": caption_buttons(alignments), "rank": rank,
+    return {"anchor": f"s{caption}", "text": caption_buttons(alignments),
+            "rank": int(self.ranks.t2i[caption]) if self.known else None,
             "regions": self.region_pages.get(caption, ""), "answers": answers}
 
 # %% ../../nbs/look/06_website.ipynb #3465598f
@@ -168,14 +167,14 @@ def image(self:Cards,
     row:int, # Which image
 ) -> dict: # For the template's `image`
     "A picture and the sentences that answer it."
-    own = self.captions.of(row)
-    best_own = own[int(self.similarities[row,own].argmax())]
-    rank = int(self.ranks.i2t[row])
+    true = set(self.captions.of(row).tolist())
+    similarities = self.similarities[row]
+    order = ranking(similarities[None])[0].tolist()
     answers = []
-    for place,caption in _hits(self.similarities[row], self.k, best_own, rank):
-        answers.append({"rank": place, "similarity": float(self.similarities[row,caption]), "true": caption in own,
+    for rank,caption in ranking_with_true(order, true, self.k):
+        answers.append({"rank": rank, "similarity": float(similarities[caption]), "true": caption in true,
                         "text": caption_buttons([self.align(row, caption)])})
-    return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": rank,
+    return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": int(self.ranks.i2t[row]),
             "thumbnail": self.thumbnails(row), "answers": answers}
 
 # %% ../../nbs/look/06_website.ipynb #2940902a
@@ -184,24 +183,23 @@ def word(self:Cards,
     number:int, # Number of the word on its page
     word:str, # The word
     sentences:Sequence[str], # Captions that contain it
-    k:int=12, # How many regions
+    k:int=12, # Number of regions
 ) -> dict: # For the template's `word`
-    "A word and the regions of the whole collection that answer it best, one per image."
-    sample = sorted({*np.linspace(0, len(sentences)-1, 8).round().astype(int)})
-    sentences = [sentences[i] for i in sample]
+    "A word and the regions of the whole collection that fit it best, one per image."
+    sentences = evenly(sentences, 8)
     vectors = torch.stack([word_vector(self.encoder, word, s) for s in sentences])
-    best = best_regions(vectors.mean(0), self.result.images, k)
+    hits = best_regions(vectors.mean(0), self.result.images, k)
     answers = []
-    for i,(row,cosine,name) in enumerate(zip(best.images, best.cosines, best.names)):
-        box,size = best.box(i, self.collection[row].regions)
-        box = None if box is None else _percent(box[None], 0, size)
-        answers.append({"name": name, "cosine": cosine, "box": box, "thumbnail": self.thumbnails(row)})
+    for i,(row,cosine,name) in enumerate(zip(hits.images, hits.cosines, hits.names)):
+        box,size = hits.box(i, self.collection[row].regions)
+        percent = None if box is None or size is None else _percent(box, size)
+        answers.append({"name": name, "cosine": cosine, "box": percent, "thumbnail": self.thumbnails(row)})
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
 
 @patch
 def common_words(self:Cards,
     captions:Sequence[int], # Which captions
-    n:int=48, # How many words, at most
+    n:int=48, # Number of words, at most
 ) -> dict: # Word to the sentences that contain it, the most frequent first
     "Words that get a card: no stop-words, and no words that the model leaves out."
     sentences = {}
@@ -219,7 +217,7 @@ def common_words(self:Cards,
 def page(self:Cards,
     template:str, # Template file
     heading:str, # Of the page
-    here:str, # File that the navigation marks as the reader's place
+    here:str, # File that the navigation marks as the current page
     **values, # What else the template asks for
 ) -> str: # HTML that loads only its thumbnails
     "One page of the site."
@@ -235,12 +233,14 @@ def page(self:Cards,
 def query_pages(self:Cards,
     kind:str, # `sentences` or `pictures`
     queries:Sequence[int], # Captions, or rows of images
-    each:int=50, # Queries per page
+    per_page:int=50, # Queries per page
 ) -> tuple[dict,list]: # File to HTML, and the lines of the search
     "Pages of queries with their answers."
-    ranges = {f"{kind}-{n//each+1}.html": (n, min(n+each, len(queries))) for n in range(0, len(queries), each)}
+    ranges = {} # file to the first query and the end
+    for n in range(0, len(queries), per_page): ranges[f"{kind}-{n//per_page+1}.html"] = n,min(n+per_page, len(queries))
     pages = {f"{first+1}–{last}": file for file,(first,last) in ranges.items()}
-    texts,index = {},[]
+    texts = {}
+    index = []
     for file,(first,last) in progress(ranges.items(), kind):
         shown = queries[first:last]
         heading = f"{kind.capitalize()} {first+1}–{last} of {len(queries):,}"
@@ -260,9 +260,9 @@ def query_pages(self:Cards,
 @patch
 def picked(self:Cards,
     relevance:Relevance|None=None, # For the rule "wrong, and yet relevant"
-    n:int=3, # How many queries of each kind
+    n:int=3, # Number of queries of each kind
 ) -> list[tuple]: # `(title, direction, queries)`
-    "Queries that a reader should see first."
+    "Queries for the first page."
     if not self.known: return [("", "t2i", list(range(min(6, len(self.texts)))))]
     answers = self.similarities,self.captions.image_of
     sections = []
@@ -326,7 +326,7 @@ def regions_page(self:Cards,
 class Site(MarkdownRepr):
     "A gallery on disk; shows itself as a table."
     folder:Path # Where `index.html` is
-    sizes:dict # Each of its files to its bytes
+    sizes:dict # File to its bytes
     def _repr_markdown_(self):
         groups = {"pages": [], "region by region": [], "thumbnails": [], "all": list(self.sizes.values())}
         for file,size in self.sizes.items():
@@ -347,18 +347,67 @@ def _previous_files(folder):
     return set()
 
 # %% ../../nbs/look/06_website.ipynb #b12e5219
+@patch
+def region_addresses(self:Cards,
+    sentences:Sequence[int], # Captions that have a card
+    sections:Sequence[tuple], # From `picked`
+    n:int, # Number of pages, at most
+) -> dict[int,str]: # Caption to the file of its region page, relative to the site's folder
+    "The sentences with a region page: those of the first page, then others at even distances."
+    chosen = []
+    for _,direction,captions in sections:
+        if self.known and direction == "t2i": chosen += captions
+    chosen = list(dict.fromkeys(chosen))[:n]
+    chosen += evenly(sentences, n-len(chosen))
+    return {c: f"views/s{c:06}.html" for c in sorted(set(chosen))}
+
+@patch
+def pages(self:Cards,
+    sentences:Sequence[int], # Captions
+    images:Sequence[int], # Rows of images; none where the true matches are unknown
+    sections:Sequence[tuple], # From `picked`
+    word_cards:int, # Number of words that get a card
+    per_page:int, # Queries per page
+) -> dict[str,str]: # File to HTML
+    "All pages of the site."
+    texts,index = self.query_pages("sentences", sentences, per_page)
+    if images:
+        image_texts,image_index = self.query_pages("pictures", images, per_page)
+        texts |= image_texts
+        index += image_index
+    for c,file in self.region_pages.items():
+        card = f"sentences-{sentences.index(c)//per_page+1}.html#s{c}" if c in sentences else "index.html"
+        texts[file] = self.regions_page(c, f"../{card}")
+    common = self.common_words(sentences, word_cards)
+    cards = [self.word(n, word, captions) for n,(word,captions) in enumerate(common.items())]
+    texts["words.html"] = self.page("site_words.html", "Words", "words.html", words=cards)
+    word_index = [[f"words.html#{card['anchor']}", card["word"], "word", ""] for card in cards]
+    texts["index.html"] = self.index_page(sections, list(common), word_index+index)
+    return texts
+
+# %% ../../nbs/look/06_website.ipynb #4f672b5d
+def _write_files(folder, texts, thumbnails, previous):
+    "Write the pages, and remove files of the previous site that this one does not have; `site.json` names them all."
+    files = [*texts, *thumbnails]
+    write_json(folder/"site.json", {"files": sorted({*files, *previous})}) # also if this call is interrupted
+    for file,text in texts.items():
+        with atomic(folder/file) as p: p.write_text(text, encoding="utf8")
+    for file in previous-set(files): (folder/file).unlink(missing_ok=True)
+    write_json(folder/"site.json", {"files": sorted(files)})
+    return files
+
 def write_site(
     folder:str|Path, # Where to; other files in it stay
     model:Encoder, # The evaluated model
     collection:Collection, # What it was evaluated on
-    result:Evaluation|Asked, # What it answered; `Asked` where the sentences are the reader's own
-    queries:int=0, # How many in each direction; 0: all, up to 1,000
-    relevance:Relevance|None=None, # For the rule "wrong, and yet relevant"
-    k:int=6, # Results of a query
-    views:int=24, # How many sentences get a page with every region
-    words:int=48, # How many words are searched in the whole collection
+    result:Evaluation|SentenceAnswers, # Its answers; `SentenceAnswers` for sentences without a known true picture
+    queries:int=0, # Number of queries in each direction; 0: all, up to 1,000
+    relevance:Relevance|Sequence[Relevance]|None=None, # For the rule "wrong, and yet relevant"; the first of several
+    k:int=6, # Results per query
+    region_pages:int=24, # Number of sentences with a page of all regions
+    word_cards:int=48, # Number of words that are searched in the whole collection
     side:int=160, # Longest side of a thumbnail, pixels
-    each:int=50, # Queries per page
+    per_page:int=50, # Queries per page
     title:str="", # Of the site; empty: the collection's name
 ) -> Site: # What was written
     "Write a gallery that opens from disk."
@@ -367,38 +416,13 @@ def write_site(
     previous = _previous_files(folder)
     cards = Cards(model, collection, result, ThumbnailFiles(collection, folder, side), k, title)
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
-
     limit = queries or 1000
-    sentences = list(range(len(cards.texts)))[:limit]
-    images = []
-    if cards.known: sentences,images = spread(cards.ranks.t2i, limit),spread(cards.ranks.i2t, limit)
+    sentences = spread(cards.ranks.t2i, limit) if cards.known else list(range(len(cards.texts)))[:limit]
+    images = spread(cards.ranks.i2t, limit) if cards.known else []
+    if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None
     sections = cards.picked(relevance)
-    with_regions = []
-    for _,direction,captions in sections:
-        if cards.known and direction == "t2i": with_regions += captions
-    with_regions = list(dict.fromkeys(with_regions))[:views]
-    with_regions += [sentences[j] for j in spread(range(len(sentences)), views-len(with_regions))]
-    cards.region_pages = {c: f"views/s{c:06}.html" for c in sorted(set(with_regions))}
-
-    texts,index = cards.query_pages("sentences", sentences, each)
-    if images:
-        image_texts,image_index = cards.query_pages("pictures", images, each)
-        texts |= image_texts
-        index += image_index
-    for c,file in cards.region_pages.items():
-        card_file = f"sentences-{sentences.index(c)//each+1}.html#s{c}" if c in sentences else "index.html"
-        texts[file] = cards.regions_page(c, f"../{card_file}")
-    common = cards.common_words(sentences, words)
-    word_cards = [cards.word(n, word, found) for n,(word,found) in enumerate(common.items())]
-    texts["words.html"] = cards.page("site_words.html", "Words", "words.html", words=word_cards)
-    word_index = [[f"words.html#{card['anchor']}", card["word"], "word", ""] for card in word_cards]
-    texts["index.html"] = cards.index_page(sections, list(common), word_index+index)
-
-    thumbnail_files = [t.file for t in cards.thumbnails.made.values() if t.file]
-    files = [*texts, *thumbnail_files]
-    write_json(folder/"site.json", {"files": sorted({*files, *previous})})
-    for file,text in texts.items():
-        with atomic(folder/file) as p: p.write_text(text, encoding="utf8")
-    for file in previous-set(files): (folder/file).unlink(missing_ok=True)
-    write_json(folder/"site.json", {"files": sorted(files)})
+    cards.region_pages = cards.region_addresses(sentences, sections, region_pages)
+    texts = cards.pages(sentences, images, sections, word_cards, per_page)
+    thumbnails = [t.file for t in cards.thumbnails.made.values() if t.file]
+    files = _write_files(folder, texts, thumbnails, previous)
     return Site(folder, {file: (folder/file).stat().st_size for file in files})
