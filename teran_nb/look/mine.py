@@ -77,11 +77,11 @@ def _repr_markdown_(self:Mine):
     images = self.images
     left_out = self.prepared.left_out
     indexed = isinstance(images, Index)
-    size = sum(e.home.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
+    size = sum(e.backend.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
     rows = [("pictures", f"{len(self.collection):,}")]
     if not indexed: rows.append(("regions", f"{int(images.parts.offsets[-1]):,}"))
     rows += [("extracted by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
-             ("searched", f"by {len(images.home.centroids):,} centroids, then exactly" if indexed else "exactly"),
+             ("searched", f"by {len(images.backend.centroids):,} centroids, then exactly" if indexed else "exactly"),
              ("MB on disk", f"{size:.1f}"), ("files left out", len(left_out))]
     table = markdown_table(["","my pictures"], rows)
     if self.warning: table = f"**{escape(self.warning)}**\n\n{table}"

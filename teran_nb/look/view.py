@@ -104,7 +104,8 @@ class AlignmentView:
         if not len(self.names) == len(self.notes) == len(self.alignments):
             raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {len(self.alignments)} "
                              "alignments; give one of each for every alignment")
-        self.title,self.back = title,back
+        self.title = title
+        self.back = back
         self._html = self._png = None
     def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
 
@@ -113,7 +114,8 @@ class AlignmentView:
 def html(self:AlignmentView) -> str: # Without any outside address
     "The whole page."
     if self._html: return self._html
-    pictures,pairs = {},[]
+    pictures = {}
+    pairs = []
     for alignment,name,note in zip(self.alignments, self.names, self.notes):
         opened,picture_notes = _opened(alignment)
         notes = [note, *picture_notes, *_missing(opened)]
@@ -184,7 +186,7 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 
 # %% ../../nbs/look/02_view.ipynb #c943e0b7
 def view(
-    model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or what `align` of one gave
+    model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or alignments
     image:CollectionImage|Regions|str|Path|Sequence|None=None, # For a model: an image of a collection, its regions, a picture, or a list of them
     caption:str|Sequence[str]|None=None, # For a model: a sentence, or a list of them
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
@@ -195,7 +197,8 @@ def view(
     models = model if isinstance(model, dict) else {"": model}
     images = _listed(image)
     captions = _listed(caption)
-    alignments,names = [],[]
+    alignments = []
+    names = []
     for model_name,encoder in models.items():
         for one_image in images:
             for text in captions:
