@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.config import one_of
-from ..core.display import Shown, markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..core.heat_maps import box_from_heat
 from ..data.features import Regions
 from ..data.collection import Collection
@@ -194,7 +194,7 @@ def _picture_rows(collection, sim, texts, true, k, model, title):
 
 # %% ../../nbs/look/01_galleries.ipynb #094819b5
 @dataclass(frozen=True, repr=False)
-class SentenceAnswers(Shown):
+class SentenceAnswers(MarkdownRepr):
     "Similarities of a collection with sentences whose true picture is unknown; shows itself as a table."
     texts:list[str] # The sentences
     images:Encoded # The collection's images
@@ -309,7 +309,7 @@ def _side_by_side(wanted, words):
 
 # %% ../../nbs/look/01_galleries.ipynb #614befb8
 @dataclass(frozen=True, repr=False)
-class RegionHits(Shown):
+class RegionHits(MarkdownRepr):
     "The best regions of a collection for one word, one region per image; shows itself as a table."
     images:list[int] # Row of the image in the collection
     regions:list[int] # Row of the region in its image

@@ -17,13 +17,13 @@ from fastcore.basics import patch
 
 from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import Shown, escape, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
 from ..photos.vision import PROMPTS
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
-from ..model.encoder import Encoded, Encoder, encoded_images, encoding_key
+from ..model.encoder import Encoded, Encoder, load_or_encode, encoding_key
 from ..search.index import Index, index_images, similarity_of, vector_gigabytes
 from .galleries import SentenceAnswers, ask as search_sentences
 from .finder import open_models
@@ -52,13 +52,13 @@ def searchable(
             vector_count = len(collection)*int(encoder.encode_images(collection.select([0])).parts.offsets[-1])
         large = vector_gigabytes(encoder, collection, vector_count) > memory
         index = "always" if large and not encoder.index_refusal else "never"
-    if index == "never": return encoded_images(encoder, collection, folder, show_progress_bar)
+    if index == "never": return load_or_encode(encoder, collection, folder, show_progress_bar)
     place = Path(folder)/f"{encoding_key(encoder, collection)}-index"
     return index_images(encoder, collection, place, show_progress_bar=show_progress_bar)
 
 # %% ../../nbs/look/05_mine.ipynb #4f027151
 @dataclass(frozen=True, repr=False)
-class Mine(Shown):
+class Mine(MarkdownRepr):
     "Your own pictures and the models that search them; shows itself as a table."
     models:dict[str,Encoder] # By name
     prepared:Prepared # What the preparation did with each file
@@ -84,7 +84,7 @@ def _repr_markdown_(self:Mine):
              ("searched", f"by {len(images.backend.centroids):,} centroids, then exactly" if indexed else "exactly"),
              ("MB on disk", f"{size:.1f}"), ("files left out", len(left_out))]
     table = markdown_table(["","my pictures"], rows)
-    if self.warning: table = f"**{escape(self.warning)}**\n\n{table}"
+    if self.warning: table = f"**{escape_markdown(self.warning)}**\n\n{table}"
     if left_out: table += f"\n\n{markdown_table(['file','why it was left out'], left_out[:20])}"
     return table
 
@@ -129,7 +129,7 @@ def _unlike_training(model, collection, tried=200):
     training = getattr(model, "provenance", None)
     if training is None or not len(collection): return ""
     sample = collection.image_ids[::-(-len(collection)//tried)]
-    foreign = sum(training.is_foreign(collection.features[k]) for k in sample)
+    foreign = sum(training.is_out_of_distribution(collection.features[k]) for k in sample)
     if foreign <= .2*len(sample): return ""
     return (f"{foreign} of {len(sample)} pictures are unlike the images that this model was trained on ({training.data}): "
             "its answers mean little; train one on pictures like these, or take a pretrained model")
