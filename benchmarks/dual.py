@@ -15,7 +15,7 @@ from teran_nb.data.scenes import draw_world, scenes
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.runs import load_model
 from teran_nb.pretrained.dual import DualEncoder
-from teran_nb.pretrained.families import save_random
+from teran_nb.pretrained.random_models import save_random
 
 ROWS = {
     "patches, kk, prompts": {"dense": "kk"},
@@ -53,7 +53,7 @@ def main():
         else: world,clip = scenes("test"),ROOT/"runs/scenes-clip"
         if "TERAN" in only: rows.append(row("TERAN MrSw, regions", load_model(ROOT/"runs/scenes-teran-mrsw"), world))
         for name,options in ROWS.items():
-            model = DualEncoder.from_pretrained(clip, device="cpu", keep=None, **options) if name in only else None
+            model = DualEncoder.from_pretrained(clip, device="cpu", cache_folder=None, **options) if name in only else None
             if model: rows.append(row(f"CLIP, {name}", model, world))
     print(f"{machine()}; {len(world)} images, {len(world.captions)} captions\n")
     print(markdown_table(COLUMNS, rows))

@@ -19,7 +19,8 @@ from teran_nb.data.features import Regions
 from teran_nb.experiment.presets import PRESETS
 from teran_nb.model.matcher import make_matcher
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
-from teran_nb.pretrained.families import family_of, save_random
+from teran_nb.pretrained.opening import family_of
+from teran_nb.pretrained.random_models import save_random
 
 WORDS = "a red kite flies above the small house near two dogs and one green boat".split()
 

@@ -19,7 +19,7 @@ from teran_nb.look.finder import Finder, own_picture
 from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.look.mine import open_mine
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
-from teran_nb.pretrained.families import RANDOM, save_random
+from teran_nb.pretrained.random_models import RANDOM_FAMILIES, save_random
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
 from teran_nb.search.index import Index
 
@@ -76,7 +76,7 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RANDOM)
+@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
 def test_every_family_explains_a_picture(kind, drawn, tmp_path):
     model = load_model(save_random(kind, tmp_path / kind))
     image, text = drawn[0], "a red kite above the small house"

@@ -94,7 +94,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "photos.vision": ("_load_vision _processor load_pretrained load_backbone", "vision, detector"),
     "photos.visual_words": ("load", "visual words"),
     "pretrained.dual": ("pretrained_name", "dual"),
-    "pretrained.families": ("_config _pictures_of _tokenizer_of _prompts_of family_of", "dual"),
+    "pretrained.opening": ("_config _image_processor _tokenizer _prompt_processor family_of", "dual"),
     "published.originals": ("open_checkpoint _text_encoder load_original", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
     "search.edge": ("_checksum _Checksums EdgeBackend", "search index"),

@@ -13,7 +13,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.model.matcher import Matcher
 from teran_nb.pretrained.dual import DualEncoder
-from teran_nb.pretrained.families import save_random
+from teran_nb.pretrained.random_models import save_random
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_home_directory(at_home):
     for open_model in (load_model, DualEncoder.from_pretrained):
         a = open_model("~/clip").align("~/photos/one.jpg", "a dog")
         assert a.heat("dog").shape == (32, 48) and a.image().size == (60, 40)
-    kept = DualEncoder.from_pretrained("~/clip", keep="~/kept")
+    kept = DualEncoder.from_pretrained("~/clip", cache_folder="~/kept")
     kept.encode_images(Collection.open("~/made"))
     assert [p.name for p in at_home.glob("*")].count("kept") == 1 and not list(Path.cwd().glob("~*"))
 

@@ -12,7 +12,8 @@ from PIL import Image
 
 from conftest import ROOT
 from teran_nb.core.files import read_json, write_json
-from teran_nb.pretrained.families import FAMILIES, RANDOM, family_of, save_random
+from teran_nb.pretrained.opening import FAMILIES, family_of
+from teran_nb.pretrained.random_models import RANDOM_FAMILIES, save_random
 
 TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
 
@@ -27,14 +28,14 @@ PICTURES = [noise(90, 40), noise(40, 90), noise(33, 33)]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return {kind: save_random(kind, folder / kind) for kind in RANDOM}
+    return {kind: save_random(kind, folder / kind) for kind in RANDOM_FAMILIES}
 
 
 def test_every_family_can_be_made_small(models):
-    assert tuple(FAMILIES) == RANDOM
+    assert tuple(FAMILIES) == RANDOM_FAMILIES
 
 
-@pytest.mark.parametrize("kind", RANDOM)
+@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
 def test_a_batch_changes_nothing(models, kind):
     family = family_of(models[kind])
     together, read = family.pictures(PICTURES), family.sentences(TEXTS)
@@ -46,12 +47,12 @@ def test_a_batch_changes_nothing(models, kind):
         assert torch.allclose(one.whole[0], read.whole[i], atol=1e-4)
         assert alone.grids[0] == together.grids[i] and torch.equal(alone.boxes[0], together.boxes[i])
         assert one.offsets[0] == read.offsets[i]
-        if family.words == "tokens":
+        if family.word_source == "tokens":
             score = family.late_score(together.parts, read.parts)[i, i]
             assert torch.allclose(family.late_score(alone.parts, one.parts)[0, 0], score, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", RANDOM)
+@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
 def test_boxes_tile_what_the_model_sees(models, kind):
     seen = family_of(models[kind]).pictures(PICTURES)
     for picture, (rows, columns), boxes in zip(PICTURES, seen.grids, seen.boxes):
@@ -132,7 +133,7 @@ def test_tips_from_a_sentencepiece_file(models, tmp_path):
 
 CACHED = """
 import sys
-from teran_nb.pretrained.families import family_of
+from teran_nb.pretrained.opening import family_of
 try: print(family_of("somebody/clip").fingerprint)
 except Exception as e: print(type(e).__name__, e)
 """
@@ -161,22 +162,23 @@ import torch
 from PIL import Image
 sys.path.insert(0, "tests")
 import pretend
-from teran_nb.pretrained.families import RANDOM, family_of
+from teran_nb.pretrained.opening import family_of
+from teran_nb.pretrained.random_models import RANDOM_FAMILIES
 pictures = [Image.fromarray(np.random.default_rng(w).integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in ((90, 40), (40, 90))]
 texts = ["A red kite", "dog"]
 held = pretend.register()
-for kind in RANDOM:
+for kind in RANDOM_FAMILIES:
     family = family_of(Path(sys.argv[1]) / kind)
     here, read = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
     with pretend.Pretending():
         family.to(pretend.GPU)
         there, sent = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
         assert there[0].whole.device == there[0].patches[0].device == sent.tokens[0].device == pretend.GPU
-        if family.words == "prompts": family.score(there[0].whole, sent.whole)
+        if family.word_source == "prompts": family.score(there[0].whole, sent.whole)
         else: family.late_score(there[0].parts, sent.parts)
         for a, b in zip(here, there): assert torch.allclose(a.patches[1], b.patches[1].cpu(), atol=1e-5)
         assert torch.allclose(read.tokens[0], sent.tokens[0].cpu(), atol=1e-5)
-print(len(RANDOM))
+print(len(RANDOM_FAMILIES))
 """
 
 

@@ -17,7 +17,7 @@ from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import plan, start
 from teran_nb.experiment.runs import evaluate_run, train
 from teran_nb.photos.prepare import Recipe, example_pictures, prepare
-from teran_nb.pretrained.families import save_random
+from teran_nb.pretrained.random_models import save_random
 
 
 @pytest.fixture(scope="module")

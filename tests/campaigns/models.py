@@ -77,7 +77,7 @@ def make_dual(folder):
 
 
 def read_dual(folder):
-    return DualEncoder.from_pretrained(folder / "clip", keep=None).similarity([picture()], TEXTS)
+    return DualEncoder.from_pretrained(folder / "clip", cache_folder=None).similarity([picture()], TEXTS)
 
 
 def make_text(folder):
