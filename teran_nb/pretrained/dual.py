@@ -36,7 +36,7 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
 from ..model.encoder import (
-    Encoded, Encoder, GivenImage, Images, Sentences, encoded_images, given_images, sentences)
+    Encoded, Encoder, GivenImage, Images, Sentences, load_or_encode, given_images, sentences)
 from .families import Family
 from .opening import family_of
 from .prompts import PROMPT_TEMPLATES, caption_words, prompt_vectors, word_spans
@@ -303,7 +303,7 @@ def encode_images(self:DualEncoder,
     "Encode pictures."
     _check_batch(batch)
     if self.cache_folder is None or not isinstance(images, Collection): return self._encode_pictures(images, batch, show_progress_bar)
-    return encoded_images(self, images, self.cache_folder, show_progress_bar, lambda: self._encode_pictures(images, batch, show_progress_bar))
+    return load_or_encode(self, images, self.cache_folder, show_progress_bar, lambda: self._encode_pictures(images, batch, show_progress_bar))
 
 @patch
 def reads(self:DualEncoder,
