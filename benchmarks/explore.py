@@ -27,7 +27,7 @@ from common import machine, unit_sets
 from teran_nb.data.captions import Captions
 from teran_nb.core.config import seed_everything
 from teran_nb.core.display import markdown_table
-from teran_nb.look.explore import Explorer, Thumbnails, still
+from teran_nb.look.explore import Explorer, InlineThumbnails, static_page
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
@@ -98,9 +98,9 @@ def timed(do, n):
 
 def measure(f, n, by_picture=True):
     "Milliseconds of what a reader does: median, worst, and median of the CPU."
-    rng,thumbs = np.random.default_rng(1),Thumbnails()
+    rng,thumbs = np.random.default_rng(1),InlineThumbnails()
     asked = [sentence(rng) for _ in range(n+1)]
-    def page(do): return lambda i: (do(i),still(f, thumbs))
+    def page(do): return lambda i: (do(i),static_page(f, thumbs))
     def word(i): f.word = 1; return f.nearest_regions(1)
     def at_least(i): f.min_cosine = .05; f.page_items(); f.min_cosine = 0.
     found = {"a new sentence: encode, search, order": timed(lambda i: f.ask(asked[i]), n), "a new sentence, to its page": timed(page(lambda i: f.ask(asked[-i-1]+" kite")), n)}

@@ -93,7 +93,7 @@ def test_type_click_hover(lab, browser, screens):
     run_all(page)
     root = page.locator(".teran-root")
     root.locator("figure[data-rank='0']").first.wait_for(timeout=60_000)
-    assert page.locator("[class^=teran-still]").is_hidden(), "the still is for readers without a kernel"
+    assert page.locator("[class^=teran-static]").is_hidden(), "the static page is for readers without a kernel"
     first = ranks(page)
 
     search = root.get_by_label("Search")
@@ -151,7 +151,7 @@ def test_type_click_hover(lab, browser, screens):
     page.get_by_text("Restart Kernel…", exact=True).click()
     page.locator(".jp-Dialog button.jp-mod-accept").click()
     page.get_by_text("To search, run the cell").wait_for(timeout=30_000)
-    assert root.is_hidden() and page.locator("[class^=teran-still] figure[data-rank]").first.is_visible(), "dead widgets give way to the page without widgets"
+    assert root.is_hidden() and page.locator("[class^=teran-static] figure[data-rank]").first.is_visible(), "dead widgets give way to the page without widgets"
     page.screenshot(path=screens / "explore-390-restarted.png")
     page.context.close()
 
@@ -176,10 +176,10 @@ def test_without_a_kernel(trained, browser, screens, tmp_path):
     subprocess.run([sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", str(tmp_path / "out.ipynb")], check=True, capture_output=True, timeout=120)
     page = browser.new_context(viewport={"width": 1280, "height": 1300}, offline=True, java_script_enabled=False).new_page()
     page.goto((tmp_path / "out.html").as_uri())
-    shown = page.locator("[class^=teran-still] figure[data-rank]")
+    shown = page.locator("[class^=teran-static] figure[data-rank]")
     assert shown.count() >= 12 and shown.first.is_visible()
     assert shown.first.locator("img").evaluate("e => e.naturalWidth") > 50
     assert page.locator("img[src=x]").count() == 0
     shown.first.scroll_into_view_if_needed()
-    page.screenshot(path=screens / "explore-still.png")
+    page.screenshot(path=screens / "explore-static.png")
     page.context.close()

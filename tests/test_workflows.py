@@ -227,7 +227,7 @@ def test_mine_answers_without_captions(own, trained):
         html5lib.HTMLParser(strict=True).parse(text)
         assert "true match" not in text.split("<main>")[-1].split("<script")[0]
     outputs = [o for c in nbformat.read(own / "out.ipynb", 4).cells for o in c.get("outputs", ())]
-    shown = next(o.data["text/html"] for o in outputs if "teran-still" in str(o.get("data", {}).get("text/html", "")))
+    shown = next(o.data["text/html"] for o in outputs if "teran-static" in str(o.get("data", {}).get("text/html", "")))
     assert shown.count("<figure") == 12 and "data:image/jpeg" in shown and "true match" not in shown
     with pytest.raises(FileNotFoundError, match="nowhere is not there"):
         play("mine", run=str(trained), pictures="nowhere", output=str(own / "no"))

@@ -36,6 +36,7 @@ from ..experiment.metrics import Ranks, ranking, ranks
 from ..experiment.datasets import Data
 from ..experiment.runs import load_models
 from ..search.index import Index, ranks_by_alignment, similarity_of, vector_gigabytes
+from .galleries import UNKNOWN_PIECES
 from .view import AlignmentView
 
 # %% ../../nbs/look/03_finder.ipynb #d78a9f01
@@ -83,7 +84,7 @@ def _result(sims, query, previous_rank=None, notes=()):
 class RankedItem:
     "One candidate, a picture or a caption, in the result of a query."
     item:int # Row of the picture or the caption in the split
-    rank:int|None=None # From 0; None where nothing was asked
+    rank:int|None=None # From 0; None without a query
     sim:float|None=None # The model's score of the pair
     previous_rank:int|None=None # Rank before one word was changed
     true:bool=False # Whether it belongs to the query
@@ -100,7 +101,7 @@ class RegionMatch:
 def describe_like(
     features:Features, # Of a collection
 ) -> Callable[[Image.Image],Regions]: # Finds the regions of a PIL picture
-    "Describe pictures as a collection's were. The first call builds the extractor, and fails where it is not available."
+    "Extract regions as in a collection. The first call builds the extractor, and fails where it is not available."
     extractor = cache(lambda: extractor_of(features))
     return lambda picture: extract_picture(picture, extractor())
 
@@ -148,7 +149,8 @@ class EncodedSplit:
     @cached_property
     def images(self) -> Encoded|Index:
         "All images of the split; of a larger index those of the split are read into memory."
-        image_ids,encoded = self.collection.image_ids,self.encoded
+        image_ids = self.collection.image_ids
+        encoded = self.encoded
         if isinstance(encoded, Index) and encoded.model not in ("",self.encoder.fingerprint):
             raise ValueError(f"{encoded.backend.place} holds what another model than {self.name} encoded; "
                              "make an index with this one")
@@ -171,8 +173,9 @@ class EncodedSplit:
         self._check_memory("captions", sum(len(t.split()) for t in self.collection.captions.texts))
         with _without_word_warnings(): return self.encoder.encode_captions(self.collection)
 
-    def _check_memory(self, side, vectors, index=""):
-        size = vector_gigabytes(self.encoder, self.collection, vectors)
+    def _check_memory(self, side, vector_count, index=""):
+        "Refuse a split whose vectors take more than `memory`."
+        size = vector_gigabytes(self.encoder, self.collection, vector_count)
         if size > self.memory:
             raise ValueError(f"the {side} of {self.collection.name!r} would take {size:.1f} GB "
                              f"of the {self.memory:g} that are allowed; choose a smaller split, raise `memory`{index}")
@@ -190,20 +193,20 @@ def search(self:EncodedSplit,
     return similarity_of(self.encoder, query, self.captions, pooling, rerank)[0]
 
 @patch
-def ranks(self:EncodedSplit,
+def query_ranks(self:EncodedSplit,
     pooling:str="", # As of `search`
     rerank:int=0, # As of `search`
 ) -> Ranks: # Of every caption and every image of the split
     "Rank of the true match of each of the split's own queries, computed once."
-    key = (pooling,rerank)
-    if key in self._ranks: return self._ranks[key]
+    settings = (pooling,rerank)
+    if settings in self._ranks: return self._ranks[settings]
     if isinstance(self.images, Index):
         raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                          "ask a smaller split for its failures")
     long = len(self.images.names)*len(self.captions.names) > 10_000_000
     sims = similarity_of(self.encoder, self.images, self.captions, pooling, rerank, show_progress_bar=long)
-    self._ranks[key] = ranks(sims, self.collection.captions.image_of)
-    return self._ranks[key]
+    self._ranks[settings] = ranks(sims, self.collection.captions.image_of)
+    return self._ranks[settings]
 
 # %% ../../nbs/look/03_finder.ipynb #e45cb1ff
 def word_vectors(
@@ -245,7 +248,7 @@ def nearest_regions(self:EncodedSplit,
     vectors:Tensor, # Of the pieces of one word, `(pieces, dim)`
     n:int=12, # Pictures
     min_cosine:float=-1, # Leaves out regions below it
-) -> list[RegionMatch]: # Best first, one a picture
+) -> list[RegionMatch]: # Best first, one per picture
     "The pictures with the regions closest to a word, each by its best region."
     if not len(vectors): return []
     cosines = self.word_cosines(vectors.mean(0)[None])
@@ -254,8 +257,6 @@ def nearest_regions(self:EncodedSplit,
     return [m for m in matches if m]
 
 # %% ../../nbs/look/03_finder.ipynb #82458d5b
-_UNKNOWN = {"[UNK]","<unk>"} # How tokenizers write a piece that is not in their vocabulary
-
 def query_notes(
     query:str, # The sentence
     words:CaptionWords, # As the model reads it
@@ -266,7 +267,7 @@ def query_notes(
     pieces = [set() for _ in words.texts]
     for word,piece in zip(words.piece_of, words.pieces or ()): # an encoder may not name its pieces
         if word >= 0: pieces[word].add(piece)
-    unreadable = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= _UNKNOWN))
+    unreadable = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= {*UNKNOWN_PIECES}))
     unreadable_words = [w for w in unreadable if re.search(r"\w", w)]
     if len(unreadable) == len(set(words.texts)): note = "The model knows none of these words; the order says nothing."
     elif unreadable_words:
@@ -281,7 +282,7 @@ def query_notes(
     return notes
 
 # %% ../../nbs/look/03_finder.ipynb #d857d49e
-QUERY_CHOICES = ("all","failures","successes","differences") # Which of the split's own queries are listed
+QUERY_CHOICES = ("all","failures","successes","differences") # Which captions or pictures of the split are listed
 
 def one_word_apart(
     a:str, # A sentence
@@ -326,35 +327,36 @@ class Finder:
         self.examples = list(examples)
         self.splits = [*sorted(set(collection.captions.splits or ())),"all"]
         self.shown_models = list(self.models)[:2] # Side by side
-        self.pooling,self.rerank = pooling,rerank
+        self.pooling = pooling
+        self.rerank = rerank
         self.min_cosine = 0. # Filter of the results
         self._open_split(split or ("test" if "test" in self.splits else "all"))
         self._clear()
 
     def _open_split(self, split):
-        "Forget everything about the last split."
+        "Take another split; what is known of the last one is dropped."
         one_of(split, self.splits, "split")
         if isinstance(self.data, Data): self.collection = self.data.part(split)
         else: self.collection = self.data if split == "all" else self.data.split(split)
         self.split = split
-        self.encoded_splits = {name: EncodedSplit(model, self.collection, name, self.encoded.get(name), self.memory)
-                               for name,model in self.models.items()}
+        self.encoded_splits = {}
+        for name,model in self.models.items():
+            encoded = self.encoded.get(name)
+            self.encoded_splits[name] = EncodedSplit(model, self.collection, name, encoded, self.memory)
         self._captions_of = {} # Rows of each normalized caption
         for i,text in enumerate(self.collection.captions.texts):
             self._captions_of.setdefault(_normalized(text), []).append(i)
 
     def _clear(self):
-        "Ask nothing."
-        # `picture`: a row of the split, an `OwnPicture` or None
+        "Remove the query and its results."
         self.direction = "t2i"
         self.query = ""
-        self.picture = None
+        self.picture = None # a row of the split, or an `OwnPicture`
         self.true_items = frozenset()
         self.results = {}
         self.seconds = 0.
-        # Row of the chosen word in `words`; page of results
-        self.word = None
-        self.page = 0
+        self.word = None # row of the chosen word in `words`
+        self.page = 0 # of the results
 
     @property
     def first_model(self) -> str: return self.shown_models[0]
@@ -366,8 +368,9 @@ class Finder:
         return self.collection.captions.texts if self.captioned else self.examples
     @property
     def candidates(self) -> list[str]:
-        "What is ranked: captions for a picture, else image ids."
-        return self.collection.captions.texts if self.direction == "i2t" and self.results else self.collection.image_ids
+        "The ranked captions of a picture query; else the image ids."
+        if self.direction == "i2t" and self.results: return self.collection.captions.texts
+        return self.collection.image_ids
     @property
     def image(self) -> CollectionImage|None:
         "The picture of the query."
@@ -382,7 +385,7 @@ class Finder:
 # %% ../../nbs/look/03_finder.ipynb #63450e1a
 @patch
 def ask(self:Finder,
-    query:str, # A sentence; an empty one asks nothing
+    query:str, # A sentence; an empty one removes the query
 ) -> Finder: # Itself
     "Search pictures by a sentence."
     query = " ".join(query.split())
@@ -392,19 +395,21 @@ def ask(self:Finder,
     own_captions = self._captions_of.get(_normalized(query), [])
     if own_captions: true_items = frozenset(int(self.collection.captions.image_of[i]) for i in own_captions)
     self._clear()
-    self.query,self.true_items = query,true_items
+    self.query = query
+    self.true_items = true_items
     return self._search(previous_ranks)
 
 @patch
 def ask_by_picture(self:Finder,
-    picture:int|OwnPicture|None, # Row of a picture of the split, or a picture of one's own; None asks nothing
+    picture:int|OwnPicture|None, # Row of a picture of the split, or an uploaded one; None removes the query
 ) -> Finder: # Itself
     "Search captions by a picture."
     if not self.captioned:
         raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures "
                          "answer")
     self._clear()
-    self.direction,self.picture = "i2t",picture
+    self.direction = "i2t"
+    self.picture = picture
     if isinstance(picture, (int,np.integer)):
         self.picture = int(picture)
         self.true_items = frozenset(map(int, self.collection.captions.of(self.picture)))
@@ -425,7 +430,8 @@ def edit(self:Finder,
 @patch
 def _search(self:Finder, previous_ranks=None):
     "Ask every shown model. `seconds` leaves out the time that a first query spends on encoding the split."
-    self.results,self.seconds = {},0.
+    self.results = {}
+    self.seconds = 0.
     if not self.query and self.picture is None: return self
     splits = {name: self.encoded_splits[name] for name in self.shown_models}
     for split in splits.values(): # encode what is not encoded yet, before the clock starts
@@ -453,10 +459,9 @@ def _encode_query(self:Finder, split):
 
 @patch
 def _model_notes(self:Finder, split):
-    "What a reader should know of the model, of re-ranking and of the index."
+    "Notes for the reader on the model, on re-ranking and on the index."
     encoder = split.encoder
     images = split.images
-    many = f"{len(self.collection):,} pictures"
     crosses = encoder.crosses and not self.pooling
     if encoder.note and (crosses or not encoder.crosses): yield encoder.note
     if crosses: yield "The cosine filter and “Who else shows it?” compare a word alone, before it meets a picture."
@@ -464,7 +469,8 @@ def _model_notes(self:Finder, split):
         yield f"The best {self.rerank} by the alignment are scored by {encoder.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates
     if indexed and ranks_by_alignment(encoder, self.pooling):
-        yield f"The best {images.candidates:,} of {many} are compared word by word; the others are left out."
+        pictures = f"{len(self.collection):,} pictures"
+        yield f"The best {images.candidates:,} of {pictures} are compared word by word; the others are left out."
 
 # %% ../../nbs/look/03_finder.ipynb #0d61462c
 @patch
@@ -482,7 +488,7 @@ def filter_cosines(self:Finder,
 @patch
 def kept_items(self:Finder,
     name:str, # Of a model
-) -> Tensor: # Rows of the candidates, best first; all in their own order where nothing was asked
+) -> Tensor: # Rows of the candidates, best first; without a query all, in their own order
     "The candidates that the filter keeps."
     if name not in self.results: return torch.arange(len(self.candidates))
     order = self.results[name].order
@@ -492,7 +498,7 @@ def kept_items(self:Finder,
 def ranked(self:Finder,
     name:str, # Of a model
     item:int, # Row of a candidate
-) -> RankedItem: # Without rank where nothing was asked
+) -> RankedItem: # Without rank where there is no query
     "One candidate in the result of a model."
     if name not in self.results: return RankedItem(item)
     result = self.results[name]
@@ -557,8 +563,9 @@ def queries(self:Finder,
     texts = self.sentences if self.direction == "t2i" else self.collection.image_ids
     rows = [i for i,text in enumerate(texts) if containing.casefold() in text.casefold()]
     if only == "all" or not self.captioned: return [(i,None) for i in rows]
-    true_ranks = [self.encoded_splits[name].ranks(self.pooling, self.rerank) for name in self.shown_models]
-    first,last = (getattr(ranks, self.direction) for ranks in (true_ranks[0],true_ranks[-1])) # by the models that are shown
+    true_ranks = [self.encoded_splits[name].query_ranks(self.pooling, self.rerank) for name in self.shown_models]
+    first = getattr(true_ranks[0], self.direction)
+    last = getattr(true_ranks[-1], self.direction)
     if only == "failures": wanted = first > 0
     elif only == "successes": wanted = first == 0
     else: wanted = (first == 0) != (last == 0)
@@ -570,7 +577,7 @@ def nearest_regions(self:Finder,
     word:int, # Row of a word in `words`
     n:int=12, # Pictures
     name:str="", # Of a model; the first one when empty
-) -> list[RegionMatch]: # Best first, one a picture; with `min_cosine` above 0, only those that reach it
+) -> list[RegionMatch]: # Best first, one per picture; with `min_cosine` above 0, only those that reach it
     "The pictures of the split whose best region is closest to a word of the query."
     name = name or self.first_model
     vectors = word_vectors(self.results[name].query, self.words[word])
@@ -585,8 +592,12 @@ def align(self:Finder,
     if name not in self.results: raise ValueError("nothing was asked yet; type a sentence first")
     split = self.encoded_splits[name]
     query = self.results[name].query
-    if self.direction == "i2t": image,pair = self.image,(query,0,split.captions,item)
-    else: image,pair = self.collection[item],(split.images,item,query,0)
+    if self.direction == "i2t":
+        image = self.image
+        pair = (query,0,split.captions,item)
+    else:
+        image = self.collection[item]
+        pair = (split.images,item,query,0)
     return split.encoder.explain(*pair, image.regions, image.picture if image.path else None, self.pooling)
 
 @patch
@@ -597,7 +608,7 @@ def region_of_word(self:Finder,
     "The best region of one picture for the chosen word, as `open` shows it."
     if self.word is None or not self.words: return None
     alignment = self.align(name, item)
-    (start,end) = self.words[self.word]
+    start,end = self.words[self.word]
     columns = [j for j,(a,b) in enumerate(alignment.spans) if a < end and b > start]
     if not columns: return None
     return self.encoded_splits[name].best_region(item, alignment.cosines[:,columns].mean(1))
@@ -605,7 +616,7 @@ def region_of_word(self:Finder,
 @patch
 def open(self:Finder,
     item:int, # Row of a candidate
-) -> AlignmentView: # One tab a model
+) -> AlignmentView: # One tab per model
     "Show the query and one candidate word by word."
     alignments = [self.align(name, item) for name in self.shown_models]
     return AlignmentView(alignments, self.shown_models if len(alignments) > 1 else [""])
