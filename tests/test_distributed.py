@@ -19,7 +19,9 @@ from conftest import ROOT
 from teran_nb.core.config import seed_everything
 from teran_nb.core.parallel import this_share
 from teran_nb.data.collection import Collection
-from teran_nb.experiment.learner import Batches, Objective, TrainConfig, deal
+from teran_nb.experiment.batches import Batches, deal
+from teran_nb.experiment.objective import Objective
+from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import plan

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from teran_nb.experiment.learner import deal
+from teran_nb.experiment.batches import deal
 from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.experiment.relevance import Relevance, ndcg_at_k, rouge_l_scores
 from teran_nb.model.losses import info_nce, triplet
@@ -80,7 +80,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "data.stopwords": ("stop_words", "stop-words"),
     "experiment.ablations": ("_answered", "run: metrics"),
     "experiment.board": ("_cell", "run: cell of a board"),
-    "experiment.learner": ("_read_state", "run: checkpoint"),
+    "experiment.checkpoints": ("read_checkpoint", "run: checkpoint"),
     "experiment.metrics": ("read_results", "results"),
     "experiment.plans": ("read_plan", "run: plan"),
     "experiment.registry": ("read_entry _measured_by", "registry, run: metrics"),

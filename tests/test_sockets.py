@@ -14,7 +14,8 @@ from conftest import ROOT, papermill
 from teran_nb.core.config import seed_everything
 from teran_nb.core.packed import Packed
 from teran_nb.experiment.evaluation import evaluate
-from teran_nb.experiment.learner import TrainConfig, fit
+from teran_nb.experiment.learner import fit
+from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder

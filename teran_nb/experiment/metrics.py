@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'ranking', 'Ranks', 'ranks', 'Protocol', 'named_protocol', 'folds',
-           'recall_at_k', 'footnote', 'Retrieval', 'retrieval', 'chance', 'Results', 'results', 'read_results']
+           'recall_at_k', 'footnote', 'is_share', 'format_metric', 'Retrieval', 'retrieval', 'chance', 'Results',
+           'results', 'read_results']
 
 # %% ../../nbs/experiment/01_metrics.ipynb #55a68f0e
 import json, re
@@ -155,8 +156,18 @@ def footnote(
     conditions = [f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in about.items() if v != "" and k != "run"]
     return "\n\n" + ", ".join(conditions) if conditions else ""
 
-def _format(value, metric):
-    "A number as tables print it: fractions in %, NDCG, losses and entropies with three digits, ranks as they are."
+def is_share(
+    metric:str, # Name in `Retrieval.metrics`
+) -> bool:
+    "Whether tables print a metric in %; NDCG, the sum of recalls, ranks, losses and entropies are printed without."
+    plain = metric == "rsum" or "ndcg" in metric or metric.endswith(("median","mean")) or metric in _LOSSES|_RELATIONS
+    return not plain
+
+def format_metric(
+    value:float, # In the unit of `Retrieval.metrics`
+    metric:str, # Its name
+) -> str: # Without the unit
+    "A metric as tables print it: fractions in %, the sum of recalls up to 600, NDCG, losses and entropies with three digits."
     if pd.isna(value): return "-"
     if "ndcg" in metric or metric in _LOSSES|_RELATIONS: return f"{value:.3f}"
     if metric.endswith("median"): return f"{value:g}"
@@ -190,7 +201,7 @@ class Retrieval(MarkdownRepr):
         headings |= {"median": "median rank", "mean": "mean rank"}
         rows = [["image retrieval (t2i)"],["sentence retrieval (i2t)"]]
         for row,(_,numbers) in zip(rows, frame.reindex(columns=list(headings)).iterrows()):
-            row += [_format(number, metric) for metric,number in numbers.items()]
+            row += [format_metric(number, metric) for metric,number in numbers.items()]
         return markdown_table(["",*headings.values()], rows) + footnote(self.about)
 
 # %% ../../nbs/experiment/01_metrics.ipynb #05d314d7
@@ -364,8 +375,8 @@ def table(self:Results,
         cells = []
         for metric in columns:
             values = seeds[metric].dropna()
-            deviation = f" ± {_format(values.std(), metric)}" if len(values) > 1 else ""
-            cells.append(_format(values.mean(), metric)+deviation)
+            deviation = f" ± {format_metric(values.std(), metric)}" if len(values) > 1 else ""
+            cells.append(format_metric(values.mean(), metric)+deviation)
         rows.append([line, *cells, len(seeds)])
     return pd.DataFrame(rows, columns=["model",*columns.values(),"seeds"])
 

@@ -23,7 +23,8 @@ from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
 from ..pretrained.dual import pretrained_name
 from .metrics import PROTOCOLS, folds
-from .learner import PRECISIONS, TrainConfig, check_loss, check_own
+from .train_config import PRECISIONS, TrainConfig
+from .objective import check_loss, check_own
 from .rows import MODELS, trained_as
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data

@@ -14,7 +14,7 @@ from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.relations import JointConfig
 from ..model.network import NetworkConfig
-from .learner import TrainConfig
+from .train_config import TrainConfig
 
 # %% ../../nbs/experiment/11_presets.ipynb #00129f78
 def config_parts(

@@ -25,7 +25,8 @@ from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
 from teran_nb.data.curate import merge
 from teran_nb.data.features import Features
-from teran_nb.experiment.learner import TrainConfig, fit
+from teran_nb.experiment.learner import fit
+from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.relevance import rouge_l
 from teran_nb.model.encoder import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
