@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from ..core.files import atomic, locked, require_space
 from ..core.config import pick_device, seed_everything, to_config
-from ..core.display import Shown, markdown_table, progress, still_running
+from ..core.display import MarkdownRepr, markdown_table, progress, still_running
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.text import without_words
@@ -230,7 +230,7 @@ def optimizer_of(
 
 # %% ../../nbs/experiment/09_learner.ipynb #39d4f65b
 @dataclass(repr=False)
-class History(Shown):
+class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict of metrics for each epoch
     select:str="ndcg" # Metric by which the best epoch is chosen

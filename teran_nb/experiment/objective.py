@@ -21,7 +21,7 @@ from ..model.alignment import POOLINGS
 from ..model.similarity import check_pooling
 from ..model.losses import LOSSES
 from ..model.more_losses import Uncertainty
-from ..model.heads import HEADS, Side, check_head
+from ..model.heads import HEADS, Vectors, check_head
 from ..model.relations import cosine_relations, iais
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
@@ -46,6 +46,7 @@ class Criterion(nn.Module):
         self.rule = LOSSES[config.loss]
         for name,initial in self.rule.learned.items():
             if name == "scale": initial = math.log(config.scale or initial)
+            if name == "bias": initial = config.bias or initial
             parameter = nn.Parameter(torch.full((n_heads,), float(initial)))
             self.register_parameter(_state_name(name), parameter)
     def learned(self, head:int) -> dict[str,Tensor]:
@@ -147,8 +148,8 @@ def _gather_batch(images, captions, image_of):
     n = gather(torch.tensor([len(images.whole)], device=image_of.device))
     first = n.cumsum(0)[torch.distributed.get_rank()] - len(images.whole)
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
-    images = Side(_gather_vectors(images.whole), gather_packed(images.parts))
-    captions = Side(_gather_vectors(captions.whole), gather_packed(captions.parts))
+    images = Vectors(_gather_vectors(images.whole), gather_packed(images.parts))
+    captions = Vectors(_gather_vectors(captions.whole), gather_packed(captions.parts))
     return images,captions,rows[rows >= 0]
 
 # %% ../../nbs/experiment/07_objective.ipynb #b094cf57
@@ -192,7 +193,7 @@ class Objective(Criterion):
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
         return total if pair_loss is None else total + pair_loss
-    def head_loss(self, i:int, images:Side, captions:Side, image_of:Tensor, pooling:str) -> Tensor:
+    def head_loss(self, i:int, images:Vectors, captions:Vectors, image_of:Tensor, pooling:str) -> Tensor:
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
         sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
@@ -211,7 +212,7 @@ class Objective(Criterion):
         else: maps = cosine_relations(*sides, c.iais.temperature)
         losses = iais(maps, c.relations, c.anchors, c.iais.form)
         return c.iais.weight_at(c.annealing, done)*self.reduced(losses)
-    def joint_loss(self, batch:Batch, images:Side, captions:Side) -> Tensor|None: # None where the joint head learns as the other heads do
+    def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None where the joint head learns as the other heads do
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
         if batch.others is None: return None

@@ -9,7 +9,7 @@ __all__ = ['PRECISIONS', 'TrainConfig', 'rate_at', 'pooling_at']
 import math
 from dataclasses import dataclass
 
-from ..core.config import one_of
+from ..core.config import bounded, one_of
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.relations import IaisConfig, MIRRORS, SCHEDULES
@@ -49,6 +49,7 @@ class TrainConfig:
     # loss
     loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN), `infonce`, `sigmoid` (SigLIP), `sparc`
     scale:float=0. # First value of the learned scale of similarities; 0 for the loss's own, 1/0.07 (of `sigmoid` 10)
+    bias:float=0. # First value of the learned bias of `sigmoid`; 0 for the loss's own, -10
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest`, `all`, or `summed` in one hinge, as IAIS prints it
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
@@ -75,7 +76,7 @@ class TrainConfig:
     patience:int=0 # Early stopping: epochs without a better one after which training ends; 0 for never
     # reading and seed
     workers:int=0 # Processes that read batches; 0 to read in this process
-    seed:int=0 # Of batches, dropout and masks
+    seed:int=bounded(0, at_most=2**63-1) # Of batches, dropout and masks
     def __post_init__(self):
         for k,(known,name) in _CHOICES.items(): one_of(getattr(self, k), known, name)
         one_of(self.loss, LOSSES, "loss", registered=True)
