@@ -200,7 +200,7 @@ def test_a_loss_in_a_workflow(tmp_path):
 
 @loss("mine")
 def mine(sim, image_of, margin=.2):
-    true = positives(image_of, sim)
+    true = positives(sim, image_of)
     return (margin + sim.masked_fill(true, -1e9).amax(0) - sim.masked_fill(~true, 0).sum(0)).clamp(min=0).mean()"""
     parameters = next(k for k, c in enumerate(book.cells) if "parameters" in c.metadata.get("tags", []))
     book.cells.insert(parameters, nbformat.v4.new_code_cell(cell))

@@ -22,7 +22,7 @@ def sigmoid_loss(
     bias:float|Tensor=-10., # Added after that
 ) -> Tensor: # A number, at least 0: the sum over pairs, divided by the number of captions
     "Sigmoid loss of all pairs (SigLIP, arXiv 2303.15343)."
-    z = 2*positives(image_of, sim).to(sim.dtype) - 1
+    z = 2*positives(sim, image_of).to(sim.dtype) - 1
     return F.softplus(-z*(sim*scale + bias)).sum()/sim.shape[1]
 
 # %% ../../nbs/model/15_more_losses.ipynb #79f0e467
@@ -51,9 +51,9 @@ def grouped_alignment(
     groups = weights/weights.sum(-1, keepdim=True).clamp(min=1e-8) @ regions
     logits = scale*(F.normalize(groups, dim=-1) @ words.mT) # (captions, groups, words)
     both = word_mask[:,None] & word_mask[:,:,None]
-    own = logits.diagonal(dim1=1, dim2=2)
+    true_logits = logits.diagonal(dim1=1, dim2=2)
     logits = logits.masked_fill(~both, -torch.finfo(logits.dtype).max)
-    cost = (logits.logsumexp(1) + logits.logsumexp(2) - 2*own).masked_fill(~word_mask, 0)
+    cost = (logits.logsumexp(1) + logits.logsumexp(2) - 2*true_logits).masked_fill(~word_mask, 0)
     return (cost.sum(-1)/word_mask.sum(-1).clamp(min=1)).mean()/2
 
 loss("sparc", learned={"scale": 1/.07}, pair_formula=grouped_alignment)(info_nce)

@@ -49,7 +49,7 @@ def hard_negatives(
 ) -> tuple[Tensor,Tensor]: # For each caption, a false image of it, and a false caption of its image, `(captions,)` each
     "Draw false pairs by the softmax of their similarity (ALBEF section 3.2)."
     if len(sim) < 2: raise ValueError("a batch of one image has no false pairs; use at least two images in a batch")
-    wrong = sim.detach().float().masked_fill(positives(image_of, sim), -torch.inf)
+    wrong = sim.detach().float().masked_fill(positives(sim, image_of), -torch.inf)
     images = wrong.T.softmax(1).multinomial(1)[:,0]
     captions = wrong[image_of].softmax(1).multinomial(1)[:,0]
     return images,captions
