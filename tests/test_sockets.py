@@ -133,8 +133,8 @@ def test_a_head_of_one_cell(drawn, tmp_path):
     class Means(Head):
         ranks_by = "the means of both sides"
 
-        def __init__(self, config, dim):
-            super().__init__(config, dim)
+        def __init__(self, dim):
+            super().__init__(dim)
             self.project = torch.nn.Linear(dim, dim)
 
         def similarity(self, images, captions, **how):
@@ -142,15 +142,15 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             return (self.project(means[0]) @ means[1].T).float()
 
     class Crossed(CrossingHead):
-        def __init__(self, config, dim):
-            super().__init__(config, dim)
+        def __init__(self, dim):
+            super().__init__(dim)
             self.scale = torch.nn.Parameter(torch.ones(dim))
 
         def forward(self, regions, region_mask, words, word_mask):
             return POOLINGS["mrsw"](torch.einsum("ird,cwd->icrw", regions * self.scale, words), region_mask, word_mask)
 
-        def floats(self, regions, words):
-            return 2 * regions * words
+        def floats_per_pair(self, n_regions, n_words):
+            return 2 * n_regions * n_words
 
     train = TrainConfig(epochs=1, images=8, captions=2, rate=3e-3)
     for name, kind in (("means", Means), ("crossed", Crossed)):

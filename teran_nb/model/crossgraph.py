@@ -36,14 +36,15 @@ class CrossGraphConfig:
 @head("crossgraph")
 class CrossGraph(CrossingHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
-    ranks_by,settings = "a graph of both sides","crossgraph"
+    ranks_by = "a graph of both sides"
     def __init__(self,
         config:CrossGraphConfig, # Shape and switches
         dim:int, # Length of region and word vectors, a multiple of `config.heads`
     ):
         super().__init__()
         if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
-        self.config,self.dim = config,dim
+        self.config = config
+        self.dim = dim
         if config.graph:
             self.source = nn.Linear(dim, dim)
             self.destination = nn.Linear(dim, dim)
@@ -56,6 +57,10 @@ class CrossGraph(CrossingHead):
         for p in self.parameters():
             if p.dim() > 1: nn.init.xavier_uniform_(p)
             else: nn.init.zeros_(p)
+    @classmethod
+    def build(cls, config) -> "CrossGraph":
+        "The head of a `NetworkConfig`."
+        return cls(config.crossgraph, config.dim)
 
 # %% ../../nbs/model/09_crossgraph.ipynb #f015f91b
 class _GraphSide(NamedTuple):
@@ -166,10 +171,10 @@ def forward(self:CrossGraph,
 
 # %% ../../nbs/model/09_crossgraph.ipynb #d2de0a8a
 @patch
-def floats(self:CrossGraph,
-    regions:int, # Region slots
-    words:int, # Word slots
+def floats_per_pair(self:CrossGraph,
+    n_regions:int, # Region slots
+    n_words:int, # Word slots
 ) -> int: # Without gradients; a training step takes about two and a half times as many
     "About how many float32 numbers one pair needs at once in `forward`."
-    nodes = regions + words
+    nodes = n_regions + n_words
     return 3*nodes*self.dim + 2*nodes*nodes

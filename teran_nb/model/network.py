@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.config import one_of
 from .alignment import POOLINGS
-from .heads import HEADS, Vectors, build_head, reranked
+from .heads import HEADS, Vectors, reranked
 from .similarity import BlockOptions
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
@@ -35,22 +35,22 @@ class NetworkConfig:
     regions:RegionConfig=RegionConfig() # Region encoder
     dim:int=1024 # Size of the common space
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
-    shared:bool=False # Whether both sides share the last layers (TERN: yes)
+    shared:bool=False # Whether images and captions share the last layers (TERN: yes)
     heads:tuple=("alignment",) # Heads that the loss reads, of `HEADS`
     score:str="alignment" # The head that ranks; one with weights must be in `heads`
     pooling:str="mrsw" # How an alignment becomes a similarity, a name in `POOLINGS`
     extractor:str="" # Name of what extracted the region features; other features are refused
-    stop_words:str="" # Words that encoded captions leave out: `nltk`, a file with one word a line, or none
+    stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
     def __post_init__(self):
         if not self.heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.heads,self.score): one_of(name, HEADS, "head", registered=True)
-        self.check_pooling_name()
+        one_of(self.pooling, self.poolings, "pooling", registered=self.poolings is POOLINGS)
         if self.score not in ("alignment","global",*self.heads):
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
-    def check_pooling_name(self) -> None:
-        one_of(self.pooling, POOLINGS, "pooling", registered=True)
+    @property
+    def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name
 
 # %% ../../nbs/model/11_network.ipynb #338b9f74
 class Network(nn.Module):
@@ -70,25 +70,24 @@ class Network(nn.Module):
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
         self.heads = nn.ModuleDict()
         for name in dict.fromkeys(("alignment","global",*config.heads)): # the first two have no weights: always there
-            self.heads[name] = build_head(name, config)
+            self.heads[name] = HEADS[name].build(config)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
-        "Both sides of a batch."
+        "Vectors of the images and of the captions of a batch."
         whole_images,regions = self.forward_regions(images)
         whole_captions,words = self.forward_words(captions)
         return Vectors(whole_images, self.region_parts(regions, images)),Vectors(whole_captions, self.word_parts(words, captions))
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
         if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
-        x,mask = self.regions(batch.features, batch.geometry, batch.mask) # I-CLS comes first in `x` and `mask`
-        return self.finish("images", self.project_regions(x), mask)
+        x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
+        return self.finish(0, self.project_regions(x), mask)
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
         x,mask = self.text(batch)
-        return self.finish("captions", self.project_words(x), mask)
-    def finish(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers of a side, `images` or `captions`; the class token, which comes first, is the vector of the whole."
-        layers = self.last[0] if side == "images" else self.last[-1] # the same layers where they are shared
-        x = F.normalize(layers(x, mask).float(), dim=-1)
+        return self.finish(-1, self.project_words(x), mask)
+    def finish(self, k:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
+        "The last layers, 0 of images and -1 of captions (where shared, the same); the vectors of the class tokens, and of all slots."
+        x = F.normalize(self.last[k](x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
         "One vector for each region, without I-CLS and padding."
@@ -123,6 +122,7 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    if pooling and (head or rerank): raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)
     if head and head not in self.heads:
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")

@@ -181,10 +181,10 @@ def tokenflow(
 @head("weighted")
 class WeightedHead(Head):
     "Best cosines of words and of regions, averaged with learned weights (DRL, arXiv 2203.07111)."
-    aligns,ranks_by = True,"best words and regions with learned weights"
+    aligns = True
+    ranks_by = "best words and regions with learned weights"
     index_refusal = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,
-        config:None, # Nothing to configure
         dim:int, # Size of the common space
     ):
         super().__init__()
@@ -248,8 +248,7 @@ class GPOHead(Head):
     ranks_by = "one pooled vector a side"
     index_refusal = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,
-        config:None, # Nothing to configure
-        dim:int, # Size of the common space; the pooling does not depend on it
+        dim:int=0, # Size of the common space, on which the pooling does not depend
     ):
         super().__init__()
         self.regions = GPO()

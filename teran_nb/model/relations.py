@@ -283,7 +283,7 @@ class _Projection(nn.Module):
 @head("joint")
 class Joint(CrossingHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
-    ranks_by,settings = "one transformer over both sides","joint"
+    ranks_by = "one transformer over both sides"
     leading = 1 # Slots before those of the words
     def __init__(self,
         config:JointConfig, # Shape of the transformer
@@ -308,6 +308,11 @@ class Joint(CrossingHead):
         for layer in self.encoder.layer:
             attention = layer.attention.self
             attention.key.weight.data.copy_(attention.query.weight)
+
+    @classmethod
+    def build(cls, config) -> "Joint":
+        "The head of a `NetworkConfig`."
+        return cls(config.joint, config.dim)
 
     def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; unbounded."
@@ -341,12 +346,12 @@ class Joint(CrossingHead):
 
 # %% ../../nbs/model/08_relations.ipynb #94ed56fd
 @patch
-def floats(self:Joint,
-    regions:int, # Region slots
-    words:int, # Word slots
+def floats_per_pair(self:Joint,
+    n_regions:int, # Region slots
+    n_words:int, # Word slots
 ) -> int: # Without gradients
     "About how many float32 numbers one pair needs at once in `forward`."
-    slots = self.leading+regions+words
+    slots = self.leading + n_regions + n_words
     c = self.config
     attention = 4*c.width + 4*c.heads*slots
     feed_forward = 5*c.width + 2*c.feed_forward

@@ -107,8 +107,8 @@ class PublishedConfig(NetworkConfig):
     "Configuration of a network of the authors' code."
     variant:Variant=Variant() # Options that the papers leave at their defaults
     reference:Reference=Reference("teran") # Code that is repeated; with an empty `code`, the papers' own arithmetic
-    def check_pooling_name(self) -> None:
-        one_of(self.pooling, REFERENCE_POOLINGS if self.reference.code else POOLINGS, "pooling")
+    @property
+    def poolings(self) -> dict: return REFERENCE_POOLINGS if self.reference.code else POOLINGS # Among which `pooling` is a name
 
 def _shared_fields(config):
     "The fields that a configuration has in common with every `NetworkConfig`."
@@ -171,11 +171,10 @@ class PublishedMatcher(Matcher):
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
         x,mask = self.text(batch)
         if self.relate_words is not None: x = self.relate_words(x, mask)
-        return self.finish("captions", self.project_words(x), mask)
+        return self.finish(-1, self.project_words(x), mask)
 
-    def finish(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers of a side, `images` or `captions`."
-        k = 0 if side == "images" else -1
+    def finish(self, k:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
+        "The last layers, 0 of images and -1 of captions; the vectors of the wholes, and of all slots."
         gather = self.gather[k]
         x = self.last[k](x, mask).float()
         whole = F.normalize(gather(x, mask), dim=-1)
