@@ -26,7 +26,8 @@ from ..core.files import atomic, checked, digest, home, require_file, require_sp
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
-from ..data.spice import Tuples, parse_tuples, read_tuples, spice_blocks
+from ..data.spice import Tuples, read_tuples, spice_blocks
+from ..data.spice_program import parse_tuples
 
 # %% ../../nbs/experiment/00_relevance.ipynb #be5aa145
 def _captions_digest(captions): return digest([captions.texts, captions.image_of.tolist(), len(captions.image_ids)])

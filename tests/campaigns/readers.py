@@ -31,7 +31,8 @@ from teran_nb.data.minimal_pairs import read_aro, read_pairs, read_sugarcrepe, r
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
-from teran_nb.data.spice import Tuples, read_subsets, read_synonyms
+from teran_nb.data.spice import Tuples
+from teran_nb.data.spice_program import read_subsets, read_synonyms
 from teran_nb.data.stopwords import stop_words
 from teran_nb.experiment.ablations import Claim, _answered
 from teran_nb.experiment.board import _cell
