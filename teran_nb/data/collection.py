@@ -20,7 +20,7 @@ from PIL import Image
 
 from ..core.files import atomic, digest, home, read_json, user_path
 from ..core.config import one_of
-from .captions import Captions, read_captions
+from .captions import BAD_ROWS, Captions, read_captions
 from .pictures import PICTURE_SUFFIXES, read_picture, upright, within
 from .features import FeatureWriter, Features, Regions
 
@@ -308,7 +308,7 @@ def from_dataset(cls:Collection,
     batch:int=16, # Pictures described together
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
-    one_of(bad, ("stop","skip"), "way with bad rows")
+    one_of(bad, BAD_ROWS, "way with bad rows")
     columns = [c for c in ([captions] if isinstance(captions, str) else captions) if c]
     if not folder:
         parts = dataset.values() if isinstance(dataset, dict) else [dataset]

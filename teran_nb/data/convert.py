@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from ..core.files import atomic, checked, digest, read_json, read_text, user_path
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
-from .captions import Captions, read_table
+from .captions import BAD_ROWS, Captions, read_table
 from .features import FeatureWriter, Regions
 from .formats import FORMATS, PublishedRegions, PublishedRow, Options, recognise
 
@@ -34,7 +34,7 @@ def read_sizes(
 ) -> dict: # Image id to (width, height) in pixels
     "Read the sizes of pictures."
     path = user_path(path)
-    if path.suffix == ".csv": rows = [row for _,row in read_table(path)[1]]
+    if path.suffix == ".csv": rows = [row for _,row in read_table(path).rows]
     else:
         rows = read_json(path)
         if isinstance(rows, dict) and "images" in rows: rows = rows["images"]
@@ -242,7 +242,7 @@ def convert(
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Report: # Counts, and the broken rows by name
     "Convert foreign region features into a feature store, one image at a time."
-    one_of(bad, ("stop","skip"), "way with bad rows")
+    one_of(bad, BAD_ROWS, "way with bad rows")
     if not isinstance(source, Source): source = Source(source)
     path = user_path(path)
     if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)

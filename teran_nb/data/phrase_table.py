@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .captions import Captions, Link, read_table
+from ..core.config import one_of
+from .captions import BAD_ROWS, Captions, Link, named_columns, read_table
 
 # %% ../../nbs/data/12_phrase_table.ipynb #738bf94d
 def matching_words(
@@ -87,13 +88,14 @@ def read_phrases(
     captions:Captions, # Captions of at least these images
     sizes:np.ndarray|None=None, # Sizes of their pictures, `(images, 2)`; by default those that the captions know
     pixels:bool=False, # Whether boxes are pixels of these sizes instead of fractions of width and height
-    skip:bool=False, # Leave out wrong rows, with a warning, instead of refusing them
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # The images that have phrases, with links; a phrase that stands in no caption is added as a caption
     "Join a table of phrases and boxes with captions: each phrase is linked wherever its words stand."
-    columns,table = read_table(path)
-    known = {"filename" if c == "image" else c for c in columns}
+    stops = one_of(bad, BAD_ROWS, "way with bad rows") == "stop"
+    table = read_table(path)
+    known = {"filename" if c == "image" else c for c in table.columns}
     missing = [c for c in ("filename","phrase","x1","y1","x2","y2") if c not in known]
-    if missing: raise ValueError(f"{path} needs the columns {', '.join(missing)}; it has {', '.join(columns)[:200]}")
+    if missing: raise ValueError(f"{path} needs the columns {', '.join(missing)}; it has {named_columns(table.columns)}")
     sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes is None:
         raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "
@@ -102,13 +104,13 @@ def read_phrases(
     # image -> words -> (phrase as it was first written, boxes)
     phrases = {}
     errors = []
-    for line,row in table:
+    for line,row in table.rows:
         try: i,words,box = _read_row(row, number, sizes, pixels)
         except ValueError as e: errors.append(f"{path} line {line}: {e}")
         else:
             _,boxes = phrases.setdefault(i, {}).setdefault(words, (row["phrase"].strip(), []))
             boxes.append(box)
-    if errors and not skip: raise ValueError(f"{errors[0]} ({len(errors)} such rows in all; skip=True leaves them out)")
+    if errors and stops: raise ValueError(f"{errors[0]} ({len(errors)} such rows in all; bad='skip' leaves them out)")
     if not phrases: raise ValueError(f"{path} holds no phrases")
     if errors: warnings.warn(f"{path}: left out {len(errors)} bad rows, such as {errors[0]}", stacklevel=2)
     images = list(phrases)

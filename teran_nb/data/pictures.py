@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ..core.config import one_of
 from ..core.files import require_file, user_path
 
 # %% ../../nbs/data/01_pictures.ipynb #178cf6f5
@@ -31,32 +32,30 @@ PICTURE_SUFFIXES = ( # endings of picture files, in any case; of two files with 
 
 def find_pictures(
     folder:str|Path, # Searched with all folders below it; hidden files are left out
-    left_out:dict|None=None, # Takes files that have the name of another, with the reason; without it they are refused
+    bad:str="stop", # At a file with the image id of another: `stop`, or `skip` it
+    skipped:dict|None=None, # Takes the name of each file that was skipped, and the reason
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
+    stops = one_of(bad, ("stop","skip"), "way with bad files") == "stop"
     folder = user_path(folder)
+    if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     pictures = {}
     unnamed = []
-    if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in name.parts)
-        if hidden or path.suffix.lower() not in PICTURE_SUFFIXES or not path.is_file(): continue
+        is_hidden = any(part.startswith(".") for part in name.parts)
+        if is_hidden or path.suffix.lower() not in PICTURE_SUFFIXES or not path.is_file(): continue
         if any("\ud800" <= c <= "\udfff" for c in str(name)): # bytes that are not UTF-8
             unnamed.append(os.fsencode(name).decode("utf8", "backslashreplace"))
             continue
         image_id = name.with_suffix("").as_posix()
-        if image_id in pictures:
-            if left_out is None:
-                raise ValueError(f"{pictures[image_id]} and {path} would both be image {image_id!r}; "
-                                 "rename or remove one of them")
-            left_out[name.as_posix()] = f"would be image {image_id!r} like {pictures[image_id].name}; rename one of them"
-            continue
-        pictures[image_id] = path
+        first = pictures.setdefault(image_id, path)
+        if first == path: continue
+        if stops: raise ValueError(f"{first} and {path} would both be image {image_id!r}; rename or remove one of them")
+        if skipped is not None: skipped[name.as_posix()] = f"would be image {image_id!r} like {first.name}; rename one of them"
     if unnamed:
         warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; "
-                      f"rename them",
-                      stacklevel=2)
+                      "rename them", stacklevel=2)
     if not pictures: raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(PICTURE_SUFFIXES)}")
     return pictures
 

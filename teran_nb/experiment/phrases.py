@@ -24,7 +24,7 @@ def phrase_captions(
     collection:Collection, # Images with boxes, captions and splits
     phrases:str|Path, # Table of phrases and boxes (.csv), folder of Flickr30k Entities, or captions with links (.json)
     pixels:bool=False, # The table's boxes are pixels of the pictures that the features come from; fractions otherwise
-    skip:bool=False, # Leave out wrong rows of a table, with a warning, instead of refusing them
+    bad:str="stop", # At a row of a table that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # Of the images that have phrases; links in pixels of the store, splits as in the collection
     "Captions with phrases for the images of a collection."
     store = collection.features
@@ -33,7 +33,7 @@ def phrase_captions(
         raise ValueError(f"{store.path} has no boxes: its features came without them, so phrases cannot be grounded")
     row_of = {image_id: i for i,image_id in enumerate(collection.image_ids)}
     sizes = store.sizes[[store.index[image_id] for image_id in row_of]]
-    if ".csv" in path.suffixes: return read_phrases(path, collection.captions, sizes, pixels, skip)
+    if ".csv" in path.suffixes: return read_phrases(path, collection.captions, sizes, pixels, bad)
     captions = read_captions(path)
     def has_links(i): return captions.links and any(captions.links[j] for j in captions.of(i))
     kept = [i for i,image_id in enumerate(captions.image_ids) if image_id in row_of and has_links(i)]
@@ -55,11 +55,11 @@ def marked_phrases(
     collection:Collection, # Images with boxes, captions and splits, such as `Data.whole`
     phrases:str|Path="", # As in `phrase_captions`; none when empty
     splits:Iterable[str]=(), # Which are kept; all that have phrases when empty
-    **reading, # `pixels` and `skip` of `phrase_captions`
+    **reading, # `pixels` and `bad` of `phrase_captions`
 ) -> MarkedPhrases: # In each split
     "Read phrases on their boxes, and refuse what cannot be measured."
-    unknown = [name for name in reading if name not in ("pixels","skip")]
-    if unknown: raise ValueError(f"unknown option {unknown[0]!r} for phrases; known are pixels, skip")
+    unknown = [name for name in reading if name not in ("pixels","bad")]
+    if unknown: raise ValueError(f"unknown option {unknown[0]!r} for phrases; known are pixels, bad")
     if not phrases: return MarkedPhrases({}, {})
     captions = phrase_captions(collection, phrases, **reading)
     present = captions.splits or ()
@@ -80,7 +80,7 @@ def ground_phrases(
     splits:Iterable[str]=(), # Which are reported, each by itself; all that have phrases when empty
     rule:GroundingRule=GroundingRule(each="phrase"), # How a phrase chooses its region, and when that is right
     about:dict|None=None, # What is known of the model, such as `Evaluation.about`
-    **reading, # `pixels` and `skip` of `phrase_captions`
+    **reading, # `pixels` and `bad` of `phrase_captions`
 ) -> PhraseGrounding: # In each split
     "Measure phrases on their boxes."
     if not isinstance(phrases, MarkedPhrases): phrases = marked_phrases(collection, phrases, splits, **reading)

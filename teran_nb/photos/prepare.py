@@ -73,7 +73,7 @@ class Recipe:
     extractor:str="windows" # Name for `extractor`; `words` without a file learns visual words from these pictures
     settings:dict=field(default_factory=dict) # Settings of the extractor
     captions:str="" # Captions file; no captions when empty
-    reading:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids`, `skip` ...
+    reading:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids`, `bad` ...
     missing:str="refuse" # Captioned images without features: `refuse`, or `drop` them
     merge:tuple=() # Folders of collections to add
     prefix:bool=False # Whether to put the name of its collection in front of each image id
@@ -218,9 +218,8 @@ def _extract(recipe, files, by, work, resume, device, show_progress_bar, extract
     if not recipe.merge: # a part of a merge is chosen from the whole
         indices = recipe.part.indices(chosen, None if captions is None else captions.splits)
         chosen = [chosen[i] for i in indices]
-    bad = "collect" if recipe.bad == "skip" else "stop"
     def describe(store, only, **how):
-        return extract_folder(recipe.picture_folder, by, store, bad=bad, thumbnails=work/"thumbnails", show_progress_bar=show_progress_bar, only=only, **how, **extraction)
+        return extract_folder(recipe.picture_folder, by, store, bad=recipe.bad, thumbnails=work/"thumbnails", show_progress_bar=show_progress_bar, only=only, **how, **extraction)
     if shares == 1: return list(describe(work/"features", chosen, resume=resume).bad.items()) if share.rank == 0 else []
     return _extract_shares(describe, sorted(chosen), work/"features", share, shares)
 
@@ -295,7 +294,7 @@ def _left_out(work, store):
 
 def _describe(recipe, by, work, resume, device, show_progress_bar, extraction, share, shares):
     "A collection of the recipe's pictures or features in `work`; what was left out; warnings about captions."
-    files = find_pictures(recipe.picture_folder, {} if recipe.bad == "skip" else None) if recipe.pictures else {}
+    files = find_pictures(recipe.picture_folder, recipe.bad) if recipe.pictures else {}
     work.mkdir(parents=True, exist_ok=True)
     if not (work/"features/manifest.json").is_file():
         if recipe.features: left_out = _convert(recipe, files, work, resume, show_progress_bar)

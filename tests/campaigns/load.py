@@ -119,7 +119,7 @@ def linear(folder, n):
     def table(size):
         return Captions(["a kite"] * size, range(size), [f"im{i}" for i in range(size)], splits=["train", "test"] * (size // 2))
 
-    grows_linearly(csv, lambda _: read_captions(folder / "a.csv", skip=True), "captions with rows that are left out")
+    grows_linearly(csv, lambda _: read_captions(folder / "a.csv", bad="skip"), "captions with rows that are left out")
     grows_linearly(table, lambda c: Selection("train", tuple(c.image_ids[::4])).indices(c.image_ids, c.splits), "a part of many images")
     grows_linearly(table, lambda c: [c.of(i) for i in range(len(c.image_ids))], "captions of every image")
     return None
