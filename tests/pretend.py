@@ -95,12 +95,12 @@ def device():
 def trained(row, text, output):
     "A tiny run's folder and the loss of its first epoch."
     from teran_nb.experiment.datasets import load_data
-    from teran_nb.experiment.plans import plan, start
-    from teran_nb.experiment.runs import train
+    from teran_nb.experiment.plans import make_run_folder, plan
+    from teran_nb.experiment.runs import train_run
     world = load_data("scenes", preset="tiny")
     todo = plan(world, row, "tiny", text=text)
-    folder = start(todo, output)
-    return folder,train(todo, world, folder).epochs[0]["loss"]
+    folder = make_run_folder(todo, output)
+    return folder,train_run(todo, world, folder).epochs[0]["loss"]
 
 def asked(folder):
     "What a trained model says: the similarity of every pair, an alignment, relations, what a sentence finds; and its device."

@@ -36,10 +36,10 @@ def step(model, rank=0, world=1):
     data = load_data(preset="tiny")
     p = plan(data, model, "tiny", device="cpu")
     seed_everything(0)
-    m = make_matcher(p.model, data.train.captions.texts)
+    m = make_matcher(p.network, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
-    objective = accelerator.prepare(Objective(m, TrainConfig(relations=p.train.relations)))
+    objective = accelerator.prepare(Objective(m, TrainConfig(relations=p.training.relations)))
     loss = objective(batch, 1.0)
     accelerator.backward(loss)
     bare = accelerator.unwrap_model(objective)

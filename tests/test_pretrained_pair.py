@@ -14,8 +14,8 @@ from teran_nb import load_model
 from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.plans import plan, start
-from teran_nb.experiment.runs import evaluate_run, train
+from teran_nb.experiment.plans import make_run_folder, plan
+from teran_nb.experiment.runs import evaluate_run, train_run
 from teran_nb.photos.prepare import Recipe, example_pictures, prepare
 from teran_nb.pretrained.random_models import save_random
 
@@ -91,8 +91,8 @@ def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
                    "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
     todo = plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, images=4)
     for processes in (1, 2):
-        run = start(todo, tmp_path, f"processes-{processes}")
-        histories.append(train(todo, data, run, processes).epochs)
+        run = make_run_folder(todo, tmp_path, f"processes-{processes}")
+        histories.append(train_run(todo, data, run, processes).epochs)
         weights.append(torch.load(run / "last.pt", weights_only=True)["objective"])
     (one,), (two,) = histories
     assert two["loss"] == pytest.approx(one["loss"], rel=1e-4) and two["rsum"] == one["rsum"]

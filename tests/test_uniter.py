@@ -15,8 +15,8 @@ from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.experiment.datasets import Data, load_data
 from teran_nb.experiment.evaluation import evaluate
-from teran_nb.experiment.plans import plan, start
-from teran_nb.experiment.runs import train
+from teran_nb.experiment.plans import make_run_folder, plan
+from teran_nb.experiment.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
 from teran_nb.model.relations import word_relations
@@ -188,20 +188,20 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     torch.save(PublishedRetrieval(c, dataset.collection.features.dim).state_dict(), source)
     small = {"train.hard": 2, "train.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.images": 4, "train.warmup": 2, "train.rate": 1e-3}
     todo = plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
-    assert (todo.model.heads, todo.model.joint.width, todo.train.optimizer, todo.train.schedule) == (("joint",), 128, "adamw", "linear")
+    assert (todo.network.heads, todo.network.joint.width, todo.training.optimizer, todo.training.schedule) == (("joint",), 128, "adamw", "linear")
     with pytest.raises(ValueError, match="is a UNITER, and teran-mrsw has no joint head"):
         plan(dataset, "teran-mrsw", "tiny", begin=str(source))
-    whole = train(todo, dataset, start(todo, tmp_path, "whole"))
-    run, features = start(todo, tmp_path, "stopped"), dataset.train.features
+    whole = train_run(todo, dataset, make_run_folder(todo, tmp_path, "whole"))
+    run, features = make_run_folder(todo, tmp_path, "stopped"), dataset.train.features
     dataset.train.features = Interrupted(features, 4*9 + 12)  # each step reads 4 images and 5 candidates: in the fifth of six
     with pytest.raises(KeyboardInterrupt, match="stopped in epoch 2 after step"):
-        train(todo, dataset, run)
+        train_run(todo, dataset, run)
     dataset.train.features = features
-    resumed = train(todo, dataset, run)
+    resumed = train_run(todo, dataset, run)
     numbers = [[{k: v for k, v in epoch.items() if k != "seconds"} for epoch in h.epochs] for h in (whole, resumed)]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 2
     first, opened = load_model(source, text=str(folder / "tokenizer")), load_model(run)
-    assert type(opened) is UniterMatcher and opened.config == todo.model
+    assert type(opened) is UniterMatcher and opened.config == todo.network
     before, after = first.state_dict(), opened.state_dict()
     still = {k for k, v in after.items() if torch.equal(v, before[k])}
     norm = "text.network.bert.embeddings.LayerNorm"  # the head has its scale and shift

@@ -291,7 +291,7 @@ def test_a_store_without_boxes(tmp_path):
 
 
 @pytest.mark.parametrize("parameters, says", [
-    ({"model": "clip"}, "unknown model 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
+    ({"model": "clip"}, "unknown row 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
     ({"data": "nowhere"}, "is no collection"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
     ({"device": "tpu"}, "known are auto, cpu, cuda"), ({"protocol": "1k"}, "known are Flickr30k 1K"),
     ({"relevance": {"test": {"spice": "nowhere.npy"}}}, "no spice relevance of the test split")])
@@ -303,7 +303,7 @@ def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters,
 
 def test_an_error_ends_papermill(tmp_path):
     done = subprocess.run(command("train", tmp_path / "out.ipynb", output=str(tmp_path), model="clip"), cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and "unknown model 'clip'; known are tern" in done.stderr
+    assert done.returncode != 0 and "unknown row 'clip'; known are tern" in done.stderr
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ class Data(MarkdownRepr):
     "A collection with its splits, and how to open it again."
     collection:Collection # All images
     source:dict # Arguments of `load_data`
-    def part(self,
+    def split(self,
         split:str, # `train`, `val`, `test`, or `all`
     ) -> Collection: # The images of that split
         "The images of one split."
@@ -41,11 +41,11 @@ class Data(MarkdownRepr):
                              "name the split of each image: 'split' in Karpathy's JSON, a column split in a .csv")
         return self.collection.split(split)
     @cached_property
-    def train(self) -> Collection: return self.part("train")
+    def train(self) -> Collection: return self.split("train")
     @cached_property
-    def val(self) -> Collection: return self.part("val")
+    def val(self) -> Collection: return self.split("val")
     @cached_property
-    def test(self) -> Collection: return self.part("test")
+    def test(self) -> Collection: return self.split("test")
     def _repr_markdown_(self):
         captions,features = self.collection.captions,self.collection.features
         table = markdown_table(["split","images"], Counter(captions.splits or ["all"]*len(self.collection)).items())
@@ -59,13 +59,28 @@ class Data(MarkdownRepr):
 _RELEVANCES = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
 
 @patch
-def precomputed(self:Data,
+def extra_relevance(self:Data,
     split:str, # One of the splits, or `all`
-) -> list[Relevance]: # One for each file that `source` names for the split
-    "The relevance of a split that is read from files, or whose tuples are."
-    captions = self.part(split).captions
-    all_captions = self.collection.all_captions
+) -> list[Relevance]: # One for each kind that `source` names for the split
+    "The relevance of a split beside the ROUGE-L of its captions: read from files, or SPICE computed from tuples."
+    captions = self.split(split).captions
     files = self.source["relevance"].get(split, {})
+    _require_relevance_files(files, split)
+    all_captions = self.collection.all_captions
+    if split != "all": all_captions = all_captions.split(split)
+    kept = captions if len(all_captions) > len(captions) else None
+    relevances = []
+    for name,file in files.items():
+        subset = name.removeprefix("spice").removeprefix("_") # such as `colour` of `spice_colour`
+        from_program = name != "rouge" and file == "program"
+        from_tuples = name != "rouge" and project_path(file).name.endswith((".jsonl",".jsonl.gz"))
+        if from_program: relevances.append(spice(captions, subset=subset))
+        elif from_tuples: relevances.append(spice(captions, project_path(file), subset))
+        else: relevances.append(read_relevance(project_path(file), all_captions, name, kept))
+    return relevances
+
+def _require_relevance_files(files, split):
+    "Refuse an unknown kind of relevance, and a file that is not there."
     if not isinstance(files, dict):
         raise ValueError(f"relevance of the {split} split is {files!r}; name files by kind: {{'{split}': {{'spice': "
                          f"'file.npy'}}}}")
@@ -74,15 +89,6 @@ def precomputed(self:Data,
         if (path != "program" or name == "rouge") and not project_path(path).is_file():
             raise FileNotFoundError(f"no {name} relevance of the {split} split in {project_path(path)}; name the "
                                     f"file, or leave it out")
-    if split != "all": all_captions = all_captions.split(split)
-    kept = captions if len(all_captions) > len(captions) else None
-    def given(name, path):
-        subset = name[6:] # of `spice_colour`
-        if name != "rouge" and path == "program": return spice(captions, subset=subset)
-        path = project_path(path)
-        if name != "rouge" and path.name.endswith((".jsonl",".jsonl.gz")): return spice(captions, path, subset)
-        return read_relevance(path, all_captions, name, kept)
-    return [given(*file) for file in files.items()]
 
 # %% ../../nbs/experiment/12_datasets.ipynb #414b9bfc
 _MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is computed: 2 GB, four times COCO's test split
@@ -91,27 +97,29 @@ _MOST_PAIRS = 500_000_000 # Pairs of caption and image for which ROUGE-L is comp
 def relevance(self:Data,
     split:str, # One of the splits, or `all`
 ) -> list[Relevance]: # ROUGE-L first, where it is computed
-    "Every relevance of a split: ROUGE-L, unless it is given or the split is too large, and the precomputed ones."
-    captions = self.part(split).captions
-    given = self.precomputed(split)
+    "Every relevance of a split: ROUGE-L, unless a file gives it or the split is too large, then the extra ones."
+    captions = self.split(split).captions
+    extra = self.extra_relevance(split)
     too_large = len(captions)*len(captions.image_ids) > _MOST_PAIRS
-    if too_large or "rouge" in [r.name for r in given]: return given
-    return [rouge_l(captions),*given]
+    if too_large or "rouge" in [r.name for r in extra]: return extra
+    return [rouge_l(captions),*extra]
 
 # %% ../../nbs/experiment/12_datasets.ipynb #57b5c58c
 def load_data(
     data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
     captions:str="", # A captions file, for a feature store
-    preset:str="scenes", # One of `PRESETS`; `tiny` and `quick` draw fewer scenes
+    preset:str="scenes", # For `scenes`: how many are drawn; one of `PRESETS`, of which `tiny` and `quick` draw fewer
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
-    relevance:dict|None=None, # Precomputed relevance by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`; a .jsonl of tuples, or `program`
+    relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
     one_of(missing, ("refuse","drop"), "way with missing features")
     one_of(preset, PRESETS, "preset")
     path = project_path(data)
     if data == "scenes": collection = scenes(**WORLDS.get(preset, {}))
-    elif captions: collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=Path(data).name)
+    elif captions:
+        features = Features(path)
+        collection = Collection(features, read_captions(project_path(captions)), missing=missing, name=Path(data).name)
     elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
     else:
         raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
@@ -119,5 +127,5 @@ def load_data(
     collection.features.verify()
     source = {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}}
     opened = Data(collection, source)
-    for split in source["relevance"]: opened.precomputed(split) # a wrong file is refused now, not after training
+    for split in source["relevance"]: opened.extra_relevance(split) # now, so that a wrong file or a missing Java is found before training
     return opened

@@ -7,6 +7,7 @@ __all__ = ['PRESETS', 'WORLDS', 'config_parts', 'config_table', 'Preset']
 
 # %% ../../nbs/experiment/11_presets.ipynb #37c48210
 import textwrap
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 from ..core.display import MarkdownRepr, markdown_table
@@ -30,29 +31,31 @@ def config_parts(
 
 def config_table(
     parts:dict, # Name of each part to its fields, or to one value
-    note:str="", # Where the published code differs; nothing when empty
+    notes:Iterable[str]=(), # Differences from the published code, a sentence each
 ) -> str: # Markdown
-    "A table with the fields of each part; empty ones are left out, long lists continue in the next line."
+    "A table with the fields of each part, and a list of notes below it; empty fields are left out, long rows continue in the next line."
     rows = []
     for name,value in parts.items():
         if isinstance(value, dict): value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",()))
         for i,line in enumerate(textwrap.wrap(str(value), 120, break_on_hyphens=False)): rows.append([name if i == 0 else "", line])
     table = markdown_table(["part","what it is"], rows)
-    return "\n".join([table,"",*textwrap.wrap(f"Published code: {note}", 195)]) if note else table
+    if not notes: return table
+    items = [textwrap.fill(f"- {note}", 195, subsequent_indent="  ") for note in notes]
+    return "\n".join([table,"","Differences from the published code:","",*items])
 
 # %% ../../nbs/experiment/11_presets.ipynb #0a90ee3b
 @dataclass(frozen=True, repr=False)
 class Preset(MarkdownRepr):
     "Sizes and hyper-parameters of one scale; shows itself as a table."
     network:NetworkConfig # TERAN MrSw; a row changes it
-    train:TrainConfig # How TERAN is trained
-    by_heads:dict=field(default_factory=dict) # Heads, joined by `+`, to the fields of `train` that they change
-    note:str="" # Where the published code differs
+    training:TrainConfig # How TERAN is trained
+    by_heads:dict=field(default_factory=dict) # Names of heads, joined by `+`, to the fields of `training` that they change
+    notes:tuple=() # Differences from the published code, a sentence each
     def _repr_markdown_(self):
         changes = {f"training of {heads} changes": fields for heads,fields in self.by_heads.items()}
-        training = config_parts("training", asdict(self.train))["training"] # without IAIS's own, which rows ask for
+        training = config_parts("training", asdict(self.training))["training"] # without the part `iais`, which only some rows use
         parts = {"training": training} | changes | config_parts("network", asdict(self.network))
-        return config_table(parts, self.note)
+        return config_table(parts, self.notes)
 
 # %% ../../nbs/experiment/11_presets.ipynb #9b14fa4f
 _PAPER = Preset(
@@ -61,10 +64,14 @@ _PAPER = Preset(
     {"global": {"rate": 2e-5, "images": 90, "schedule": "constant"},
      "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8},
      "alignment+joint": {"rate": 5e-5, "images": 32, "schedule": "constant", "warmup": 500, "negatives": "all"}},
-    "TERN and TERAN keep BERT's first 6 layers and train them at the common rate; they sum the loss over a batch and clip gradients "
-    "at norm 2, which the text does not mention; TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps, "
-    "its text 2e-5 and 90; TERAN's for Flickr30k batches of 30 and that warm-up; both drop the last word before [SEP]; IAIS has 31 hard negatives a side for each of 8 true "
-    "pairs, as in preset iais; CGAM prints no batch size, 128 is SCAN's; its regions have no boxes, here they have")
+    ("TERN and TERAN keep the first 6 layers of BERT and train them at the rate of the other layers; the text does not mention it.",
+     "They sum the loss over a batch and clip gradients at norm 2; the text does not mention it.",
+     "TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps; its text has 2e-5 and 90.",
+     "TERAN's configuration for Flickr30k has batches of 30 and the same warm-up.",
+     "TERN and TERAN drop the last token before [SEP].",
+     "IAIS has 31 hard negatives a side for each of 8 true pairs, as in preset iais.",
+     "CGAM prints no batch size; 128 is that of SCAN.",
+     "CGAM's regions have no boxes; here they have."))
 
 # %% ../../nbs/experiment/11_presets.ipynb #f0966c82
 def _small_network(width, layers, feed_forward, dropout):
@@ -93,21 +100,25 @@ _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pre
         regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)), dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
     TrainConfig(epochs=10, images=128, rate=5e-5, schedule="cosine", warmup=200, loss="infonce", select="rsum"),
     {"alignment+joint": {"images": 32}, "crossgraph": {"images": 64}},
-    "none; sizes of our own for pretrained models on both sides, whose vectors need little more than a common space")
-_AS_PUBLISHED = replace(_PAPER, train=TrainConfig(images=30, warmup=1000)) # as configured in the published code
+    ("There is no published code; the sizes are our own, for pretrained models on both sides, whose vectors need little more than a common space.",))
+_AS_PUBLISHED = replace(_PAPER, training=TrainConfig(images=30, warmup=1000)) # as configured in the published code
 _IAIS = Preset( # 5,000 steps with ten validations
     _PAPER.network,
     TrainConfig(epochs=10, steps=500, images=8, rate=5e-5, optimizer="adamw", schedule="linear", warmup=500,
                 negatives="all", squash=True, hard=31, candidates=399, select="rsum"),
     {},
-    "the text has 8 pairs a step, the code UNITER's 8 on each of 8 GPUs; the text gives a pair 31 hard negatives of both sides, the code draws the pairs of the two "
-    "sides apart; eq. 14 has one hinge around the sum (train.negatives summed), the code a hinge for each negative and sigmoids of scores, as here; the text names no "
-    "warm-up and no optimizer, UNITER's configuration AdamW and 500 steps; eq. 15 adds the loss of both anchors, the code one anchor a side; the code averages 31 hinges and divides "
-    "them by 8, but not its regulariser, which so weighs 8 x 31 times as much as in eq. 15 (train.iais.weight 248, train.iais.form published); it validates every 500 steps "
-    "and keeps the last weights, here the best are kept; the 399 candidates are drawn for each pair, here for the 8 pairs together")
+    ("The text has 8 pairs a step, the code 8 on each of 8 GPUs, as UNITER.",
+     "The text gives a pair 31 hard negatives of both sides; the code draws the pairs of the two sides apart.",
+     "Eq. 14 has one hinge around the sum (train.negatives summed); the code has a hinge for each negative and takes sigmoids of the scores, as here.",
+     "The text names no warm-up and no optimizer; UNITER's configuration has 500 steps and AdamW.",
+     "Eq. 15 adds the loss of both anchors; the code takes one anchor a side.",
+     "The code averages 31 hinges and divides them by 8, but not its regulariser: that is 8 x 31 times the weight of eq. 15.",
+     "The fields train.iais.weight 248 and train.iais.form published give the regulariser of the code.",
+     "The code validates every 500 steps and keeps the last weights; here the best weights are kept.",
+     "The code draws 399 candidates for each pair; here they are drawn for the 8 pairs together."))
 _IAIS_LARGE = replace(_IAIS, network=replace(_PAPER.network, joint=JointConfig(24, 16, 1024, 4096)))
 PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "f30k-published": _AS_PUBLISHED,
            "coco": _PAPER, "iais": _IAIS, "iais-large": _IAIS_LARGE, "pretrained": _PRETRAINED}
-WORLDS = { # Numbers of train, val and test scenes; each world has its own seed, so no two share a scene
+WORLDS = { # Numbers of train, val and test scenes other than those of `scenes`; each world has its own seed, so no two share a scene
     "tiny": {"counts": (60,20,20), "seed": 1},
     "quick": {"counts": (400,100,100), "seed": 2}}

@@ -336,7 +336,7 @@ class Finder:
     def _open_split(self, split):
         "Take another split; what is known of the last one is dropped."
         one_of(split, self.splits, "split")
-        if isinstance(self.data, Data): self.collection = self.data.part(split)
+        if isinstance(self.data, Data): self.collection = self.data.split(split)
         else: self.collection = self.data if split == "all" else self.data.split(split)
         self.split = split
         self.encoded_splits = {}

@@ -536,7 +536,7 @@ READERS = [
     Reader("pictures: same", make_same, read_same, lambda s: s.images <= 6, only="a.*", writes=True),
     Reader("pictures: uploaded", make_pictures, read_uploaded, lambda ps: all(p.mode == "RGB" for p in ps)),
     Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
-    Reader("run: plan", made(make_run, "config.json"), read_plan, lambda p: p.model.dim > 0, only="config.json"),
+    Reader("run: plan", made(make_run, "config.json"), read_plan, lambda p: p.network.dim > 0, only="config.json"),
     Reader("run: log", made(make_run, "log.jsonl", "config.json"), read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
     Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
