@@ -27,7 +27,8 @@ from common import machine, unit_sets
 from teran_nb.data.captions import Captions
 from teran_nb.core.config import seed_everything
 from teran_nb.core.display import markdown_table
-from teran_nb.look.explore import Explorer, InlineThumbnails, static_page
+from teran_nb.look.result_page import InlineThumbnails, static_page
+from teran_nb.look.explore import Explorer
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder

@@ -38,7 +38,7 @@ from teran_nb.data.scenes import SEED_STEP, draw_world
 from teran_nb.data.stopwords import STOP_WORDS
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.charts import show_front
-from teran_nb.look.show import grid, save
+from teran_nb.look.figures import grid, save
 from teran_nb.model.encoder import Encoded, load_or_encode
 from teran_nb.model.similarity import similarity
 from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, pool_regions
