@@ -23,7 +23,7 @@ from ..experiment.metrics import LABELS, Results
 from ..experiment.evaluation import PairScores
 from ..experiment.learner import History
 from ..experiment.ablations import chance_bound
-from ..experiment.board import Board, score_title
+from ..experiment.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
 # %% ../../nbs/look/11_charts.ipynb #299315c3
@@ -308,20 +308,20 @@ def show_board(
     metric:str="t2i_r1", # A metric in [0,1]
     ax:Axes=None, # Where to draw
 ) -> Axes:
-    "One metric of every score and loss, in %."
-    scores = list(dict.fromkeys(cell.score for cell in board.cells))
+    "One metric of every ranker (a pooling or a head) and every loss, in %."
+    rankers = list(dict.fromkeys(cell.ranker for cell in board.cells))
     losses = list(dict.fromkeys(cell.loss for cell in board.cells))
-    if not scores: return empty_figure("no cell of the board is finished")[0]
-    values = np.full((len(scores),len(losses)), np.nan)
-    for i,score in enumerate(scores):
+    if not rankers: return empty_figure("no cell of the board is finished")[0]
+    values = np.full((len(rankers),len(losses)), np.nan)
+    for i,ranker in enumerate(rankers):
         for j,loss in enumerate(losses):
-            seeds = [c.result.metrics[metric] for c in board.cells if (c.score,c.loss) == (score,loss) and metric in c.result.metrics]
+            seeds = [c.result.metrics[metric] for c in board.cells if (c.ranker,c.loss) == (ranker,loss) and metric in c.result.metrics]
             if seeds: values[i,j] = 100*np.mean(seeds)
-    ax = new_axis(ax, (1.8+1.1*len(losses), 1.2+.28*len(scores)))
+    ax = new_axis(ax, (1.8+1.1*len(losses), 1.2+.28*len(rankers)))
     ax.imshow(values, cmap="magma", vmin=0, vmax=100, aspect="auto")
     for i,j in np.argwhere(~np.isnan(values)):
         ax.text(j, i, f"{values[i,j]:.0f}", ha="center", va="center", fontsize=8, color="black" if values[i,j] > 60 else "white")
-    ax.set(xticks=range(len(losses)), xticklabels=losses, yticks=range(len(scores)), yticklabels=[score_title(score) for score in scores])
+    ax.set(xticks=range(len(losses)), xticklabels=losses, yticks=range(len(rankers)), yticklabels=[ranker_title(ranker) for ranker in rankers])
     ax.set_title(f"{_metric_title(metric)}, %")
     return ax
 
