@@ -13,7 +13,7 @@ from PIL import Image
 from teran_nb.core.display import markdown_table
 from teran_nb.data.descriptors import describe, windows
 from teran_nb.data.pictures import find_pictures
-from teran_nb.photos.extractors import extract_folder, extractor
+from teran_nb.photos.extractors import build_extractor, extract_folder
 
 def pictures(folder, count, side):
     "Noisy pictures of our own, as JPEG."
@@ -43,7 +43,7 @@ def measure(folder, workers):
     return [float(v) for v in done.stdout.split()]
 
 def run(folder, store, workers):
-    report = extract_folder(folder, extractor("windows"), store, workers=int(workers), show_progress_bar=False)
+    report = extract_folder(folder, build_extractor("windows"), store, workers=int(workers), show_progress_bar=False)
     me,child = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 2**20 if sys.platform == "darwin" else 2**10
     print(report.images, report.seconds, sum(r.ru_utime + r.ru_stime for r in (me,child)), me.ru_maxrss/unit, child.ru_maxrss/unit)
@@ -69,7 +69,7 @@ def main():
             rows.append((workers, f"{n/clock:.1f}", f"{n/clock/cores:.1f}", f"{1e3*cpu/n:.1f}", f"{parent:.0f}", f"{child:.0f}" if workers > 1 else "-", f"{load:.1f}"))
             said.append(f"{workers} process{'es' if workers > 1 else ''} on {cores} core{'s' if cores > 1 else ''}: {n/clock:.1f} photographs a second, {n/clock/cores:.1f} per core; "
                         f"peak memory at most {parent + (workers*child if workers > 1 else 0):,.0f} MB" + (f" ({parent:.0f} and {workers} times {child:.0f})" if workers > 1 else ""))
-        print(f"{count:,} pictures, windows of {extractor('windows').name}, {os.cpu_count()} cores\n")
+        print(f"{count:,} pictures, windows of {build_extractor('windows').name}, {os.cpu_count()} cores\n")
         print(markdown_table(["processes","photographs/s","per core","CPU ms each","peak MB, parent","peak MB, largest child","load before"], rows))
         print("\n" + "\n".join(said))
         print(f"\nOne box at a time: {naive(folder):.1f} CPU ms a picture")

@@ -270,7 +270,7 @@ class _DatasetWriter:
         self.features = FeatureWriter(folder/"features", name, dim, class_names=classes)
     def add_picture(self, image_id, value, where, split):
         path = _save_picture(value, self.folder/"pictures"/image_id, self.root)
-        try: opened = read_picture(path, self.extractor.side if self.extractor else 0)
+        try: opened = read_picture(path, self.extractor.max_side if self.extractor else 0)
         except ValueError:
             path.unlink()
             raise

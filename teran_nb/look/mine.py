@@ -21,7 +21,7 @@ from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
-from ..photos.vision import PROMPTS
+from ..photos.vision import EVERYDAY_THINGS
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
 from ..model.encoder import Encoded, Encoder, load_or_encode, encoding_key
 from ..search.index import Index, index_images, similarity_of, vector_gigabytes
@@ -107,7 +107,7 @@ def suggest(self:Mine,
     "The given sentences; else words of the model's training captions, or everyday things where it keeps none."
     if len(given): return list(given)
     training = getattr(self.model, "provenance", None)
-    frequent = sorted(training.words, key=lambda word: -training.words[word]) if training else PROMPTS
+    frequent = sorted(training.words, key=lambda word: -training.words[word]) if training else EVERYDAY_THINGS
     words = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS][:tried]
     if not words or not len(self.collection): return []
     sims = similarity_of(self.model, self.images, self.model.encode_captions(words)).cpu()
@@ -169,7 +169,7 @@ def open_mine(
     place = project_path(output) if output else home()/"mine"
     require_space(place)
     folder = place/recipe_hash(recipe, common)
-    prepared = prepare(recipe, folder, by=common, device=device, show_progress_bar=show_progress_bar, **options)
+    prepared = prepare(recipe, folder, extractor=common, device=device, show_progress_bar=show_progress_bar, **options)
     collection = prepared.open()
     collection.name = "my pictures"
     encoded = {}
