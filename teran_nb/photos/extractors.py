@@ -421,7 +421,7 @@ def _fill(writer, outcomes, files, extractor, thumbnails, stop):
     unusable = {}
     for outcome,(image_id,path) in zip(outcomes, files.items()):
         reason = _add(writer, image_id, outcome, thumbnails)
-        if reason and stop: raise ValueError(f"{path} {reason}; bad='collect' goes on without it")
+        if reason and stop: raise ValueError(f"{path} {reason}; bad='skip' goes on without it")
         if reason: unusable[path] = reason
         elif outcome.content.classes is not None:
             writer.counts["whole"] += extractor.class_names[outcome.content.classes[0]] == WHOLE_IMAGE
@@ -433,7 +433,7 @@ def extract_folder(
     folder:str|Path, # Folder of the new feature store
     batch:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read; all cores, at most eight, for more than a hundred pictures
-    bad:str="collect", # For a file that cannot be used: `collect` it into the report, or `stop`
+    bad:str="skip", # At a file that cannot be used: `skip` it and report it, or `stop`
     thumbnails:str|Path="", # New folder of small JPEGs, one for each image; empty: no thumbnails
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
@@ -444,7 +444,7 @@ def extract_folder(
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
     one_of(bad, ("collect","stop"), "bad")
     failed = {}
-    files = _select(find_pictures(pictures, failed if bad == "collect" else None), pictures, only)
+    files = _select(find_pictures(pictures, bad, failed), pictures, only)
     workers = worker_count(len(files), workers)
     start = time.perf_counter()
     # names, sizes and dates of the files tell whether a stopped run can be continued

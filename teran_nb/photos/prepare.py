@@ -79,7 +79,7 @@ class Recipe:
     settings:dict=field(default_factory=dict) # Settings of the extractor
     # captions
     captions:str="" # Captions file; no captions when empty
-    reading:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids`, `skip` ...
+    reading:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids`, `bad` ...
     missing:str="refuse" # Captioned images without features: `refuse`, or `drop` them
     # choice
     merge:tuple=() # Folders of collections to add
@@ -244,7 +244,7 @@ def _extract(job, files):
     if not recipe.merge: # a part of a merge is chosen from the whole
         indices = recipe.part.indices(chosen, None if captions is None else captions.splits)
         chosen = [chosen[i] for i in indices]
-    extract = partial(extract_folder, recipe.picture_folder, extractor, bad="collect" if recipe.bad == "skip" else "stop",
+    extract = partial(extract_folder, recipe.picture_folder, extractor, bad=recipe.bad,
                       thumbnails=job.work/"thumbnails", show_progress_bar=job.show_progress_bar, **job.limits)
     if job.share_count > 1: return _extract_shares(job, extract, sorted(chosen))
     if job.share.rank: return []
@@ -330,7 +330,7 @@ def _make_collection(job):
     "A collection of the recipe's pictures or features; what was left out; warnings about captions. None but in the first process."
     recipe = job.recipe
     work = job.work
-    files = find_pictures(recipe.picture_folder, {} if recipe.bad == "skip" else None) if recipe.pictures else {}
+    files = find_pictures(recipe.picture_folder, recipe.bad) if recipe.pictures else {}
     work.mkdir(parents=True, exist_ok=True)
     if not (work/"features/manifest.json").is_file():
         left_out = _convert(job, files) if recipe.features else _extract(job, files)
