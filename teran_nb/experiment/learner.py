@@ -335,7 +335,7 @@ def _check_possible(model, train, valid, config, relevance, folder, resume):
     if "ndcg_" in config.select and config.select.split("_ndcg_")[1] not in names:
         raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "
                          f"only {', '.join(names)}")
-    for r in relevance: r.check(valid.captions)
+    for r in relevance: r.require_captions(valid.captions)
     if not deal(train.captions.image_of, config.images, config.captions):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     if not resume and (folder/"last.pt").exists():

@@ -248,7 +248,7 @@ def retrieval(
         if len(parts) == 1: part_sim,part_relevance = sim,relevance
         else:
             part_sim = sim[images[0]:images[-1]+1][:,captions]
-            part_relevance = [r.part(captions, images) for r in relevance]
+            part_relevance = [r.select(captions, images) for r in relevance]
         measured.append(_measure(part_sim, image_of[captions]-images[0], part_relevance, gains, i2t_queries))
     metrics = {}
     for k in measured[0]:

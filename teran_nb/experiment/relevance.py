@@ -70,7 +70,7 @@ def require(
 
 # %% ../../nbs/experiment/00_relevance.ipynb #0be7adf0
 @patch
-def check(
+def require_captions(
     self:Relevance,
     captions:Captions, # The captions it will be used with
 ) -> Relevance: # Itself
@@ -89,7 +89,7 @@ def _as_slice(index):
     return slice(int(index[0]), int(index[-1])+1) if consecutive else index
 
 @patch
-def part(
+def select(
     self:Relevance,
     captions:Sequence[int], # Rows
     images:Sequence[int], # Columns
@@ -321,7 +321,7 @@ def _rows_in_use(relevance, captions, kept):
     if [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; "
                          "it is for another split")
-    return Relevance(relevance.name, relevance.part(rows, columns).values, relevance.source, _captions_digest(kept))
+    return Relevance(relevance.name, relevance.select(rows, columns).values, relevance.source, _captions_digest(kept))
 
 # %% ../../nbs/experiment/00_relevance.ipynb #4c214275
 GAINS = {"exponential": lambda rel: np.exp2(rel) - 1, "linear": lambda rel: rel} # the published tables use the first

@@ -20,7 +20,7 @@ from ..model.relations import SCHEDULES, Related
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance, agreement
 from ..experiment.metrics import LABELS, Results
-from ..experiment.evaluation import PairScores
+from ..experiment.pair_scores import PairScores
 from ..experiment.learner import History
 from ..experiment.ablations import chance_bound
 from ..experiment.board import Board, ranker_title
@@ -295,7 +295,7 @@ def show_pairs(
         ax.hlines(y, low, high, color=colour, lw=1.5)
         ax.plot(right, y, marker, color=colour, markersize=5, label=plain(name))
     for i,r in enumerate(kinds): ax.vlines(100*r.chance, i-.45, i+.45, color="grey", ls=":", lw=1)
-    names = [f"{shortened(r.kind, 32)} ({r.pairs:,})" for r in kinds]
+    names = [f"{shortened(r.kind, 32)} ({r.n_pairs:,})" for r in kinds]
     ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,100), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
     ax.set_title("Minimal pairs: the true caption scores higher", pad=22 if len(rates) > 1 else None)
     if len(rates) == 1: return ax
