@@ -28,7 +28,7 @@ from ..published.papers import PUBLISHED, published, table
 from .metrics import Results, Retrieval, read_results
 from .pair_scores import context_scores
 from .evaluation import Evaluation
-from .rows import MODELS, trained_as
+from .rows import ROWS, trained_as
 from .presets import WORLDS
 from .datasets import Data, load_data
 from .runs import evaluate_run, load_model
@@ -52,12 +52,12 @@ def _finished_seeds(row, preset, output):
     "Seeds for which every model of a row is trained already."
     folders = [done.parent.name for done in output.glob(f"{preset}-{trained_as(row)}-seed*/done")]
     seeds = {int(name.rpartition("seed")[2]) for name in folders}
-    return {seed for seed in seeds if seeds.issuperset(range(seed, seed + MODELS[row].members))}
+    return {seed for seed in seeds if seeds.issuperset(range(seed, seed + ROWS[row].members))}
 
 def ablate(
     data:Data, # What all rows learn from
     seeds:Iterable[int]=(0,), # Seeds of every row; seeds that every row has already are added
-    rows:Iterable[str]=(), # Names of `MODELS`; TERAN's table of TERN and TERAN when empty
+    rows:Iterable[str]=(), # Names of `ROWS`; TERAN's table of TERN and TERAN when empty
     epochs:int=BUDGET, # Of every row
     output:str|Path="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
@@ -66,7 +66,7 @@ def ablate(
     grid_epochs:int=0, # Of each run of the grid; as many as of the table when 0
 ) -> Results: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
-    rows = [one_of(row, MODELS, "row") for row in rows]
+    rows = [one_of(row, ROWS, "row") for row in rows]
     rows = rows or [row for row,(paper,_) in PUBLISHED.items() if paper == "teran"]
     preset = data.source["preset"]
     finished = [_finished_seeds(row, preset, project_path(output)) for row in rows]
@@ -78,7 +78,7 @@ def ablate(
 class Claim:
     "What a paper says of two of its rows."
     text:str # In our words
-    better:str # A row of `MODELS`
+    better:str # A row of `ROWS`
     worse:str # Another row
     metric:str="t2i_r1" # By which they are compared
     little:bool=False # The paper calls the difference small
@@ -342,11 +342,11 @@ def without_contexts(
     pairs = scene_pairs(data.test)
     lines = {}
     about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
-    singles = {row: seeds for row,seeds in results.lines.items() if MODELS[row].members == 1}
+    singles = {row: seeds for row,seeds in results.lines.items() if ROWS[row].members == 1}
     for row,seeds in singles.items():
         for result in seeds:
             model = load_model(result.about["run"], device)
-            model.config = override(model.config, MODELS[row].test)
+            model.config = override(model.config, ROWS[row].test)
             model.name = row
             model.heads["alignment"].pooling = model.config.pooling
             conditions = about | {k: result.about[k] for k in ("seed","commit","changed","epochs","run") if k in result.about}
@@ -374,6 +374,6 @@ def related(
     caption:str, # A sentence about it
 ) -> dict[str,Related]: # One for each row with a joint head, by its first seed
     "How the rows of a table relate one sentence and one picture."
-    joint_rows = [row for row in results.lines if "joint" in MODELS[row].network.get("heads", ())]
+    joint_rows = [row for row in results.lines if "joint" in ROWS[row].network.get("heads", ())]
     runs = {row: results.about(row, "run")[0] for row in joint_rows}
     return {row: word_relations(load_model(run), image, caption) for row,run in runs.items()}

@@ -19,7 +19,7 @@ from ..core.pages import jpeg_uri
 from ..data.pictures import read_picture
 from ..data.minimal_pairs import scene_pairs
 from ..model.alignment import POOLINGS
-from ..experiment.evaluation import PairScores, score_pairs
+from ..experiment.pair_scores import PairScores, score_pairs
 from .view import AlignmentView, TEMPLATES
 from .encoded_split import RegionMatch
 from .finder import Finder, OwnPicture, RankedItem
@@ -201,7 +201,7 @@ def pair_table(
 ) -> Markup: # A `<table>`
     "Captions that are true and false of a picture, and how much higher each model scores the true one."
     rows = []
-    for j,pair in enumerate(next(iter(scores.values())).pairs.items):
+    for j,pair in enumerate(next(iter(scores.values())).minimal_pairs.items):
         margins = [(s.sims[j,0]-s.sims[j,1],s.right[j]) for s in scores.values()]
         rows.append((pair, margins))
     right = {name: s.right.sum() for name,s in scores.items()}
