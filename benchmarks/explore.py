@@ -42,41 +42,48 @@ MOST = 10_000 # Images whose captions are encoded too
 WORDS = "a the red blue green small large kite house boat tree dog cat car bird above below beside near two three on in with field lake road sky snow night".split()
 
 
-def sentence(rng): return " ".join(rng.choice(WORDS, rng.integers(6, 14)))
+def sentences(rng, n):
+    "Random words, six to thirteen in a sentence."
+    words = rng.choice(WORDS, (n,13)).tolist()
+    return [" ".join(row[:length]) for row,length in zip(words, rng.integers(6, 14, n))]
 
-def collection(folder, images):
-    "Images with features that nobody reads, and pictures of blurred noise."
-    rng,ids = np.random.default_rng(0),[f"im{i}" for i in range(images)]
+def make_collection(folder, images):
+    "Features that nothing reads, and pictures of blurred noise; a folder that is there already stays."
+    if (folder/"features").is_dir(): return
     (folder/"pictures").mkdir(parents=True)
     out = io.BytesIO()
-    Image.fromarray(rng.integers(0, 255, (30,40,3), dtype=np.uint8)).resize((640,480)).save(out, "JPEG", quality=90)
+    noise = np.random.default_rng(0).integers(0, 255, (30,40,3), dtype=np.uint8)
+    Image.fromarray(noise).resize((640,480)).save(out, "JPEG", quality=90)
     picture = folder/"picture.jpg"
     picture.write_bytes(out.getvalue())
     with FeatureWriter(folder/"features", "noise", dim=4) as w:
-        for k in ids:
-            w.add(k, np.zeros((36,4)), np.tile([10,20,300,400], (36,1)), (640,480))
-            os.link(picture, folder/"pictures"/f"{k}.jpg") # one file by many names
-    return Collection(Features(folder/"features"), Captions([sentence(rng) for _ in range(5*images)], np.repeat(np.arange(images), 5), ids), folder/"pictures")
+        for i in range(images):
+            w.add(f"im{i}", np.zeros((36,4)), np.tile([10,20,300,400], (36,1)), (640,480))
+            os.link(picture, folder/"pictures"/f"im{i}.jpg") # one file by many names
 
-
-def opened(folder, index, run):
-    "A model, a collection of as many pictures as an index has, and the index."
-    index = Index.open(index)
-    return load_model(run, "cpu"),collection(folder, len(index)),index
+def open_collection(folder):
+    "The pictures of `make_collection`, with five sentences each."
+    features = Features(folder/"features")
+    images = len(features)
+    texts = sentences(np.random.default_rng(0), 5*images)
+    captions = Captions(texts, np.repeat(np.arange(images), 5), [f"im{i}" for i in range(images)])
+    return Collection(features, captions, folder/"pictures")
 
 def explorer(folder, index, run):
     "The explorer as a notebook shows it."
-    model,world,index = opened(Path(folder), index, run)
-    return Explorer(model, world, encoded={"model": index}, query="a red kite above the small house")
+    return Explorer(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index.open(index)},
+                    query="a red kite above the small house")
 
 def finder(folder, images, dim, indexed, candidates):
     "A finder whose collection is encoded already, and in an index if so."
-    world = collection(folder, images)
+    make_collection(folder, images)
+    world = open_collection(folder)
     seed_everything(0)
     config = replace(PRESETS["scenes"].network, dim=dim)
     model = make_matcher(replace(config, regions=replace(config.regions, features=4)), world.captions.texts).eval()
     vectors = Encoded(torch.zeros(images, dim), unit_sets([36]*images, dim, 0), world.image_ids)
     if indexed:
+        model.save(folder/"model") # for `--opened`
         index = Index.open(folder/"index", model, IndexConfig(dtype="float16"))
         index.add(vectors)
         index.optimize()
@@ -100,7 +107,7 @@ def timed(do, n):
 def measure(f, n, by_picture=True):
     "Milliseconds of what a reader does: median, worst, and median of the CPU."
     rng,thumbs = np.random.default_rng(1),InlineThumbnails()
-    asked = [sentence(rng) for _ in range(n+1)]
+    asked = sentences(rng, n+1)
     def page(do): return lambda i: (do(i),static_page(f, thumbs))
     def word(i): f.word = 1; return f.nearest_regions(1)
     def at_least(i): f.min_cosine = .05; f.page_items(); f.min_cosine = 0.
@@ -154,13 +161,13 @@ def cpu_ms(server):
     browser = set(psutil.Process().children(recursive=True)) - set(jupyter)
     return 1000*np.array([used(jupyter),used(browser)])
 
-def in_browser(index, run, n, screenshot):
+def in_browser(world, index, run, n, screenshot):
     "Milliseconds from Enter to the results with their pictures, what the explorer itself says it took, and CPU milliseconds: median and worst of each."
     from playwright.sync_api import Error, sync_playwright
     rng,took,answered,cpu,after = np.random.default_rng(1),[],[],[],[]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         folder = Path(folder)
-        code = f"from explore import explorer\nexplorer({str(folder/'world')!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve())!r})"
+        code = f"from explore import explorer\nexplorer({str(Path(world).resolve())!r}, {str(Path(index).resolve())!r}, {str(Path(run).resolve())!r})"
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}}
         nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata=kernel), folder/"page.ipynb")
         server,address = laboratory(folder)
@@ -178,9 +185,9 @@ def in_browser(index, run, n, screenshot):
             page.locator(".teran-root figure[data-rank='0']").first.wait_for(timeout=600_000)
             page.evaluate(WATCH)
             search = page.locator(".teran-root").get_by_label("Search")
-            for _ in range(n + 1):
+            for new in sentences(rng, n + 1):
                 before = page.evaluate(ITEMS)
-                search.fill(sentence(rng))
+                search.fill(new)
                 page.wait_for_timeout(500)
                 at_rest = cpu_ms(server)
                 search.press("Enter")
@@ -209,6 +216,7 @@ def main():
     p.add_argument("--sentences", type=int, default=20)
     p.add_argument("--index", action="store_true", help="images in Qdrant Edge")
     p.add_argument("--candidates", type=int, default=0, help="of the index, as of a larger one")
+    p.add_argument("--world", default="", help="folder in which the pictures stay, and with `--index` the model and the index")
     p.add_argument("--opened", default="", help="folder of an index that is there already")
     p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the model of that index")
     p.add_argument("--browser", action="store_true", help="the explorer in JupyterLab and Chromium, over `--opened`")
@@ -216,18 +224,24 @@ def main():
     p.add_argument("--quick", action="store_true")
     args = p.parse_args()
     if args.quick: args.images,args.dim,args.sentences = [100],64,3
+    if args.opened: # the pictures are made before JupyterLab starts, so that it only opens them
+        world = Path(args.world or tempfile.mkdtemp())
+        make_collection(world, len(Index.open(args.opened)))
     if args.browser:
         print(f"{machine()}; JupyterLab and Chromium, {args.opened}\n", flush=True)
-        return print(markdown_table(["milliseconds","median","worst"], in_browser(args.opened, args.run, args.sentences, args.screenshot)))
+        rows = in_browser(world, args.opened, args.run, args.sentences, args.screenshot)
+        return print(markdown_table(["milliseconds","median","worst"], rows))
     print(f"{machine()}; {args.opened or f'{args.dim} dimensions, 36 regions an image'}, five captions an image\n")
     found = {}
     if args.opened:
         args.images = []
-        with tempfile.TemporaryDirectory() as folder:
-            model,world,index = opened(Path(folder)/"world", args.opened, args.run)
-            found[len(index)] = measure(Finder(model, world, encoded={"model": index}), args.sentences, False)
+        index = Index.open(args.opened)
+        opened = Finder(load_model(args.run, "cpu"), open_collection(world), encoded={"model": index})
+        found[len(index)] = measure(opened, args.sentences, False)
     for n in args.images:
-        with tempfile.TemporaryDirectory() as folder: found[n] = measure(finder(Path(folder)/"world", n, args.dim, args.index, args.candidates), args.sentences)
+        folder = Path(args.world or tempfile.mkdtemp())
+        found[n] = measure(finder(folder, n, args.dim, args.index, args.candidates), args.sentences)
+        if not args.world: shutil.rmtree(folder)
     rows = [[k, *(f"{v:.0f}" for s in found.values() for v in s[k])] for k in next(iter(found.values()))]
     heads = ["milliseconds"]
     for n in found: heads += [f"{n:,} images, median","worst","CPU, median"]
