@@ -13,7 +13,12 @@ from teran_nb.core.help import show_docments
 show_docments()
 
 _SHORT = {
+    "load_data": "experiment.datasets",
+    "plan": "experiment.plans",
+    "train_run": "experiment.runs",
     "load_model": "experiment.runs",
+    "evaluate": "experiment.evaluation",
+    "Collection": "data.collection",
     "scenes": "data.scenes",
     "pooling": "model.alignment",
     "loss": "model.losses",

@@ -41,11 +41,13 @@ from .plans import Plan, members, model_folders, read_plan, run_folder
 def train_run(
     experiment:Plan, # What to train
     data:Data, # What to learn from
-    folder:Path, # From `make_run_folder`
+    folder:str|Path, # Of this run: from `make_run_folder`, or any new folder
     processes:int=1, # GPUs of this machine, or processes on a CPU
     tensorboard:bool=False, # Also write TensorBoard files
 ) -> History: # Of every epoch; of an ensemble, that of its first member
     "Train the models of a plan; the best weights of each are in its folder."
+    folder = project_path(folder)
+    if not (folder/"config.json").is_file(): run_folder(experiment, folder)
     if experiment.members > 1:
         histories = []
         for i,member in enumerate(members(experiment)):
