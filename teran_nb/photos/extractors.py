@@ -433,7 +433,7 @@ def extract_folder(
     folder:str|Path, # Folder of the new feature store
     batch:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read; all cores, at most eight, for more than a hundred pictures
-    bad:str="skip", # At a file that cannot be used: `skip` it and report it, or `stop`
+    bad:str="skip", # On a file that cannot be used: `skip` it and report it, or `stop`
     thumbnails:str|Path="", # New folder of small JPEGs, one for each image; empty: no thumbnails
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
@@ -442,7 +442,6 @@ def extract_folder(
     partial:bool=False, # Whether other processes extract further pictures, so that a detector may find nothing in these
 ) -> Extraction: # Counts, and the files that were left out
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
-    one_of(bad, ("collect","stop"), "bad")
     failed = {}
     files = _select(find_pictures(pictures, bad, failed), pictures, only)
     workers = worker_count(len(files), workers)
