@@ -44,7 +44,8 @@ from .network import Network, NetworkConfig
 # %% ../../nbs/model/12_matcher.ipynb #18529a7f
 class Matcher(Network, Encoder, ModelHubMixin, library_name="teran_nb", tags=["image-text-retrieval","word-region-alignment"]):
     "Encodes images and captions separately, region by region and word by word."
-    Config,name = NetworkConfig,"matcher"
+    Config = NetworkConfig # Class of its configuration
+    name = "matcher" # For titles and tables
     folder:Path|None = None # Where it was loaded from
     provenance:Provenance|None = None # What it keeps of its training data
 
@@ -55,8 +56,9 @@ def make_matcher(
 ) -> Matcher: # With fresh or pretrained weights
     "Build a model."
     if bool(config.regions.thaw) != (vision is not None):
-        raise ValueError(f"regions.thaw={config.regions.thaw} and {'a' if vision else 'no'} vision model; "
-                         "layers that thaw need `learning_backbone` of the features, and 0 of them need none")
+        given = "no" if vision is None else "a"
+        raise ValueError(f"regions.thaw={config.regions.thaw} and {given} vision model; "
+                         "give `learning_backbone` of the features if layers learn, and none if thaw is 0")
     return Matcher(config, text_encoder(config.text, texts), vision)
 
 # %% ../../nbs/model/12_matcher.ipynb #66cfe077
@@ -305,27 +307,36 @@ def _saved_encoders(config, folder):
     text = load_text(config.text, folder/"text")
     return [text,load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else [text]
 
-@patch(cls_method=True)
-def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
-    "Open a model's folder, or that of its run, offline."
-    folder = model_folder(folder)
-    about = read_json(folder/"config.json", _SavedModel)
-    saved = _saved_config(folder)
-    known = {f.name for f in dataclasses.fields(cls.Config)}
-    if about.get("format", 1) == 1: saved = {k: v for k,v in saved.items() if k in known}
-    if about.get("kind", cls.__name__) != cls.__name__:
-        raise ValueError(f"{folder} holds a {about['kind']}; open it with `load_model`")
-    config = to_config(cls.Config, saved, folder/"config.json")
-    weights = load_tensors(folder/"model.safetensors", "copy the model again")
-    weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()} # format 1
+def _from_format_1(kind, saved, weights):
+    "Configuration and weights of an earlier version, without fields that are gone, and with today's names of weights."
+    known = {field.name for field in dataclasses.fields(kind)}
+    saved = {k: v for k,v in saved.items() if k in known}
+    weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()}
+    return saved,weights
+
+def _require_buildable(kind, config, folder, weights):
+    "Refuse a configuration that describes no network, or another one than that of the weights."
     try:
-        with torch.device("meta"): # takes no memory, however large the configuration says that the network is
-            _check_weights(cls(config, *_saved_encoders(config, folder)), weights, folder/"model.safetensors")
+        with torch.device("meta"): # takes no memory
+            _check_weights(kind(config, *_saved_encoders(config, folder)), weights, folder/"model.safetensors")
     except Exception as e: # torch and transformers raise any error
         if str(folder) in str(e): raise
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None
+
+@patch(cls_method=True)
+def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher:
+    "Open a model's folder, or that of its run, offline."
+    folder = model_folder(folder)
+    about = read_json(folder/"config.json", _SavedModel)
+    if about.get("kind", cls.__name__) != cls.__name__:
+        raise ValueError(f"{folder} holds a {about['kind']}; open it with `load_model`")
+    saved = about["model"]
+    weights = load_tensors(folder/"model.safetensors", "copy the model again")
+    if about.get("format", 1) == 1: saved,weights = _from_format_1(cls.Config, saved, weights)
+    config = to_config(cls.Config, saved, folder/"config.json")
+    _require_buildable(cls, config, folder, weights)
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
     model.folder = folder
