@@ -23,7 +23,7 @@ from ..core.config import one_of, override
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import CollectionImage
 from ..data.minimal_pairs import scene_pairs
-from ..model.relations import Related, word_relations
+from ..model.joint import Related, word_relations
 from ..published.papers import PUBLISHED, published, table
 from .metrics import Results, Retrieval, read_results
 from .pair_scores import context_scores

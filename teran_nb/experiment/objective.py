@@ -22,7 +22,8 @@ from ..model.similarity import check_pooling
 from ..model.losses import LOSSES
 from ..model.more_losses import Uncertainty
 from ..model.heads import HEADS, Vectors, check_head
-from ..model.relations import cosine_relations, iais
+from ..model.relations import cosine_relations
+from ..model.iais import iais
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
 from ..model.pretraining import Pretraining, hardest_candidates, mined_scores, mined_triplet

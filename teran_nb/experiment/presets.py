@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from ..core.display import MarkdownRepr, markdown_table
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
-from ..model.relations import JointConfig
+from ..model.joint import JointConfig
 from ..model.network import NetworkConfig
 from .train_config import TrainConfig
 

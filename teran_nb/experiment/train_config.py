@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..core.config import bounded, one_of
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
-from ..model.relations import IaisConfig, MIRRORS, SCHEDULES
+from ..model.iais import IaisConfig, MIRRORS, SCHEDULES
 from .metrics import NDCGS, RECALLS
 
 # %% ../../nbs/experiment/05_train_config.ipynb #79089251

@@ -16,7 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
-from ..model.relations import SCHEDULES, Related
+from ..model.iais import SCHEDULES
+from ..model.joint import Related
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance, agreement
 from ..experiment.metrics import LABELS, Results

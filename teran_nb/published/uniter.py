@@ -23,7 +23,7 @@ from ..data.features import Regions
 from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
 from ..model.regions import RegionBatch, RegionConfig, StackConfig
-from ..model.relations import Joint, JointConfig
+from ..model.joint import Joint, JointConfig
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher, load_weights
 from .originals import open_checkpoint, require_tensors
