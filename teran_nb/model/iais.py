@@ -83,7 +83,7 @@ class IaisConfig:
     weight:float=1. # Of the regulariser where the schedule ends
     scale:float=5. # Gamma of the schedules `exp` and `log`; the paper tries 5 and 10
     layer:int=0 # Of the joint head, from 1; 0 for the last
-    temperature:float=.1 # Of the cosines, for encoders that never meet
+    temperature:float=.1 # Of the cosines, for a model without the joint head
     form:str="paper" # One of `FORMS`
     def __post_init__(self):
         one_of(self.form, FORMS, "form of the loss")
