@@ -19,16 +19,9 @@ from ..core.files import write_json
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..data.minimal_pairs import MinimalPairs
-<<<<<<< HEAD
 from ..model.encoder import Encoded, Encoder
-from ..model.relations import MIRRORS, cosine_relations, entropy, flat_relations, iais, isda, objects_of
-=======
-from ..model.alignment import POOLINGS
-from ..model.pair import CaptionWords
-from ..model.encoder import Encoded, Encoder, GivenImage, region_sets, sentences
 from ..model.relations import cosine_relations, entropy, flat_relations, isda, objects_of
 from ..model.iais import MIRRORS, iais
->>>>>>> b1c8dd8 (relations, iais, joint: a page for the maps and the metric, one for the loss, one for the model)
 from .relevance import Relevance
 from .metrics import Protocol, Retrieval, folds, named_protocol, results, retrieval
 from .grounding import Grounding, grounding
