@@ -36,7 +36,8 @@ from teran_nb.model.encoder import Encoded
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.presets import PRESETS
 from teran_nb.experiment.runs import load_model
-from teran_nb.search.index import Index, IndexConfig
+from teran_nb.search.building import IndexConfig
+from teran_nb.search.index import Index
 
 MOST = 10_000 # Images whose captions are encoded too
 WORDS = "a the red blue green small large kite house boat tree dog cat car bird above below beside near two three on in with field lake road sky snow night".split()

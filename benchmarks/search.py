@@ -11,7 +11,7 @@ Recall is against the exact answer over the stored vectors: how often the first 
 `--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
 `--parts scan` and `--parts product` compare every image by its centroids alone, or by product-quantised regions, which no engine offers for sets; `--parts defaults` says
 what the default number of candidates finds, and what `Index.calibrate` makes of it;
-`--parts poolings` the poolings that are not MaxSim; `--parts scale` compares what the page `search/05_scale` computes with the rows of `--json`.
+`--parts poolings` the poolings that are not MaxSim; `--parts scale` compares what the page `search/10_scale` computes with the rows of `--json`.
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
 from dataclasses import dataclass, replace
@@ -41,10 +41,11 @@ from teran_nb.look.charts import show_front
 from teran_nb.look.figures import grid, save
 from teran_nb.model.encoder import Encoded, load_or_encode
 from teran_nb.model.similarity import similarity
-from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, pool_regions
+from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, merge_regions
 from teran_nb.search.edge import EdgeBackend, open_edge
-from teran_nb.search.index import Index, IndexConfig
-from teran_nb.search.scale import cost, measure_slopes
+from teran_nb.search.building import IndexConfig
+from teran_nb.search.index import Index
+from teran_nb.search.scale import cost, measure_costs
 
 
 # data
@@ -146,7 +147,7 @@ def row(what, names, wall, cpu, exact):
 
 HEADER = ["","R@1 %","R@10 %","CPU ms","95 %","wall ms","95 %"]
 
-WAYS = {"two stages": {}, "two stages, int8": {"int8": True}, "three stages": {"pooled": 12}, "three stages, int8": {"pooled": 12, "int8": True}}
+WAYS = {"two stages": {}, "two stages, int8": {"int8": True}, "three stages": {"merged": 12}, "three stages, int8": {"merged": 12, "int8": True}}
 SIZES = ["","centroids","bytes an image","CPU s to fill","MB more while filled","MB of its own, searched","MB of mapped files"]
 
 def measure(images, sentences, args, folder):
@@ -183,13 +184,13 @@ def measure_size(images, sentences, args, folder):
     sizes.append(["exact, in memory", "", f"{size:,.0f}", f"{seconds:,.0f}", f"{rss('VmHWM') - own:,.0f}", f"{rss('RssAnon') - own:,.0f}", ""])
     del memory
     own,files = settled()
-    index = Index.open(folder, config=IndexConfig(centroids=args.centroids, pooled=12, int8=True)) # has the vectors of all ways
+    index = Index.open(folder, config=IndexConfig(centroids=args.centroids, merged=12, int8=True)) # has the vectors of all ways
     seconds,peak = fill(index, images),rss("VmHWM") - own - files
     for way,changes in WAYS.items():
         index.close()
         own,files = settled()
         index = Index.open(folder)
-        index.backend.layout = replace(index.layout, **{"pooled": 0, "int8": False} | changes)
+        index.backend.layout = replace(index.layout, **{"merged": 0, "int8": False} | changes)
         ask(index, sentences[:5], 1000) # a warm-up
         size = bytes_of(folder, changes)/len(images)
         for n in args.candidates:
@@ -203,7 +204,7 @@ def measure_size(images, sentences, args, folder):
 
 def bytes_of(folder, changes):
     "Bytes on disk, without the files that a way does not read."
-    unread = [word for word,key in (("pooled","pooled"),("quantized","int8")) if key not in changes]
+    unread = [word for word,key in (("pooled","merged"),("quantized","int8")) if key not in changes]
     files = [p for p in folder.rglob("*") if not any(word in str(p.relative_to(folder)) for word in unread)]
     return sum(512*p.stat().st_blocks for p in files)
 
@@ -237,7 +238,7 @@ class Weights:
     even:float = 0 # Power of the number of centroids of an image, by which its entries are divided
     learned:str = "" # Weights fitted to other sentences: `profile` of how near a centroid is, a factor of each of the `centroids`, or `both`
 
-LIBRARY = Weights(pooled=IndexConfig().coded)
+LIBRARY = Weights(pooled=IndexConfig().merged_for_centroids)
 IDEAS = {"as it was": {}, "128 centroids a word": {"keep": 128}, "32 centroids a word": {"keep": 32}, "16 centroids a word": {"keep": 16},
          "weights squared": {"power": 2}, "weights to the power 1.5": {"power": 1.5}, "twice the centroids": {"more": 2}, "four times the centroids": {"more": 4},
          "image weights: cosine of region and centroid": {"stored": "cosine"}, "image weights: closeness": {"stored": "close"}, "image weights: number of regions": {"stored": "count"},
@@ -257,7 +258,7 @@ class FirstStage:
         "Images, pooled or not, and centroids of their regions."
         if (more,pooled) not in self.learned:
             images = self.images
-            if pooled: images = Packed.from_sets([torch.from_numpy(pool_regions(images[i].numpy(), pooled)) for i in range(len(images))])
+            if pooled: images = Packed.from_sets([torch.from_numpy(merge_regions(images[i].numpy(), pooled)) for i in range(len(images))])
             k = int(more*centroid_count(len(images.values)))
             rows = torch.randperm(len(images.values), generator=torch.Generator().manual_seed(self.seed))[:max(2**16, 8*k)]
             self.learned[more,pooled] = images,learn_centroids(images.values[rows], k, self.seed)
@@ -485,13 +486,13 @@ def product(images, sentences, args):
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
 
 def scale(images, sentences, args, folder):
-    "What the page `search/05_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
-    slopes,rows = measure_slopes(as_encoded(images[:4000]), sentences[:20], folder/"scale"),[]
+    "What the page `search/10_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
+    measured,rows = measure_costs(as_encoded(images[:4000]), sentences[:20], folder/"scale"),[]
     for row in read_json(args.json)["rows"]:
         if row["way"] != "two stages": continue
         candidates = candidates_of(row)
-        computed = cost(row["images"], slopes, candidates)
-        rows.append([f"{row['images']:,}", f"{candidates:,}", f"{computed['CPU ms of a shard a search']:.1f}", f"{row['CPU ms']:.1f}", f"{slopes.bytes_image:,.0f}", f"{row['bytes an image']:,}"])
+        computed = cost(row["images"], measured, candidates)
+        rows.append([f"{row['images']:,}", f"{candidates:,}", f"{computed['CPU ms of a shard a search']:.1f}", f"{row['CPU ms']:.1f}", f"{measured.bytes_per_image:,.0f}", f"{row['bytes an image']:,}"])
     print(markdown_table(["images","candidates","CPU ms, computed","measured","bytes an image, computed","measured"], rows) + "\n", flush=True)
 
 def candidates_of(row): return int(row["what"].split()[-2].replace(",", ""))
@@ -541,7 +542,7 @@ def engine(images, sentences, args, folder):
         for n in args.candidates: rows.append([*row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.backend.bytes()/len(images):,.0f}"])
         index.close()
     for pooled in (12,18):
-        index = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, pooled=pooled))
+        index = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, merged=pooled))
         for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.backend.bytes()/len(images):,.0f}"])
         index.close()
     print(markdown_table([*HEADER,"bytes an image"], rows) + "\n", flush=True)
@@ -556,7 +557,7 @@ def defaults(images, sentences, others, args, folder):
             start = time.process_time()
             if count: index.calibrate(others[:count])
             seconds = time.process_time() - start
-            chosen = index.layout.measured[1] if count else index.candidates
+            chosen = index.layout.calibrated_candidates if count else index.candidates
             names,_,cpu = ask(index, sentences, chosen)
             how = f"calibrated by {count} captions" if count else "by its size"
             rows.append([f"{n:,}", how, f"{chosen:,}", *recalls(names, exact), f"{np.median(cpu):.1f}", f"{seconds:.0f}" if count else ""])
@@ -592,7 +593,7 @@ def strangers(images, sentences, args, folder):
     def measured(what, parts, query):
         exact = exact_names(parts, query)
         names,wall,cpu = ask(index, query, 1000)
-        rows.append([what, f"{index.strangeness:.2f}", *recalls(names, exact), f"{np.median(cpu):.1f}"])
+        rows.append([what, f"{index.drift:.2f}", *recalls(names, exact), f"{np.median(cpu):.1f}"])
     measured("images of one kind, their sentences", images[:half], sentences)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -98,7 +98,8 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "pretrained.opening": ("_config _image_processor _tokenizer _prompt_processor family_of", "dual"),
     "published.originals": ("open_checkpoint _text_encoder load_original", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
-    "search.edge": ("_checksum _Checksums EdgeBackend", "search index"),
+    "search.checksums": ("file_checksum FileChecksums", "search index"),
+    "search.edge": ("EdgeBackend create", "search index"),
 }
 IN_NONE = {  # and why
     "core.config:_processor": "the machine's own description",

@@ -16,7 +16,8 @@ from conftest import ROOT
 
 from teran_nb.core.packed import Packed
 from teran_nb.model.encoder import Encoded
-from teran_nb.search.index import Index, IndexConfig
+from teran_nb.search.building import IndexConfig
+from teran_nb.search.index import Index
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
 
@@ -33,7 +34,8 @@ CHILD = """
 import sys
 sys.path.insert(0, "tests")
 from test_search import images
-from teran_nb.search.index import Index, IndexConfig
+from teran_nb.search.building import IndexConfig
+from teran_nb.search.index import Index
 
 index = Index.open(sys.argv[1], config=IndexConfig(centroids=100))
 write = index.backend.write
@@ -107,7 +109,7 @@ def backends(tmp_path, config):
         yield Index.connect(url, config=config, api_key=os.environ.get("QDRANT_API_KEY", ""), name=f"test-{uuid.uuid4().hex[:8]}")
 
 
-@pytest.mark.parametrize("config", [IndexConfig(centroids=60, coded=4), IndexConfig(dtype="float32", centroids=60, pooled=4)], ids=["two stages", "three stages"])
+@pytest.mark.parametrize("config", [IndexConfig(centroids=60, merged_for_centroids=4), IndexConfig(dtype="float32", centroids=60, merged=4)], ids=["two stages", "three stages"])
 def test_every_home_answers_the_same(tmp_path, config):
     everything, answers = images(250), []
     for index in backends(tmp_path, config):
@@ -117,7 +119,7 @@ def test_every_home_answers_the_same(tmp_path, config):
         found = [index.search(sentences(), 8, where, candidates=250, pooling=pooling)
                  for where in (None, {"kind": "a"}, {"year": (100, 120)}, {"kind": ["b", "c"], "year": (None, 50)})
                  for pooling in ("", "symm")]
-        answers.append([[(hit.image_id, hit.similarity, hit.about, hit.alignment.best_regions.tolist()) for hit in row] for hits in found for row in hits])
+        answers.append([[(hit.image_id, hit.similarity, hit.metadata, hit.alignment.best_regions.tolist()) for hit in row] for hits in found for row in hits])
         index.verify()
         if hasattr(index.backend, "client"):
             for name in (index.backend.name, index.backend.about_name):
@@ -143,7 +145,7 @@ def test_regions_in_8_bits_do_not_change_the_answers(tmp_path):
     exact = Index()
     exact.add(everything)
     plain, int8 = indexes
-    with patch.object(int8.backend, "_query", wraps=int8.backend._query) as query:
+    with patch.object(int8.backend, "query_for", wraps=int8.backend.query_for) as query:
         assert int8.search(sentences(), 5, candidates=600).names == exact.search(sentences(), 5).names
         assert int8.search(sentences(), 5, candidates=400).names == plain.search(sentences(), 5, candidates=400).names
         assert int8.search(sentences(), 5, candidates=400, pooling="symm").names == plain.search(sentences(), 5, candidates=400, pooling="symm").names

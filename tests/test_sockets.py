@@ -33,7 +33,7 @@ from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.pair import CaptionWords
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
-from teran_nb.search.index import index_images, similarity_of
+from teran_nb.search.collection_index import index_images, similarity_of
 
 matplotlib.use("Agg")
 

@@ -27,7 +27,8 @@ from ..model.matcher import Matcher, make_matcher
 from ..experiment.presets import PRESETS
 from ..experiment.metrics import Ranks, ranking, ranks
 from ..experiment.runs import load_models
-from ..search.index import Index, similarity_of, vector_gigabytes
+from ..search.index import Index
+from ..search.collection_index import similarity_of, vector_gigabytes
 
 # %% ../../nbs/look/04_encoded_split.ipynb #d78a9f01
 def open_models(
@@ -96,7 +97,7 @@ class EncodedSplit:
                              "make an index with this one")
         if encoded is not None and encoded.names == image_ids: return encoded
         regions = sum(len(self.collection.features[k]) for k in image_ids)
-        index = ", or give an index of them (`teran_nb.search.index.index_images`) as `encoded`"
+        index = ", or give an index of them (`teran_nb.search.collection_index.index_images`) as `encoded`"
         self._check_memory("images", regions, index)
         if encoded is None: return self.encoder.encode_images(self.collection)
         row = {k: i for i,k in enumerate(encoded.names)}

@@ -31,7 +31,8 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..experiment.metrics import ranking
 from ..experiment.datasets import Data
-from ..search.index import Index, ranks_by_alignment
+from ..search.building import ranks_by_alignment
+from ..search.index import Index
 from .galleries import UNKNOWN_PIECES
 from .view import AlignmentView
 from .encoded_split import EncodedSplit, RegionMatch, without_word_warnings, word_vectors

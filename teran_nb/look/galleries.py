@@ -28,7 +28,8 @@ from ..model.encoder import Encoded, Encoder
 from ..experiment.relevance import Relevance, ndcg_at_k
 from ..experiment.metrics import ranking, ranks
 from ..experiment.grounding import Grounded, GroundingRule, heat_scores
-from ..search.index import Index, similarity_of
+from ..search.index import Index
+from ..search.collection_index import similarity_of
 from teran_nb.look.figures import (
     COLOURS, centre_note, crop, drawn_words, empty_figure, evenly, grid, image_picture, plain, shortened,
     wrapped)

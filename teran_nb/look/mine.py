@@ -24,7 +24,8 @@ from ..data.stopwords import STOP_WORDS
 from ..photos.vision import EVERYDAY_THINGS
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
 from ..model.encoder import Encoded, Encoder, load_or_encode, encoding_key
-from ..search.index import Index, index_images, similarity_of, vector_gigabytes
+from ..search.index import Index
+from ..search.collection_index import index_images, similarity_of, vector_gigabytes
 from .galleries import SentenceAnswers, ask as search_sentences
 from .encoded_split import open_models
 

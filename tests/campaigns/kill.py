@@ -31,7 +31,8 @@ from teran_nb.experiment.relevance import rouge_l
 from teran_nb.model.encoder import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.photos.prepare import Recipe, prepare
-from teran_nb.search.index import Index, IndexConfig
+from teran_nb.search.building import IndexConfig
+from teran_nb.search.index import Index
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree", "shutil.copyfile")
 CONFIG = TrainConfig(epochs=2, images=8, captions=2, rate=3e-3, schedule="constant")

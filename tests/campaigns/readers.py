@@ -53,7 +53,8 @@ from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
 from teran_nb.published.originals import load_original, open_checkpoint, read_checkpoint, save_original
-from teran_nb.search.index import Index, IndexConfig
+from teran_nb.search.building import IndexConfig
+from teran_nb.search.index import Index
 
 
 @dataclass
@@ -327,7 +328,7 @@ def read_index(folder):
     try:
         index.verify()
         hits = index.search(encoded_batch(0).parts[0:1], k=3)
-        return digest([index.names, packed_digest(index.parts[list(range(len(index)))]), hits.names, [h.about["place"] for h in hits[0]]])
+        return digest([index.names, packed_digest(index.parts[list(range(len(index)))]), hits.names, [h.metadata["place"] for h in hits[0]]])
     finally:
         index.close()
 
