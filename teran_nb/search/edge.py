@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['EdgeBackend', 'open_edge']
 
-# %% ../../nbs/search/04_edge.ipynb #e72886df
+# %% ../../nbs/search/04_edge.ipynb #39b0e8cd
 import shutil, weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['Index', 'Hit', 'Hits']
 
-# %% ../../nbs/search/08_index.ipynb #c45b225e
-import warnings
+# %% ../../nbs/search/08_index.ipynb #4da76161
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -28,14 +27,14 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, explain
 from ..model.encoder import Encoded, Encoder, Images, Sentences, given_images
 from .centroids import candidates_for
-from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, StoredImage, conditions
+from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, conditions
 from .edge import open_edge
 from .server import ServerBackend
 from .building import (
     IndexConfig, centroid_drift, check_columns, check_encoded, damaged_images, encode_new, encode_sample, first_centroids,
     image_count, new_images, new_layout, relearn_centroids, warn_of_drift, write_images)
 from .ranking import (
-    CrossingRanking, WholeRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
+    CrossingRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
 
 # %% ../../nbs/search/08_index.ipynb #cb69766c
 class Index:
@@ -118,7 +117,7 @@ def connect(cls:Index,
     "An index on a Qdrant server or cluster, which many processes may fill and search."
     return cls(encoder, config, ServerBackend(url, api_key, name, shards, replicas, timeout, client))
 
-# %% ../../nbs/search/08_index.ipynb #876cb507
+# %% ../../nbs/search/08_index.ipynb #71b9e467
 @patch
 def add(self:Index,
     images:Encoded|Images, # Encoded images, or anything that the encoder takes: a collection, paths, pictures, regions
@@ -197,9 +196,10 @@ def begin(self:Index,
         layout.source = source
         self.backend.create(layout)
         self.backend.layout = layout
-    if self.backend.exact: return self.backend.save(layout, None)
-    learned = first_centroids(sample, count, layout, self.config)
-    self.backend.save(replace(layout, centroid_field=CENTROID_FIELDS[0]), learned)
+    if self.backend.exact: self.backend.save(layout, None)
+    else:
+        learned = first_centroids(sample, count, layout, self.config)
+        self.backend.save(replace(layout, centroid_field=CENTROID_FIELDS[0]), learned)
 
 @patch
 def _is_begun(self:Index):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['point_id', 'QdrantBackend', 'vector_fields', 'image_from_point']
 
-# %% ../../nbs/search/02_qdrant.ipynb #d42860dd
+# %% ../../nbs/search/02_qdrant.ipynb #84b2557e
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from .centroids import Sparse
-from .backends import Backend, CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage
+from .backends import Backend, Condition, Layout, Request, Stage, StoredImage
 
 # %% ../../nbs/search/02_qdrant.ipynb #33f89044
 _NAMESPACE = uuid.UUID("6f0c9a4e-54b7-5a0e-9f0e-2b8f6f1f5d11") # Of image names

@@ -6,12 +6,11 @@
 __all__ = ['encode_sentences', 'to_encoded', 'batches', 'BackendRanking', 'PooledRanking', 'WholeRanking', 'CrossingRanking',
            'stored_pooling', 'region_ranking', 'ranking_for']
 
-# %% ../../nbs/search/07_ranking.ipynb #ec7eeb56
+# %% ../../nbs/search/07_ranking.ipynb #77bdadf2
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
