@@ -6,7 +6,9 @@ import pytest
 from conftest import ROOT, play
 
 from teran_nb.core import config
-from teran_nb.experiment.registry import enter_or_compare, fill_document, read_entry, read_registry
+from teran_nb.experiment.documents import fill_document
+from teran_nb.experiment.entries import read_entry, read_registry
+from teran_nb.experiment.reproduction import require_reproduced
 
 ENTRIES = sorted((ROOT / "results").rglob("*.json"))
 
@@ -43,10 +45,10 @@ def test_a_workflow_enters_and_compares(tmp_path, monkeypatch):
     assert all(record["seconds"] > 0 and record["threads"] == 1 for record in entry["records"])
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     again = play("ablations", **about, **places, check=True)
-    compared = enter_or_compare(again["table"], again["dataset"], about["results"], True, "ablations", again)
+    compared = require_reproduced(again["table"], again["dataset"], about["results"])
     assert len(compared) > 5 and compared.inside.all() and before == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     for record in entry["records"]:
         record["metrics"]["t2i_ndcg_rouge"] = .999
     path.write_text(json.dumps(entry))
     with pytest.raises(ValueError, match="numbers lie where no further seed"):
-        enter_or_compare(again["table"], again["dataset"], about["results"], True, "ablations", again)
+        require_reproduced(again["table"], again["dataset"], about["results"])

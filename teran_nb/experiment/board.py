@@ -24,13 +24,12 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS
 from ..data.minimal_pairs import is_drawn, scene_pairs
-from .metrics import Results, Retrieval
+from .metrics import Results, Retrieval, chance_bound
 from .pair_scores import score_pairs
 from .presets import PRESETS
 from .datasets import Data
 from .plans import Plan, plan, run_folder
 from .runs import evaluate_run, load_model, read_history, train_run
-from .ablations import chance_bound
 
 # %% ../../nbs/experiment/19_board.ipynb #359ad46a
 BOARD_RANKERS = ( # In the order of the table

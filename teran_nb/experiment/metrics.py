@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'RECALLS', 'NDCGS', 'LABELS', 'ranking', 'Ranks', 'ranks', 'Protocol', 'named_protocol', 'folds',
-           'recall_at_k', 'footnote', 'is_share', 'format_metric', 'Retrieval', 'retrieval', 'chance', 'Results',
-           'results', 'read_results']
+           'recall_at_k', 'footnote', 'is_share', 'format_metric', 'Retrieval', 'retrieval', 'chance', 'chance_bound',
+           'Results', 'results', 'read_results']
 
 # %% ../../nbs/experiment/01_metrics.ipynb #55a68f0e
 import json, re
@@ -272,6 +272,29 @@ def chance(
     "Evaluate random similarities."
     sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
     return retrieval(sim, image_of, protocol, relevance, model="chance", seed=seed, **kwargs)
+
+# %% ../../nbs/experiment/01_metrics.ipynb #662d939d
+def chance_bound(
+    result:Retrieval, # Or an `Evaluation`; its conditions name the number of candidates
+    metric:str, # `t2i_r1`, `i2t_r5`, `words`, `pairs` ...
+) -> float: # Minus infinity where chance is not known
+    "The value of a metric that shows learning: chance and three standard errors."
+    candidates = re.match("([0-9,]+) images x ([0-9,]+) captions", result.about.get("candidates", ""))
+    if candidates is None: return -np.inf
+    images,captions = (int(n.replace(",", "")) for n in candidates.groups())
+    recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", metric)
+    kinds = [name for name in result.metrics if name.startswith("pairs_")]
+    if recall:
+        level = min(1, int(recall[2])/images)
+        n = captions if recall[1] == "t2i" else images
+    elif metric == "words" and "words_random" in result.metrics:
+        level = result.metrics["words_random"]
+        n = captions
+    elif metric == "pairs" and kinds:
+        level = .5
+        n = images*len(kinds) # an image has at most one pair of a kind
+    else: return -np.inf
+    return level + 3*(level*(1-level)/n)**.5
 
 # %% ../../nbs/experiment/01_metrics.ipynb #54efe28f
 _DISTINGUISHING = ("source","protocol","models","pooling","changed","NDCG@25") # seeds of one model agree in these

@@ -20,10 +20,9 @@ from ..model.iais import SCHEDULES
 from ..model.joint import Related
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance, agreement
-from ..experiment.metrics import LABELS, Results
+from ..experiment.metrics import LABELS, Results, chance_bound
 from ..experiment.pair_scores import PairScores
 from ..experiment.learner import History
-from ..experiment.ablations import chance_bound
 from ..experiment.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 

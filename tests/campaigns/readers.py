@@ -34,14 +34,15 @@ from teran_nb.data.provenance import open_provenance, provenance, save_provenanc
 from teran_nb.data.spice import Tuples
 from teran_nb.data.spice_program import read_subsets, read_synonyms
 from teran_nb.data.stopwords import stop_words
-from teran_nb.experiment.ablations import Claim, _answered
+from teran_nb.experiment.claims import Claim, _answered
 from teran_nb.experiment.board import _cell
 from teran_nb.experiment.checkpoints import read_checkpoint
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.metrics import Results, Retrieval, read_results
 from teran_nb.experiment.plans import read_plan
-from teran_nb.experiment.registry import read_registry, read_runs
+from teran_nb.experiment.entries import read_registry
+from teran_nb.experiment.records import read_runs
 from teran_nb.experiment.relevance import read_relevance, rouge_l, spice
 from teran_nb.experiment.runs import _origin, read_history
 from teran_nb.look.finder import own_picture
