@@ -27,7 +27,7 @@ def data_fingerprint(
 ) -> str: # 16 hexadecimal digits
     "Checksum of captions, splits and region features."
     def parts(store):
-        if store.shares: return [parts(share) for share in store.shares]
+        if store.stores: return [parts(single) for single in store.stores]
         return {part: store.manifest["sha256"].get(part) for part in ("offsets","values","boxes")}
     captions = collection.captions
     words = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
