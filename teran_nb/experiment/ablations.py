@@ -15,7 +15,7 @@ from ..core.files import project_path
 from ..core.config import one_of, override
 from ..data.collection import CollectionImage
 from ..data.minimal_pairs import scene_pairs
-from ..model.relations import Related, word_relations
+from ..model.joint import Related, word_relations
 from ..published.papers import PUBLISHED
 from .metrics import Results, Retrieval
 from .pair_scores import context_scores
