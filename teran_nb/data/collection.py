@@ -90,12 +90,12 @@ class Collection:
         features:Features, # Region features of at least these images
         captions:Captions|None=None, # Captions of these images; by default all images of the features, without captions
         pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like
-        missing:str="refuse", # Images with captions and no features: `refuse` or `drop`
+        missing:str="refuse", # Images with captions and no features: `refuse`, or `drop` them with a warning
         name:str="", # Name in results
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
-        same = captions.image_ids == features.image_ids # most often, and then no index of a million names is made
-        known = np.ones(len(captions.image_ids), bool) if same else np.array([k in features.index for k in captions.image_ids])
+        if captions.image_ids == features.image_ids: known = np.ones(len(captions.image_ids), bool) # without an index of all ids
+        else: known = np.array([image_id in features.index for image_id in captions.image_ids])
         if not known.any():
             ours = features.image_ids[0]
             theirs = captions.image_ids[0]
@@ -172,17 +172,20 @@ def split(self:Collection,
     return Collection(self.features, self.captions.split(name), self.pictures, name=f"{self.name} {name}")
 
 # %% ../../nbs/data/03_collection.ipynb #96fe1cd6
-_Elsewhere = TypedDict("_Elsewhere", {"folder": str, "files": dict[str,str]})
+class _PicturePaths(TypedDict):
+    "Content of `pictures.json`."
+    folder:str
+    files:dict[str,str] # image id to a path in this folder
 
 def _find_pictures(folder):
     "`Pictures` of a collection's folder; None where it has none."
     small = folder/"thumbnails"
-    elsewhere = folder/"pictures.json"
+    picture_paths = folder/"pictures.json"
     if not small.is_dir(): small = None
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
-    if not elsewhere.is_file(): return small and Pictures(small=small)
-    about = read_json(elsewhere, _Elsewhere, "it does not say the folder and the files of pictures; copy the collection again")
-    return Pictures(Path(about["folder"]), about["files"], small)
+    if not picture_paths.is_file(): return small and Pictures(small=small)
+    paths = read_json(picture_paths, _PicturePaths, "it does not say the folder and the files of pictures; copy the collection again")
+    return Pictures(Path(paths["folder"]), paths["files"], small)
 
 @patch(cls_method=True)
 def open(cls:Collection,
@@ -202,14 +205,14 @@ _SPLIT_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
 _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 
 def _dataset_rows(dataset, image, split):
-    "Each row of a dataset, or of a dictionary of datasets, as (where it stands, its split, the row); pictures are left encoded."
+    "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
     parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
     for name,part in parts:
         feature = (getattr(part, "features", None) or {}).get(image)
         if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
         for i,row in enumerate(part):
-            own = row.get(split) if split else name
-            yield f"row {i}" + (f" of {name!r}" if name else ""),_SPLIT_NAMES.get(own, own),row
+            split_of_row = row.get(split) if split else name
+            yield f"row {i}" + (f" of {name!r}" if name else ""),_SPLIT_NAMES.get(split_of_row, split_of_row),row
 
 def _save_picture(value, path, root):
     "Write the picture of a row beside `path`, with the ending of its format."
@@ -259,9 +262,8 @@ class _DatasetWriter:
         self.extractor = extractor
         self.root = root
         self.batch = batch
-        # row and number of each image id
-        self.where = {}
-        self.number = {}
+        self.first_row = {} # image id to the place of its first row, for errors
+        self.number = {} # image id to its number
         self.splits = []
         self.texts = []
         self.image_of = []
@@ -274,7 +276,8 @@ class _DatasetWriter:
         except ValueError:
             path.unlink()
             raise
-        self.number[image_id],self.where[image_id] = len(self.where),where
+        self.number[image_id] = len(self.number)
+        self.first_row[image_id] = where
         self.splits.append(split)
         self.waiting.append((image_id,*opened))
         if len(self.waiting) == self.batch: self.describe()
@@ -292,7 +295,40 @@ class _DatasetWriter:
             boxes = np.minimum(grown, np.tile(size, 2)).astype(np.float32)
             self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.scores)
         self.waiting = []
+    def save_captions(self):
+        splits = self.splits if all(self.splits) else None
+        Captions(self.texts, self.image_of, list(self.number), splits=splits).save(self.folder/"captions.json")
 
+# %% ../../nbs/data/03_collection.ipynb #8c8ea068
+@dataclass(frozen=True)
+class _Columns:
+    "Which columns of a dataset hold what."
+    image:str
+    captions:list
+    ids:str
+    split:str
+    def require(self, row, where):
+        for column in filter(None, (self.image,*self.captions,self.ids,self.split)):
+            if column not in row: raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
+
+def _add_row(writer, row, where, split, number, columns, merge):
+    "Write the picture and the captions of a row; a `ValueError` names the row and the column."
+    with _naming(where, ", ".join(columns.captions)):
+        texts = _row_captions(row, columns.captions)
+        if columns.captions and not texts: raise ValueError("there is no caption")
+    image_id = str(row[columns.ids]) if columns.ids else f"{number:08}"
+    is_new = image_id not in writer.number
+    with _naming(where, columns.ids):
+        if not image_id.strip() or within(writer.folder, image_id) is None:
+            raise ValueError(f"{image_id!r} cannot be the name of a file")
+        if not is_new and not merge:
+            raise ValueError(f"{image_id!r} is the id of {writer.first_row[image_id]} too; ids are unique, unless "
+                             "merge=True joins such rows")
+    with _naming(where, columns.image):
+        if is_new: writer.add_picture(image_id, row[columns.image], where, split)
+    writer.add_captions(image_id, texts)
+
+# %% ../../nbs/data/03_collection.ipynb #ec69e5f4
 @patch(cls_method=True)
 def from_dataset(cls:Collection,
     dataset:Any, # `Dataset`, `IterableDataset` (streaming), or a dictionary of them by split
@@ -309,47 +345,35 @@ def from_dataset(cls:Collection,
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
     one_of(bad, BAD_ROWS, "way with bad rows")
-    columns = [c for c in ([captions] if isinstance(captions, str) else captions) if c]
+    captions = [captions] if isinstance(captions, str) else captions
+    columns = _Columns(image, [column for column in captions if column], ids, split)
     if not folder:
-        parts = dataset.values() if isinstance(dataset, dict) else [dataset]
-        marks = [getattr(part, "_fingerprint", "") for part in parts]
-        if not all(marks):
-            raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
-        asked = [extractor.name if extractor else "",image,columns,ids,split,str(root),merge,bad]
-        folder = home()/"datasets"/digest([marks,asked])[:16]
+        folder = home()/"datasets"/_dataset_key(dataset, columns, extractor, root, merge, bad)
         if folder.is_dir(): return cls.open(folder)
-    left_out = []
+    problems = []
     with atomic(folder) as tmp:
         tmp.mkdir()
         writer = _DatasetWriter(tmp, extractor, root, batch)
         with writer.features:
-            for i,(where,own_split,row) in enumerate(_dataset_rows(dataset, image, split)):
-                for column in filter(None, (image,*columns,ids,split)):
-                    if column not in row:
-                        raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
-                try:
-                    with _naming(where, ", ".join(columns)):
-                        texts = _row_captions(row, columns)
-                        if columns and not texts: raise ValueError("there is no caption")
-                    image_id = str(row[ids]) if ids else f"{i:08}"
-                    with _naming(where, ids):
-                        if not image_id.strip() or within(tmp, image_id) is None:
-                            raise ValueError(f"{image_id!r} cannot be the name of a file")
-                        if image_id in writer.where and not merge:
-                            raise ValueError(f"{image_id!r} is the id of {writer.where[image_id]} too; ids are "
-                                             "unique, unless merge=True joins such rows")
-                    with _naming(where, image):
-                        if image_id not in writer.where: writer.add_picture(image_id, row[image], where, own_split)
+            for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
+                columns.require(row, where)
+                try: _add_row(writer, row, where, split_of_row, number, columns, merge)
                 except ValueError as e:
                     if bad == "stop": raise ValueError(f"{e}; bad='skip' leaves such rows out") from None
-                    left_out.append(str(e))
-                    continue
-                writer.add_captions(image_id, texts)
+                    problems.append(str(e))
             writer.describe()
-        splits = writer.splits if all(writer.splits) else None
-        Captions(writer.texts, writer.image_of, list(writer.where), splits=splits).save(tmp/"captions.json")
-    if left_out: warnings.warn(f"left out {len(left_out)} rows: {left_out[0]}", stacklevel=3)
+        writer.save_captions()
+    if problems: warnings.warn(f"left out {len(problems)} rows: {problems[0]}", stacklevel=3)
     return cls.open(folder)
+
+def _dataset_key(dataset, columns, extractor, root, merge, bad):
+    "Name of the folder of a dataset that is read in this way."
+    parts = dataset.values() if isinstance(dataset, dict) else [dataset]
+    fingerprints = [getattr(part, "_fingerprint", "") for part in parts]
+    if not all(fingerprints):
+        raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
+    name = extractor.name if extractor else ""
+    return digest([fingerprints,[name,columns.image,columns.captions,columns.ids,columns.split,str(root),merge,bad]])[:16]
 
 # %% ../../nbs/data/03_collection.ipynb #a05e6f31
 @patch
