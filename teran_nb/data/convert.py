@@ -99,7 +99,7 @@ def _named_classes(classes, names, path):
 # %% ../../nbs/data/05_convert.ipynb #cb91bb98
 @dataclass(frozen=True)
 class Source:
-    "Region features in a foreign format; iterating over it gives `Regions` and stops at the first broken row."
+    "Published region features; iterating over it gives `Regions` and stops at the first broken row."
     path:str|Path|tuple # File or folder, or a tuple of them
     format:str="" # A key of `FORMATS`; recognised when empty
     sizes:str|Path|Mapping|None=None # Sizes of the pictures: a file for `read_sizes`, a dict, or `unit` to keep boxes as fractions
@@ -146,22 +146,22 @@ def image_id(self:Source,
     return match[1] if match.re.groups else match[0]
 
 @patch
-def _to_regions(self:Source, image_id, foreign:PublishedRegions):
+def _to_regions(self:Source, image_id, published:PublishedRegions):
     "Regions with boxes in pixels inside the picture, and how many boxes were clipped."
-    classes = _named_classes(foreign.classes, self.class_names, self.options.classes)
-    if foreign.boxes is None: return Regions(image_id, foreign.features, None, None, classes, foreign.confidences), 0
+    classes = _named_classes(published.classes, self.class_names, self.options.classes)
+    if published.boxes is None: return Regions(image_id, published.features, None, None, classes, published.confidences), 0
     keep_fractions = self.sizes == "unit"
     known_sizes = self.sizes if isinstance(self.sizes, Mapping) else {}
-    size = (1.,1.) if keep_fractions else known_sizes.get(image_id, foreign.size)
+    size = (1.,1.) if keep_fractions else known_sizes.get(image_id, published.size)
     if size is None:
-        or_unit = ", or 'unit'" if foreign.unit else ""
+        or_unit = ", or 'unit'" if published.unit else ""
         raise ValueError(f"the size of the picture is not known; give sizes, a file of id, width and height{or_unit}")
-    if keep_fractions and not foreign.unit:
+    if keep_fractions and not published.unit:
         raise ValueError("boxes are in pixels, so sizes='unit' does not fit; "
                          "give a file of sizes, or none where the format has them")
-    boxes = foreign.boxes*np.array([*size,*size], np.float32) if foreign.unit else foreign.boxes
+    boxes = published.boxes*np.array([*size,*size], np.float32) if published.unit else published.boxes
     boxes,clipped = fit_boxes(boxes, size, .01 if keep_fractions else 1.)
-    return Regions(image_id, foreign.features, boxes, tuple(size), classes, foreign.confidences), clipped
+    return Regions(image_id, published.features, boxes, tuple(size), classes, published.confidences), clipped
 
 @patch
 def read(self:Source,
@@ -197,7 +197,7 @@ class Report(MarkdownRepr):
 def file_stamps(
     paths:Iterable[Path], # Files and folders; those that do not exist are left out
 ) -> list: # `[path, bytes, time of change in ns]` of each file, sorted
-    "What tells that a file has changed, without reading it."
+    "Size and time of change of files, to notice a changed source without reading it."
     files = []
     for path in paths: files += [path] if path.is_file() else path.rglob("*")
     stamps = []
@@ -241,7 +241,7 @@ def convert(
     resume:bool=True, # Continue a stopped run of the same source; False starts again
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Report: # Counts, and the broken rows by name
-    "Convert foreign region features into a feature store, one image at a time."
+    "Convert published region features into a feature store, one image at a time."
     one_of(bad, BAD_ROWS, "way with bad rows")
     if not isinstance(source, Source): source = Source(source)
     path = user_path(path)

@@ -225,11 +225,15 @@ def covered_share(
 ) -> float: # From 0; above 1 where the others overlap each other
     "Share of a box that other boxes cover, summed over them."
     x1, y1, x2, y2 = box
-    shared = sum(max(0, min(x2,o[2])-max(x1,o[0]))*max(0, min(y2,o[3])-max(y1,o[1])) for o in others)
-    return shared/((x2-x1)*(y2-y1))
+    covered = 0
+    for a1,b1,a2,b2 in others:
+        width = max(0, min(x2,a2)-max(x1,a1))
+        height = max(0, min(y2,b2)-max(y1,b1))
+        covered += width*height
+    return covered/((x2-x1)*(y2-y1))
 
 # %% ../../nbs/data/08_drawing.ipynb #ed6f2ee1
-def _actors(rng, backdrop):
+def _cast(rng, backdrop):
     "Kind, colour and size of two to six things of at least two kinds, some of them in twos and threes."
     zones = set(BACKDROPS[backdrop].zones)
     pool = [k for k,v in KINDS.items() if zones & set(v.where)]
@@ -240,18 +244,18 @@ def _actors(rng, backdrop):
     first, *others = rng.sample(low, min(n-flying, len(low)))
     others += rng.sample(high, min(flying, len(high)))
     rng.shuffle(others)
-    actors = []
+    cast = []
     for kind in [first,*others]:
-        room = n-len(actors) if actors else n-1  # the first kind leaves room for another
+        room = n-len(cast) if cast else n-1  # the first kind leaves room for another
         many = min(rng.choices((1,2,3), (14,3,1))[0], room)
         colour = rng.choice(list(PAINTS))
         size = rng.choices(list(SIZES), (3,4,3))[0]
         for _ in range(many):
             chance = rng.random()  # below .2 another colour, above .6 another size
-            own_colour = rng.choice(list(PAINTS)) if chance < .2 else colour
-            own_size = rng.choice(list(SIZES)) if chance > .6 else size
-            actors.append((kind, own_colour, own_size))
-    return actors
+            thing_colour = rng.choice(list(PAINTS)) if chance < .2 else colour
+            thing_size = rng.choice(list(SIZES)) if chance > .6 else size
+            cast.append((kind, thing_colour, thing_size))
+    return cast
 
 # %% ../../nbs/data/08_drawing.ipynb #5fa6956b
 def _candidate(rng, kind, size, backdrop, canvas):
@@ -269,17 +273,26 @@ def _candidate(rng, kind, size, backdrop, canvas):
     return tuple(map(float, (x,y,x+w,y+h)))
 
 
+def _hides_another(box, boxes, most):
+    "Whether more than the share `most` of one of `boxes` is covered when `box` is added."
+    for i,other in enumerate(boxes):
+        if covered_share(other, [box,*boxes[:i],*boxes[i+1:]]) > most: return True
+    return False
+
+def _city_block(a, b):
+    "Twice the distance between the centres of two boxes, across plus down."
+    return abs(a[0]+a[2]-b[0]-b[2])+abs(a[1]+a[3]-b[1]-b[3])
+
 def _place(rng, kind, size, backdrop, canvas, boxes, tries=40, most=.3):
     "Of two boxes that cover no more than `most` of any other, the one farther from the rest; None if there is no room."
     fits = []
     for _ in range(tries):
-        b = _candidate(rng, kind, size, backdrop, canvas)
-        if b[1] < 2 or b[3] > canvas[1]-2: continue
-        if any(covered_share(o, [b,*boxes[:i],*boxes[i+1:]]) > most for i,o in enumerate(boxes)): continue
-        if covered_share(b, boxes) <= most: fits.append(b)
+        box = _candidate(rng, kind, size, backdrop, canvas)
+        if box[1] < 2 or box[3] > canvas[1]-2: continue
+        if not _hides_another(box, boxes, most) and covered_share(box, boxes) <= most: fits.append(box)
         if len(fits) == 2: break
-    def room(b): return min((abs(b[0]+b[2]-o[0]-o[2])+abs(b[1]+b[3]-o[1]-o[3]) for o in boxes), default=0)
-    return max(fits, default=None, key=room)
+    def nearest(box): return min((_city_block(box, other) for other in boxes), default=0)
+    return max(fits, default=None, key=nearest)
 
 # %% ../../nbs/data/08_drawing.ipynb #11096c6c
 def compose(
@@ -291,7 +304,7 @@ def compose(
     canvas = rng.choices([(320,240),(256,256),(240,320)], (6,1,1))[0]
     while True:
         things, boxes = [], []
-        for kind,colour,size in _actors(rng, backdrop):
+        for kind,colour,size in _cast(rng, backdrop):
             box = _place(rng, kind, size, backdrop, canvas, boxes)
             if not box: continue
             boxes.append(box)

@@ -22,7 +22,7 @@ from ..core.files import checked, most_unpacked, open_plain, read_text, require_
 # %% ../../nbs/data/04_formats.ipynb #f91fc0de
 @dataclass(frozen=True)
 class PublishedRegions:
-    "The regions of one image, as a foreign file holds them."
+    "The regions of one image, as a published file holds them."
     features:np.ndarray # One vector per region, `(regions, dim)`
     boxes:np.ndarray|None=None # `(x1,y1,x2,y2)`, `(regions, 4)`; None where the file has no boxes
     size:tuple|None=None # Width and height of the picture in pixels; None where the file has no sizes
@@ -32,7 +32,7 @@ class PublishedRegions:
 
 @dataclass(frozen=True, repr=False)
 class PublishedRow:
-    "One image in a foreign file, not yet decoded."
+    "One image in a published file, not yet decoded."
     file:Path # File that holds the row
     where:str # Place in the file, such as `line 7`; empty where the file holds one image
     image_id:str # Name of the image in the file
@@ -441,9 +441,9 @@ _ENDINGS = {".yaml": "vinvl", ".yml": "vinvl", ".npy": "scan", ".mdb": "lmdb", "
             ".h5": "hdf5", ".hdf5": "hdf5"}
 
 def recognise(
-    path:str|Path, # A file or folder of features in a foreign format
+    path:str|Path, # A file or folder of features in a published format
 ) -> str: # Its format, a key of `FORMATS`
-    "The format of a foreign feature file, by names, endings and the columns of the first row."
+    "The format of a file of region features, by names, endings and the columns of the first row."
     path = user_path(path)
     if not path.exists(): raise FileNotFoundError(f"{path} is not there")
     if path.suffix in (".pkl",".pickle",".pth",".pt"):

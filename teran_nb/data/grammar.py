@@ -139,7 +139,7 @@ def _two_colours(things, i, rng, definite_share=0):
 # %% ../../nbs/data/09_grammar.ipynb #27459332
 def _refer(things, i, rng, definite_share=0):
     "A phrase that means thing `i`, alone or with others of its kind."
-    makers = [make for make,share in ((_two_colours,.25), (_plural,.6)) if rng.random() < share]
+    makers = [make for make,probability in ((_two_colours,.25), (_plural,.6)) if rng.random() < probability]
     for make in makers:
         phrase = make(things, i, rng, definite_share)
         if phrase: return phrase
@@ -267,11 +267,12 @@ def _where(scene, rng, phrase):
     shared = set.intersection(*(_places_of(scene, scene.things[i]) for i in phrase.things))
     return rng.choice(sorted(shared)) if shared else ""
 
-def _setting(scene, rng, share=.3): return rng.choice(SETTINGS[scene.backdrop]) if rng.random() < share else ""
+def _setting(scene, rng, probability=.3):
+    return rng.choice(SETTINGS[scene.backdrop]) if rng.random() < probability else ""
 
 def _be(phrase): return "are" if phrase.many else "is"
 
-def _be_sometimes(phrase, rng, share): return _be(phrase) if rng.random() < share else ""
+def _be_sometimes(phrase, rng, probability): return _be(phrase) if rng.random() < probability else ""
 
 def _there(phrase): return "there are" if phrase.many and phrase.words[0].text != "a" else "there is"
 
@@ -424,15 +425,15 @@ def _caption(scene, rng, order, forms, before):
         if not 3 <= sum(w.text != "," for w in words) <= 20: continue
         text, links = _text(words, scene.things, rng)
         if _bare_text(text) not in texts and (k > 20 or _linked_boxes(links) not in linked): return text, links
-    raise ValueError(f"found no five captions for scene {scene.seed} with {len(scene.things)} things; compose another")
+    raise ValueError(f"cannot write five captions for scene {scene.seed} with {len(scene.things)} things; compose another")
 
 # %% ../../nbs/data/09_grammar.ipynb #27ac6ef9
 def scene_captions(
     scene:Scene, # At least one thing
-    rng:Random, # The source of chance; the same state gives the same captions
+    rng:Random, # Random generator; the same state gives the same captions
 ) -> list[tuple[str,tuple[Link,...]]]: # Five captions with their links
     "Five different captions, all true of the scene."
-    if not scene.things: raise ValueError(f"scene {scene.seed} holds nothing to speak of; give it things")
+    if not scene.things: raise ValueError(f"scene {scene.seed} has no things to describe; give it some")
     plan = ["short", "middle", "middle", "long", rng.choice(("short","middle","long","long"))]
     rng.shuffle(plan)
     boxes = [t.box for t in scene.things]

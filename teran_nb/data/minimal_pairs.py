@@ -52,7 +52,7 @@ OPPOSITES |= {b: a for a,b in OPPOSITES.items()}
 _SMALLER_FIRST = {"to the left of": 0, "left of": 0, "above": 1, "over": 1}
 
 class Statement(NamedTuple):
-    "What a caption says of a scene."
+    "The content of a caption: things, and how they are related."
     first:Mention # Things that are there
     relation:str="" # `and`, `but no`, or a key of `OPPOSITES`; empty where only `first` is named
     second:Mention|None=None # Other things; with `but no`, things that are not there
@@ -143,7 +143,7 @@ def _negated(s, scene, rng): return s._replace(first=s.second, second=s.first)
 # %% ../../nbs/data/17_minimal_pairs.ipynb #82791b70
 def minimal_pairs(
     scene:Scene, # A drawn scene
-    rng:Random, # The source of chance; the same state gives the same pairs
+    rng:Random, # Random generator; the same state gives the same pairs
     kinds:Iterable[str]=tuple(CHANGES), # Keys of `CHANGES`
     each:int=1, # Most pairs of a kind
     tries:int=100, # Statements to try for a pair
@@ -282,7 +282,7 @@ _Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": str, "c
 _CURE = "copy the benchmark's file again"
 
 def _checked_pair(where, pair):
-    "Refuse a pair that asks nothing."
+    "Refuse a pair with an empty caption, two equal captions or an empty box."
     x1,y1,x2,y2 = pair.box or (0,0,1,1)
     problem = ""
     if not (pair.true_caption.strip() and pair.false_caption.strip()): problem = "an empty caption"
@@ -366,7 +366,7 @@ def _picture_file(folder, name):
 
 def open_pairs(
     pairs:str, # `scenes`: those of drawn scenes; a file or folder of a benchmark, for `read_pairs`; empty for none
-    collection:Collection, # Whose images are asked, for `scenes`
+    collection:Collection, # Drawn scenes, for `scenes`
     pictures:str="", # Folder of the pictures, for `read_pairs`; `images` beside the file when empty
 ) -> MinimalPairs|None: # None where there are none: other data than drawn scenes
     "The minimal pairs that a workflow names."

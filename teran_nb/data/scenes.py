@@ -77,7 +77,7 @@ def _background(boxes, size, rng):
 # %% ../../nbs/data/10_scenes.ipynb #eded2028
 def detector_boxes(
     scene:Scene, # At least one thing
-    rng:Random, # The source of chance
+    rng:Random, # Random generator
 ) -> np.ndarray: # Pixel boxes x1,y1,x2,y2 in random order, 12 to 36 (more for over nine things), float32, `(k, 4)`
     "Boxes like those of a detector; for each thing at least one overlaps it by an IoU of 0.7 or more."
     things = [t.box for t in scene.things]
@@ -100,12 +100,12 @@ def detector_boxes(
 
 # %% ../../nbs/data/10_scenes.ipynb #2366ff1d
 SPLITS = ("train","val","test")
-SCENES_EXTRACTOR = "scenes-descriptors-v1"  # what made the features; other features need another name
+SCENES_EXTRACTOR = "scenes-descriptors-v1"  # name of the extractor in stores; changed descriptors need another one
 _VERSION = 1  # of the drawn world
-SEED_STEP = 1_000_000  # from the first scene of one seed to that of the next
+SEED_STEP = 1_000_000  # scene numbers of one world: world `seed` has the numbers from `seed*SEED_STEP`
 
 class DrawnScene(NamedTuple):
-    "Everything about one scene of a world."
+    "One scene of a world: its picture, regions and captions."
     png:bytes # The picture as a file
     features:np.ndarray # Descriptors of the regions, float16, `(k, 383)`
     boxes:np.ndarray # Pixels x1,y1,x2,y2, `(k, 4)`
