@@ -275,9 +275,8 @@ def _candidate(rng, kind, size, backdrop, canvas):
 
 def _hides_another(box, boxes, most):
     "Whether more than the share `most` of one of `boxes` is covered when `box` is added."
-    for i,other in enumerate(boxes):
-        if covered_share(other, [box,*boxes[:i],*boxes[i+1:]]) > most: return True
-    return False
+    shares = [covered_share(other, [box,*boxes[:i],*boxes[i+1:]]) for i,other in enumerate(boxes)]
+    return max(shares, default=0) > most
 
 def _city_block(a, b):
     "Twice the distance between the centres of two boxes, across plus down."
