@@ -299,6 +299,32 @@ def save_original(
 _TEXT = "text model","say its folder by `text=`" # for errors
 _KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
 
+def _text_model(path, config, text):
+    "Folder or name of the text model of an original, and the longest caption that it reads, in tokens."
+    name = str(_Settings(config, path).get("text-model.pretrain"))
+    beside = within(path.parent, name)
+    source = text or (beside if beside and beside.is_dir() else name)
+    if source == name and name not in _KNOWN_TEXTS:
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file does not "
+                                "choose what is asked of the hub, so say its folder or its name by `text=`")
+    try: return source,pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
+    except (OSError,ValueError,AttributeError) as e:
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither "
+                                f"a folder of one nor a name that can be reached: {e}") from None
+
+def _with_stop_list(config, stop_list, path):
+    "The configuration with the words of a file as its stop-word list."
+    if not config.reference.stop_words:
+        raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
+    words = tuple(sorted(stop_words(stop_list)))
+    return dataclasses.replace(config, reference=dataclasses.replace(config.reference, stop_list=words))
+
+def _check_size(config, weights, path):
+    "Refuse a configuration that would build a larger network than the file has weights for (ValueError)."
+    largest = max((max(weight.shape, default=0) for weight in weights.values()), default=0)
+    if max(config.dim, config.text.dim, config.regions.features, config.text.layers) > largest:
+        raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")
+
 def _text_encoder(config, source):
     "A text encoder with the architecture and vocabulary of `source`, and as many layers as the checkpoint keeps."
     def shortened(name, **kwargs): return AutoConfig.from_pretrained(name, num_hidden_layers=config.layers, trust_remote_code=False, **kwargs)
@@ -337,27 +363,11 @@ def load_original(
     "Open an original checkpoint as a model."
     path = user_path(path)
     checkpoint = read_checkpoint(path)
-    name = str(_Settings(checkpoint["config"], path).get("text-model.pretrain"))
-    beside = within(path.parent, name)
-    source = text or (beside if beside and beside.is_dir() else name)
-    if source == name and name not in _KNOWN_TEXTS:
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file "
-                                f"does not choose "
-                                "what is asked of the hub, so say its folder or its name by `text=`")
-    try: max_tokens = pretrained(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
-    except (OSError,ValueError,AttributeError) as e:
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither "
-                                f"a folder of one nor a name that can be reached: {e}") from None
+    source,max_tokens = _text_model(path, checkpoint["config"], text)
     try: config = original_config(checkpoint["config"], path, max_tokens)
     except ValueError as e: raise ValueError(str(e) if str(path) in str(e) else f"{path}: {e}") from None
-    if stop_list:
-        if not config.reference.stop_words:
-            raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
-        reference = dataclasses.replace(config.reference, stop_list=tuple(sorted(stop_words(stop_list))))
-        config = dataclasses.replace(config, reference=reference)
-    largest = max((max(weight.shape, default=0) for weight in checkpoint["model"].values()), default=0)
-    if max(config.dim, config.text.dim, config.regions.features, config.text.layers) > largest:
-        raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")
+    if stop_list: config = _with_stop_list(config, stop_list, path)
+    _check_size(config, checkpoint["model"], path)
     try: model = PublishedMatcher(config, _text_encoder(config.text, source))
     except Exception as e: # torch and transformers raise any error
         if str(path) in str(e): raise
