@@ -48,11 +48,11 @@ def phrase_captions(
 @dataclass(frozen=True)
 class MarkedPhrases:
     "Phrases with boxes, ready to be grounded."
-    parts:dict # Split to its `Captions`; empty where no phrases were named
+    by_split:dict # Split to its `Captions`; empty where no phrases were named
     about:dict # Their file, and how many phrases were read as captions of their own
 
 def marked_phrases(
-    collection:Collection, # Images with boxes, captions and splits, such as `Data.whole`
+    collection:Collection, # Images with boxes, captions and splits, such as `Data.collection`
     phrases:str|Path="", # As in `phrase_captions`; none when empty
     splits:Iterable[str]=(), # Which are kept; all that have phrases when empty
     **reading, # `pixels` and `bad` of `phrase_captions`
@@ -68,24 +68,24 @@ def marked_phrases(
     about = {"file": Path(phrases).name}
     if ".csv" in Path(phrases).suffixes:
         images = [collection.image_ids.index(image_id) for image_id in captions.image_ids]
-        own_captions = len(captions) - int(np.isin(collection.captions.image_of, images).sum())
-        if own_captions: about["read as captions of their own"] = own_captions
+        captions_of_own = len(captions) - int(np.isin(collection.captions.image_of, images).sum())
+        if captions_of_own: about["read as captions of their own"] = captions_of_own
     return MarkedPhrases(parts, about)
 
 # %% ../../nbs/experiment/15_phrases.ipynb #14d7e0b6
 def ground_phrases(
     model:Encoder, # Chooses the regions
-    collection:Collection, # Images with boxes, captions and splits, such as `Data.whole`
+    collection:Collection, # Images with boxes, captions and splits, such as `Data.collection`
     phrases:str|Path|MarkedPhrases="", # As in `phrase_captions`, or read already; nothing is measured when empty
     splits:Iterable[str]=(), # Which are reported, each by itself; all that have phrases when empty
-    rule:GroundingRule=GroundingRule(each="phrase"), # How a phrase chooses its region, and when that is right
-    about:dict|None=None, # What is known of the model, such as `Evaluation.about`
+    rule:GroundingRule=GroundingRule(count="phrase"), # How a phrase chooses its region, and when that is right
+    about:dict|None=None, # Conditions of the model, such as `Evaluation.about`
     **reading, # `pixels` and `bad` of `phrase_captions`
 ) -> PhraseGrounding: # In each split
     "Measure phrases on their boxes."
     if not isinstance(phrases, MarkedPhrases): phrases = marked_phrases(collection, phrases, splits, **reading)
     measured = {}
-    for split,part in phrases.parts.items():
+    for split,part in phrases.by_split.items():
         alignments = model.alignments(Collection(collection.features, part, collection.pictures))
         measured[split] = grounding(alignments, part.links, rule)
     origin = phrases.about | {k: v for k,v in (about or {}).items() if k in ("model","models","seed","commit")}
