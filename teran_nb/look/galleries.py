@@ -460,7 +460,7 @@ def show_phrases(
         ax.axis("on")
         ax.imshow(picture, extent=(0,w,h,0))
         for box in phrase.link.boxes: draw_box(ax, box, COLOURS[2])
-        if phrase.votes is not None:
+        if phrase.cosines is not None:
             draw_box(ax, box_from_heat(phrase.heat(), rule.heat_threshold, phrase.size), COLOURS[0], ":")
         if phrase.box: draw_box(ax, phrase.box, COLOURS[1], "--")
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
