@@ -224,7 +224,7 @@ def choose(self:DetectorBackbone,
     classes:Tensor, # Indices into `class_names`, `(n,)`
     size:tuple[int,int], # Width and height of the picture
 ) -> tuple[Tensor,Tensor,Tensor]: # Boxes, scores and classes, highest score first
-    "The boxes that become regions: large enough, above the score, without repetitions; the whole picture if there are none."
+    "The boxes that become regions: large enough, above the score, not repeated; else the whole picture."
     rows = best_boxes(boxes, scores, self.config)
     if len(rows): return boxes[rows], scores[rows], classes[rows]
     return boxes.new_tensor([[0,0,*size]]), scores.new_zeros(1), classes.new_full((1,), len(self.class_names)-1)
@@ -274,7 +274,8 @@ def _from_spec(kind, settings, device="auto"):
     "The extractor of a kind and its settings, as the manifest of a store records them."
     fields = EXTRACTORS[one_of(kind, EXTRACTORS, "extractor of a recipe")].model_fields
     unnamed = [f for f in fields if not isinstance(settings.get(f), str)]
-    if unnamed: raise ValueError(f"the recipe of an extractor {kind!r} names no {unnamed[0]}; copy the features or the model again")
+    if unnamed:
+        raise ValueError(f"the recipe of an extractor {kind!r} names no {unnamed[0]}; copy the features or the model again")
     models = " + ".join(settings[f] for f in fields)
     others = {k: v for k,v in settings.items() if k not in fields}
     return build_extractor(f"{kind}:{models}" if models else kind, others, device)
@@ -462,10 +463,12 @@ def extract_folder(
         failed |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}
         if not writer.ids:
             path,reason = list(unusable.items())[-1]
-            raise NoUsablePictures(f"none of the {len(unusable)} pictures of {pictures} could be used: {path} {reason}", failed)
+            message = f"none of the {len(unusable)} pictures of {pictures} could be used: {path} {reason}"
+            raise NoUsablePictures(message, failed)
         undetected = writer.counts["whole"]
         if not partial: require_detections(extractor.name, undetected, len(writer.ids))
-        writer.manifest["extraction"] = {"recipe": extractor.spec, "versions": _versions(), "bad": failed, "whole": undetected}
+        writer.manifest["extraction"] = {"recipe": extractor.spec, "versions": _versions(), "bad": failed,
+                                         "whole": undetected}
     seconds = time.perf_counter()-start
     return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, undetected, seconds, workers)
 
@@ -481,7 +484,8 @@ def extractor_of(
         raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run, so no other picture "
                          "can get such features; extract your own pictures by `extract_folder`")
     kind, settings = recipe
-    if kind == "words" and (store.path/VISUAL_WORDS_FILE).is_file(): settings = settings | {"weights": str(store.path/VISUAL_WORDS_FILE)}
+    own_words = store.path/VISUAL_WORDS_FILE
+    if kind == "words" and own_words.is_file(): settings = settings | {"weights": str(own_words)}
     why = f"the recipe in {store.path} does not choose what is downloaded: name the extractor with its models yourself"
     with no_download(why): made = _from_spec(kind, settings, device)
     if made.name != store.extractor:

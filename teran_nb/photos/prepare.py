@@ -278,7 +278,8 @@ def _join_shares(folder, stores, images):
     undetected = sum(one.manifest["extraction"]["whole"] for one in made)
     extraction = made[0].manifest["extraction"] | {"bad": bad, "whole": undetected}
     require_detections(made[0].extractor, undetected, sum(map(len, made)))
-    if (made[0].path/VISUAL_WORDS_FILE).is_file(): shutil.copyfile(made[0].path/VISUAL_WORDS_FILE, folder/VISUAL_WORDS_FILE)
+    learned_words = made[0].path/VISUAL_WORDS_FILE
+    if learned_words.is_file(): shutil.copyfile(learned_words, folder/VISUAL_WORDS_FILE)
     join_features(folder, [one.path.name for one in made], {"extraction": extraction})
     return list(bad.items())
 
@@ -308,7 +309,8 @@ def _convert(job, files):
     options = {k: str(project_path(v)) if k in ("ids","classes") else v for k,v in recipe.options.items()}
     source = Source(tuple(paths), recipe.format, sizes, recipe.pattern, Options(**options))
     made_by = recipe.made_by or f"foreign {recipe.format or recognise(paths[0])}"
-    report = convert(source, job.work/"features", made_by, recipe.bad, resume=job.resume, show_progress_bar=job.show_progress_bar)
+    report = convert(source, job.work/"features", made_by, recipe.bad, resume=job.resume,
+                     show_progress_bar=job.show_progress_bar)
     return [tuple(sentence.replace(f"{paths[0].parent}/", "").split(": ", 1)) for sentence in report.broken]
 
 # %% ../../nbs/photos/03_prepare.ipynb #5f184856
@@ -327,7 +329,7 @@ def _left_out(work, store):
     return [*bad.items()] or [("rows of the features",f"{rows:,}, whose reasons are lost")]*(rows > 0)
 
 def _make_collection(job):
-    "A collection of the recipe's pictures or features; what was left out; warnings about captions. None but in the first process."
+    "Collection, files left out and warnings about captions, in the first process; None in the others."
     recipe = job.recipe
     work = job.work
     files = find_pictures(recipe.picture_folder, recipe.bad) if recipe.pictures else {}
@@ -353,7 +355,7 @@ def _make_collection(job):
 # %% ../../nbs/photos/03_prepare.ipynb #ede754d6
 @contextmanager
 def _work_folder(work, request, resume, share):
-    "Begin or continue in a folder of unfinished work; gives its number of shares. After an error the folder stays if it has features."
+    "Begin or continue unfinished work; gives its number of shares. After an error, work with features is kept."
     def has_begun(): return (work/"features").is_dir() or (work/".features.unfinished").is_dir()
     if work.is_dir() and share.processes == 1:
         with locked(work): # refused while another process prepares it
@@ -361,12 +363,14 @@ def _work_folder(work, request, resume, share):
             if not resume: shutil.rmtree(work)
     may_change = ("bad","missing","merge","prefix","captions","reading","state")
     fixed = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
-    asked = read_json(work/"asked.json", dict, "resume=False begins again") if has_begun() and (work/"asked.json").is_file() else {}
-    shares = checked(asked.pop("shares", 1), int, work/"asked.json", "resume=False begins again") if asked else share.processes
+    path = work/"asked.json"
+    cure = "resume=False begins again"
+    asked = read_json(path, dict, cure) if has_begun() and path.is_file() else {}
+    shares = checked(asked.pop("shares", 1), int, path, cure) if asked else share.processes
     if has_begun() and asked != fixed:
-        raise ValueError(f"{work} is unfinished work of another recipe; resume=False begins again")
+        raise ValueError(f"{work} is unfinished work of another recipe; {cure}")
     work.mkdir(parents=True, exist_ok=True)
-    write_json(work/"asked.json", fixed | ({"shares": shares} if shares > 1 else {}))
+    write_json(path, fixed | ({"shares": shares} if shares > 1 else {}))
     if share.rank: # the first process has the lock, and tidies up
         yield shares
         return
@@ -440,7 +444,7 @@ def _open_prepared(output, request, near):
     if manifest.get("asked") != request:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
-    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # of unfinished work, needed until the folder had its name
+    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
         (output/name).unlink(missing_ok=True)
     lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
     if lacks: raise ValueError(f"{output/'collection.json'} has no {lacks[0]}; {cure}")

@@ -108,7 +108,8 @@ def _check_preprocessing(p):
     sides = p.input_size or (p.shortest,p.longest)
     largest = max(sides) if p.input_size else min(sides)
     are_sides = all(type(n) is int and n > 0 for n in sides) and largest <= _LARGEST_SIDE
-    are_numbers = len(p.mean) == len(p.std) == 3 and np.abs(p.mean).max() < 1e6 and all(1e-6 < v < 1e6 for v in (*p.std,p.factor))
+    are_channels = len(p.mean) == len(p.std) == 3
+    are_numbers = are_channels and np.abs(p.mean).max() < 1e6 and all(1e-6 < v < 1e6 for v in (*p.std,p.factor))
     if not (are_sides and are_numbers and p.resample in range(6)): raise ValueError(f"no picture can be prepared by {p}")
 
 def preprocessing_of(
@@ -213,7 +214,8 @@ class Backbone:
         self.options = {"interpolate_pos_encoding": True} if can_interpolate and self.size != (trained_size,)*2 else {}
         if not weights: return
         with loading(name, *_VISION_ERROR_WORDS): features = self.maps([_BLANK])
-        if not features.isfinite().all(): raise ValueError(f"{name}: features of a blank picture are NaN or infinite; copy the model again")
+        if not features.isfinite().all():
+            raise ValueError(f"{name}: features of a blank picture are NaN or infinite; copy the model again")
         self.dim = features.shape[1]
     @cached_property
     def dim(self) -> int: return self.maps([_BLANK]).shape[1] # Length of a feature vector
@@ -330,7 +332,8 @@ class Detector:
         self.prompts = tuple(prompts)
         self.open = self.kind in _OPEN_VOCABULARY
         if self.open and not prompts:
-            raise ValueError(f"{name} looks for what its prompts name; give it prompts, such as {', '.join(EVERYDAY_THINGS[:3])}")
+            examples = ", ".join(EVERYDAY_THINGS[:3])
+            raise ValueError(f"{name} looks for what its prompts name; give it prompts, such as {examples}")
         auto = AutoModelForZeroShotObjectDetection if self.open else AutoModelForObjectDetection
         self.model = load_pretrained(auto, name, device)
         self.preprocessing = preprocessing_of(name, config, keep_shape=True)

@@ -87,8 +87,8 @@ def pictures(self:LateFamily,
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
     for width,height in (picture.size for picture in pictures):
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
-            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than {self.max_aspect_ratio} times as long "
-                             "as short; cut it into parts")
+            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than {self.max_aspect_ratio} "
+                             "times as long as short; cut it into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
     vectors = unit(self.model(**self.inputs(batch)).embeddings)
     for i,picture in enumerate(pictures):

@@ -100,7 +100,8 @@ def family_of(
     wrong_files = "copy what is missing from the page of the weights"
     family = FAMILIES[pretrained(_config, name, "pretrained dual encoder", wrong_name).model_type]
     model = pretrained(partial(_network, family, dtype), name, family.model_class, wrong_name)
-    processor = pretrained(partial(_image_processor, family), name, f"{family.name} with its image processor", wrong_files)
+    kind = f"{family.name} with its image processor"
+    processor = pretrained(partial(_image_processor, family), name, kind, wrong_files)
     tokenizer = pretrained(partial(_tokenizer, model), name, f"{family.name} with its tokenizer", wrong_files)
     if family.processor_class: processor = _prompt_processor(family, name, processor, tokenizer, local_files_only=True)
     opened = family(model.to(device), processor, tokenizer)

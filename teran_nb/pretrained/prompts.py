@@ -80,7 +80,7 @@ def prompt_vectors(
     encode:Callable[[list[str]],Tensor], # Sentences to their vectors, `(n, dim)`
     templates:Sequence[str]=PROMPT_TEMPLATES, # Prompts, each with one `{}` for the word
 ) -> Tensor: # Unit length, `(words, dim)`
-    "The vector of each word: the mean of its prompts' unit vectors, of unit length again (Radford et al. 2021, section 3.1.4)."
+    "The mean of the unit vectors of each word's prompts, of unit length again (Radford et al. 2021, 3.1.4)."
     if not templates: raise ValueError("no template for prompts; give at least '{}', the word alone")
     for template in templates:
         if template.count("{}") != 1:
