@@ -23,7 +23,7 @@ _CHOICES = { # Field of `TrainConfig`: its possible values, and what an error ca
     "precision": (PRECISIONS, "precision"),
     "negatives": (("hardest","all","summed"), "choice of negatives"),
     "reduction": (("sum","mean"), "reduction"),
-    "relations": (("",*MIRRORS), "alignment of relations"),
+    "relations": (("",*MIRRORS), "kind of mirror"),
     "anchors": (("L","V","LV"), "choice of anchors"),
     "annealing": (SCHEDULES, "annealing"),
     "select": (("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")}

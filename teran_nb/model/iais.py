@@ -37,34 +37,34 @@ MIRRORS = {"singular": singular, "distributed": distributed}
 # %% ../../nbs/model/09_iais.ipynb #8f342283
 FORMS = ("paper","published")
 
-def _word_anchor_loss(relations, version, form):
+def _word_anchor_loss(relations, mirror, form):
     "IAIS of each pair with words as the anchor."
     r = relations
     real = r.word_mask[:,:,None] & r.word_mask[:,None] & r.region_mask.any(1)[:,None,None]
-    mirror = MIRRORS[version](r)
-    own = r.words.masked_fill(~real, 0)
+    mirrored = MIRRORS[mirror](r)
+    words = r.words.masked_fill(~real, 0)
     if form == "paper":
-        mirror = mirror.masked_fill(~real, 0)
-        if version == "singular": mirror = mirror/mirror.sum(-1, keepdim=True).clamp(min=1e-30)
-        return m_kl(own, mirror)
-    if version == "singular": mirror = mirror.masked_fill(~real, torch.finfo(mirror.dtype).min).softmax(-1)
-    eps = 1e-6 if version == "distributed" else 0.
-    return m_kl(own, mirror.masked_fill(~real, 0), eps)/r.word_mask.sum(1).clamp(min=1)
+        mirrored = mirrored.masked_fill(~real, 0)
+        if mirror == "singular": mirrored = mirrored/mirrored.sum(-1, keepdim=True).clamp(min=1e-30)
+        return m_kl(words, mirrored)
+    if mirror == "singular": mirrored = mirrored.masked_fill(~real, torch.finfo(mirrored.dtype).min).softmax(-1)
+    eps = 1e-6 if mirror == "distributed" else 0.
+    return m_kl(words, mirrored.masked_fill(~real, 0), eps)/r.word_mask.sum(1).clamp(min=1)
 
 def iais(
     relations:Relations, # Of matched pairs
-    version:str="singular", # `singular` or `distributed` alignment
+    mirror:str="singular", # `singular` or `distributed`, as in `MIRRORS`
     anchors:str="LV", # `L` words, `V` regions, `LV` both (Table 3)
     form:str="paper", # The `paper`'s equations, or what the `published` code computes
 ) -> Tensor: # Loss of each pair in nats, `(pairs,)`; 0 for a pair without words or without regions
     "Inter-modal alignment on intra-modal self-attentions (IAIS eq. 11 and 13)."
-    one_of(version, MIRRORS, "alignment of relations")
+    one_of(mirror, MIRRORS, "kind of mirror")
     one_of(anchors, ("L","V","LV"), "choice of anchors")
     one_of(form, FORMS, "form of the loss")
     if not relations.words_to_regions.numel(): return relations.words_to_regions.sum((1,2))
     by_anchor = {"L": relations, "V": relations.swapped()}
     with torch.autocast(relations.words.device.type, enabled=False):
-        return sum(_word_anchor_loss(by_anchor[anchor], version, form) for anchor in anchors)
+        return sum(_word_anchor_loss(by_anchor[anchor], mirror, form) for anchor in anchors)
 
 # %% ../../nbs/model/09_iais.ipynb #03e70ac4
 def _fraction(step, steps):

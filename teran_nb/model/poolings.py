@@ -49,16 +49,16 @@ def xtr(
 
 # %% ../../nbs/model/12_poolings.ipynb #4989ce99
 def attended(
-    align:Tensor, # Cosines with the attended side before the asking side, `(images, captions, attended, asking)`
-    attended_mask:Tensor, # True at real slots, broadcasts to `(images, captions, attended)`
-    asking_mask:Tensor, # True at real slots, broadcasts to `(images, captions, asking)`
-    among:Tensor, # Cosines among the attended side, broadcasts to `(images, captions, attended, attended)`
+    align:Tensor, # Cosines, the attended context before the queries, `(images, captions, contexts, queries)`
+    context_mask:Tensor, # True at real slots, broadcasts to `(images, captions, contexts)`
+    query_mask:Tensor, # True at real slots, broadcasts to `(images, captions, queries)`
+    among:Tensor, # Cosines among the contexts, broadcasts to `(images, captions, contexts, contexts)`
     factor:float, # Of the softmax
-) -> Tensor: # In [-1,1], `(images, captions, asking)`
+) -> Tensor: # In [-1,1], `(images, captions, queries)`
     "Cosine of every word (or region) with what it attends to (SCAN, arXiv 1803.08024)."
-    scaled = F.normalize(align.clamp(min=0).masked_fill(~asking_mask[...,None,:], 0), dim=-1)
-    weights = (factor*scaled).masked_fill(~attended_mask[...,None], -torch.inf).softmax(-2)
-    length = (among.masked_fill(~attended_mask[...,None], 0) @ weights * weights).sum(-2).clamp(min=1e-12).sqrt()
+    scaled = F.normalize(align.clamp(min=0).masked_fill(~query_mask[...,None,:], 0), dim=-1)
+    weights = (factor*scaled).masked_fill(~context_mask[...,None], -torch.inf).softmax(-2)
+    length = (among.masked_fill(~context_mask[...,None], 0) @ weights * weights).sum(-2).clamp(min=1e-12).sqrt()
     return (weights*align).sum(-2)/length
 
 def mean_over(
@@ -78,10 +78,10 @@ def smooth_max(
 
 # %% ../../nbs/model/12_poolings.ipynb #ca13577d
 def _word_attention(align, region_mask, word_mask, among_regions):
-    return attended(align, region_mask[:,None], word_mask[None], among_regions[:,None], 9)
+    return attended(align, region_mask[:,None], word_mask[None], among_regions[:,None], factor=9)
 
 def _region_attention(align, region_mask, word_mask, among_words):
-    return attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], 4)
+    return attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], factor=4)
 
 @pooling("scan-t2i", "SCAN t2i AVG", needs_self_cosines=True)
 def scan_t2i(
@@ -99,7 +99,7 @@ def scan_t2i_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of words with their attended regions, by LogSumExp."
-    return smooth_max(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None], 6)
+    return smooth_max(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None], factor=6)
 
 @pooling("scan-i2t", "SCAN i2t AVG", needs_self_cosines=True)
 def scan_i2t(
@@ -113,20 +113,20 @@ def scan_i2t_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of regions with their attended words, by LogSumExp."
-    return smooth_max(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None], 5)
+    return smooth_max(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None], factor=5)
 
 # %% ../../nbs/model/12_poolings.ipynb #2e3ad87e
 @pooling("chan", "CHAN")
 def chan(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(images, captions)`
     "Best region of every word, joined by LogSumExp (CHAN, CVPR 2023)."
-    return smooth_max(masked_max(align, region_mask[:,None,:,None], -2), word_mask[None], 10)
+    return smooth_max(masked_max(align, region_mask[:,None,:,None], -2), word_mask[None], factor=10)
 
 # %% ../../nbs/model/12_poolings.ipynb #079d9f5f
 @pooling("chamfer", "smooth Chamfer")
 def chamfer(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(images, captions)`
     "Smooth maxima of words and of regions, averaged on each side (arXiv 2211.16761)."
-    of_word = smooth_max(align.mT, region_mask[:,None,None], 16)
-    of_region = smooth_max(align, word_mask[None,:,None], 16)
+    of_word = smooth_max(align.mT, region_mask[:,None,None], factor=16)
+    of_region = smooth_max(align, word_mask[None,:,None], factor=16)
     return (mean_over(of_word, word_mask[None]) + mean_over(of_region, region_mask[:,None]))/2
 
 # %% ../../nbs/model/12_poolings.ipynb #2bec27c7
