@@ -92,7 +92,7 @@ def _to_config(cls, values):
     return _require_in_range(cls(**fields))
 
 # %% ../../nbs/core/02_config.ipynb #83fc1df8
-def _cast(value, old, name):
+def _as_type(value, old, name):
     "`value` in the type of `old`, the value that it replaces."
     if dataclasses.is_dataclass(old):
         example = f"{name}.{dataclasses.fields(old)[0].name}"
@@ -116,7 +116,7 @@ def override(
         old = getattr(config, field)
         if rest and not dataclasses.is_dataclass(old):
             raise ValueError(f"{field} has no fields of its own; say {field}, not {name}")
-        new = override(old, {rest: value}) if rest else _cast(value, old, name)
+        new = override(old, {rest: value}) if rest else _as_type(value, old, name)
         config = _require_in_range(dataclasses.replace(config, **{field: new}))
     return config
 
@@ -159,7 +159,7 @@ def git_commit_hash(
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (subprocess.CalledProcessError, FileNotFoundError): return ""
 
-def _processor():
+def _processor_name():
     "Name of the processor, and the instructions that torch uses on it: with others, sums are rounded otherwise."
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
@@ -183,7 +183,7 @@ def environment(
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": str(device),
-        "device_name": torch.cuda.get_device_name() if on_gpu else _processor(),
+        "device_name": torch.cuda.get_device_name() if on_gpu else _processor_name(),
         "seed": seed,
     }
 

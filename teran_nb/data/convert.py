@@ -220,7 +220,7 @@ def _first_regions(source, bad):
     if first_error is None: raise ValueError(f"{source.path} holds no image")
     raise ValueError(f"{source.path}: not one row can be read; the first: {first_error}")
 
-def _add_row(writer, source, row, first):
+def _add_source_row(writer, source, row, first):
     "Put one row into the store, with classes and confidences where the first row has them."
     regions,clipped = source.read(row)
     dim = regions.features.shape[-1]
@@ -258,7 +258,7 @@ def convert(
             try:
                 image_id = source.image_id(row)
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below
-                else: _add_row(writer, source, row, first)
+                else: _add_source_row(writer, source, row, first)
             except ValueError as e:
                 if bad == "stop": raise ValueError(f"{e}; {_CURE}") from None
                 broken.append(str(e))

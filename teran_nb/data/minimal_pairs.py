@@ -162,7 +162,7 @@ def minimal_pairs(
         pairs += [(kind,true_caption,false_caption) for true_caption,false_caption in captions.items()]
     return pairs
 
-_OPENINGS = ("we see","you can see","a picture of")
+_PLAIN_OPENINGS = ("we see","you can see","a picture of")
 
 def _statement(scene, rng, form):
     "A statement of one form about things of a scene, true or not; None where the scene has too few things."
@@ -171,7 +171,7 @@ def _statement(scene, rng, form):
         colour = rng.choice(("",thing.colour,thing.colour))
         sized = SIZE_NAMES[thing.size] and rng.random() < .5
         return Mention(noun, colour, thing.size if sized else "")
-    opening = rng.choice(_OPENINGS)
+    opening = rng.choice(_PLAIN_OPENINGS)
     if form == "number": return _counted(scene, rng, mention, opening)
     first = mention(rng.choice(scene.things))
     if form == "": return Statement(first, opening=opening)

@@ -24,7 +24,7 @@ def matching_words(
     kept = "".join(c if is_part(c) else " " for c in text)
     return [(folded(m[0]), *m.span()) for m in re.finditer(r"\S+", kept)]
 
-def _occurrences(words, phrase):
+def _word_occurrences(words, phrase):
     "Characters `[start, end)` of every place in `words` where the words of a phrase stand."
     texts = [word for word,_,_ in words]
     n = len(phrase)
@@ -72,7 +72,7 @@ def _link(captions, phrases, sizes):
         for phrase,(text,boxes) in phrases_of_image.items():
             places = []
             for j in words:
-                places += [(j,start,end) for start,end in _occurrences(words[j], phrase)]
+                places += [(j,start,end) for start,end in _word_occurrences(words[j], phrase)]
             if not places:
                 places = [(len(texts), 0, len(text))]
                 texts.append(text)

@@ -58,7 +58,7 @@ def registry_table(
     return prints(read_registry(registry, rows), metrics, usual)
 
 # %% ../../nbs/experiment/23_documents.ipynb #a31ee39e
-_BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKED_BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 def fill_document(
     text:str, # Markdown with blocks
@@ -76,10 +76,10 @@ def fill_document(
             if footer in footers: shown = f"{frame}\n\nConditions and commands as above."
             footers.add(footer)
         return f"{head}\n{shown}\n\n{end}"
-    whole = [block[5] for block in _BLOCK.finditer(text)]
+    whole = [block[5] for block in _MARKED_BLOCK.finditer(text)]
     if len(whole) != text.count("<!-- results:") or any("<!-- results:" in content for content in whole):
         raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and "
                          "<!-- end --> on lines of their own")
-    for block in _BLOCK.finditer(text):
+    for block in _MARKED_BLOCK.finditer(text):
         if block[2] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block[3]))
-    return _BLOCK.sub(fill, text)
+    return _MARKED_BLOCK.sub(fill, text)

@@ -421,7 +421,7 @@ class _Same(TypedDict):
     splits:list[str]
     by:str
 
-class _Manifest(TypedDict, total=False):
+class _CollectionManifest(TypedDict, total=False):
     "What collection.json holds."
     format:int # 1 has no checksum
     self:str # Checksum of the rest
@@ -436,7 +436,7 @@ class _Manifest(TypedDict, total=False):
 def _open_prepared(output, request, near):
     "The collection that exists, if it was made of this request."
     cure = "copy the collection again, or make it again"
-    manifest = read_json(output/"collection.json", _Manifest, cure) if (output/"collection.json").is_file() else {}
+    manifest = read_json(output/"collection.json", _CollectionManifest, cure) if (output/"collection.json").is_file() else {}
     checksum = manifest.pop("self", None)
     has_checksum = checksum is not None or manifest.get("format", 1) > 1
     if has_checksum and checksum != digest(manifest):

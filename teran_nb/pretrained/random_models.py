@@ -23,14 +23,14 @@ from .families import image_processor_class
 _LETTERS = [*string.ascii_lowercase, *string.ascii_uppercase, *string.digits, *" .,:!?'-"]
 _GEMMA = "<pad>","<eos>","<bos>","<unk>","<mask>","\n" # Special tokens of Gemma
 
-def _vocabulary(special, space="▁", suffix=""):
+def _small_vocabulary(special, space="▁", suffix=""):
     "Special tokens, then letters; a suffix marks the last letter of a word."
     letters = [space if letter == " " else letter for letter in _LETTERS]
     last_letters = [letter + suffix for letter in letters] if suffix else []
     return {token: i for i,token in enumerate([*special, *letters, *last_letters])}
 
 def _clip_tokenizer():
-    vocab = _vocabulary(["<|startoftext|>","<|endoftext|>"], suffix="</w>")
+    vocab = _small_vocabulary(["<|startoftext|>","<|endoftext|>"], suffix="</w>")
     return transformers.CLIPTokenizer(vocab=vocab, merges=[], model_max_length=64)
 
 def _xlm_roberta_tokenizer():
@@ -38,17 +38,17 @@ def _xlm_roberta_tokenizer():
     return transformers.XLMRobertaTokenizer(vocab=[(piece, -1.) for piece in pieces], model_max_length=64)
 
 def _chinese_tokenizer():
-    vocab = _vocabulary(["[PAD]","[UNK]","[CLS]","[SEP]","[MASK]",*"一只红色的风筝"])
+    vocab = _small_vocabulary(["[PAD]","[UNK]","[CLS]","[SEP]","[MASK]",*"一只红色的风筝"])
     vocab.update({f"##{letter}": len(vocab) + i for i,letter in enumerate(_LETTERS)})
     return transformers.BertTokenizer(vocab=vocab, model_max_length=64)
 
 def _sentencepiece_tokenizer(class_name, special=_GEMMA, added=()):
-    tokenizer = getattr(transformers, class_name)(vocab=_vocabulary(special), merges=[])
+    tokenizer = getattr(transformers, class_name)(vocab=_small_vocabulary(special), merges=[])
     if added: tokenizer.add_special_tokens({"additional_special_tokens": [*added]})
     return tokenizer
 
 def _qwen_tokenizer(added):
-    tokenizer = transformers.Qwen2Tokenizer(vocab=_vocabulary(["Ċ"], space="Ġ"), merges=[])
+    tokenizer = transformers.Qwen2Tokenizer(vocab=_small_vocabulary(["Ċ"], space="Ġ"), merges=[])
     tokenizer.add_special_tokens({"additional_special_tokens": [*added]})
     return tokenizer
 

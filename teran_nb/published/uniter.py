@@ -151,7 +151,7 @@ _UNREAD = { # Weights that no score uses
     "feat_regress.": "the layer that predicts features of hidden regions",
     "region_classifier.": "the layer that predicts classes of hidden regions"}
 
-def _renamed(content, path):
+def _our_names(content, path):
     "All weights as float32, by today's names of BERT's LayerNorm, with a ranking layer."
     require_tensors(content, path)
     today = {"gamma": "weight", "beta": "bias"}
@@ -221,7 +221,7 @@ def load_uniter(
     content = open_checkpoint(path)
     if not is_uniter(content):
         raise ValueError(f"{path} is no checkpoint of UNITER: none of its weights is named uniter.*")
-    weights = _renamed(content, path)
+    weights = _our_names(content, path)
     config,pieces,positions = _network_of(weights, path)
     model = UniterMatcher(config, _embeddings(config.text, pieces, positions, str(text or "bert-base-cased"), path))
     names = uniter_names(model)
@@ -252,7 +252,7 @@ def uniter_config(
     path = user_path(path)
     if path.is_file():
         content = open_checkpoint(path)
-        return _network_of(_renamed(content, path), path)[0] if is_uniter(content) else None
+        return _network_of(_our_names(content, path), path)[0] if is_uniter(content) else None
     saved = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     about = read_json(saved, dict) if saved else {}
     return to_config(NetworkConfig, about.get("model", {}), saved) if about.get("kind") == "UniterMatcher" else None
