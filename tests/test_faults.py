@@ -81,7 +81,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "data.stopwords": ("stop_words", "stop-words"),
     "experiment.claims": ("_answered", "run: metrics"),
     "experiment.board": ("_cell", "run: cell of a board"),
-    "experiment.checkpoints": ("read_checkpoint", "run: checkpoint"),
+    "experiment.checkpoints": ("read_run_checkpoint", "run: checkpoint"),
     "experiment.metrics": ("read_results", "results"),
     "experiment.plans": ("read_plan", "run: plan"),
     "experiment.entries": ("read_entry", "registry"),

@@ -36,7 +36,7 @@ from teran_nb.data.spice_program import read_subsets, read_synonyms
 from teran_nb.data.stopwords import stop_words
 from teran_nb.experiment.claims import Claim, _answered
 from teran_nb.experiment.board import _cell
-from teran_nb.experiment.checkpoints import read_checkpoint
+from teran_nb.experiment.checkpoints import read_run_checkpoint
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.metrics import Results, Retrieval, read_results
@@ -544,7 +544,7 @@ READERS = [
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
     Reader("run: cell of a board", make_measured, read_cell, lambda c: np.isfinite(c.seconds) and all(v is None or np.isfinite(v) for v in c.result.metrics.values()), only="board.json"),
     Reader("registry", make_registry, lambda f: read_registry(f), results_hold),
-    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_run_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
     Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
