@@ -3,9 +3,9 @@ __version__ = "0.2.0.dev0"
 import os
 from importlib import import_module
 
-# OpenMP's threads wait for each other by spinning. A long spin takes the core from the thread that it waits for where
-# other processes run too, which made training 10 times slower; this one costs nothing on an idle machine
-# (benchmarks/threads.py). It is read when torch is imported, so nothing changes where torch came first.
+# OpenMP's threads wait for each other by spinning. Beside other processes, a long spin takes the core from the thread that
+# it waits for: with torch's default, training is 12 times slower than with this one (benchmarks/README.md, "Threads").
+# OpenMP reads the variable when torch is imported, so it has no effect if torch was imported before.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from teran_nb.core.help import show_docments
