@@ -1,6 +1,7 @@
 """An index keeps what it acknowledged, whatever happens, and answers the same from every backend."""
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +15,12 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT
 
+from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.model.encoder import Encoded
+from teran_nb.search.backends import example_backend, request_for
 from teran_nb.search.building import IndexConfig
+from teran_nb.search.edge import open_edge
 from teran_nb.search.index import Index
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
@@ -217,3 +221,138 @@ def test_a_full_disk(tmp_path):
         index.close()
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
+
+@pytest.fixture(scope="module")
+def closed_edge(tmp_path_factory):
+    "The folder of an index of sixty images that was closed normally."
+    folder, memory = tmp_path_factory.mktemp("edge") / "index", example_backend()
+    backend = open_edge(folder)
+    backend.create(memory.layout)
+    backend.save(memory.layout, memory.centroids)
+    backend.write(list(memory.images.values()))
+    while_open = read_json(folder / "checksums.json")
+    assert while_open["partial"] and max(size for size, _ in while_open["files"].values()) < 2**16
+    backend.close()
+    closed = read_json(folder / "checksums.json")
+    assert "partial" not in closed and len(closed["files"]) > 20
+    return folder
+
+
+@pytest.fixture
+def edge_folder(closed_edge, tmp_path):
+    "A copy of this folder; `cp` keeps the holes of its files, which are 300 MB."
+    subprocess.run(["cp", "-r", str(closed_edge), str(tmp_path / "index")], check=True)
+    return tmp_path / "index"
+
+
+def region_file(folder):
+    "The file with the vectors of all regions."
+    path, = (folder / "shard").rglob("vector_storage-regions/vectors/chunk_0.mmap")
+    return path
+
+
+def page_file(folder):
+    "The file with the metadata of all images."
+    path, = (folder / "shard").rglob("payload_storage/page_0.dat")
+    return path
+
+
+def flip_bit(path, place):
+    "Change one bit of a file."
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte, = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+def rotate(path):
+    "Move the first byte of a page to the page's end, so that every number in it stands at a wrong place."
+    with open(path, "r+b") as file:
+        page = file.read(2**16)
+        file.seek(0)
+        file.write(page[1:] + page[:1])
+
+
+def unlist(folder):
+    "Remove the list of checksums, as a kill empties it."
+    (folder / "checksums.json").unlink()
+
+
+def edit_json(path, **changes):
+    "Change the layout in index.json, and `residual`, which stands beside it."
+    saved = read_json(path)
+    for name, value in changes.items():
+        (saved if name in saved else saved["layout"])[name] = value
+    write_json(path, saved)
+
+
+DAMAGES = {  # what is done to the folder, the error at opening, a part of its sentence
+    "vectors shortened": (lambda f: os.truncate(region_file(f), 2**25 - 1), ValueError, "chunk_0.mmap has 33,554,431 bytes instead of 33,554,432; the index is damaged"),
+    "vectors missing": (lambda f: region_file(f).unlink(), ValueError, "chunk_0.mmap is not there; the index is damaged, copy the index again"),
+    "checksums edited": (lambda f: (f / "checksums.json").write_text((f / "checksums.json").read_text().replace("1", "2")), ValueError,
+                         "checksums.json does not match its own checksum; copy the index again, make it again, or remove checksums.json to open it unchecked"),
+    "metadata rotated": (lambda f: rotate(page_file(f)), ValueError, "page_0.dat does not match its checksum; the index is damaged"),
+    "metadata rotated after a kill": (lambda f: (rotate(page_file(f)), unlist(f)), ValueError, "the engine cannot read or change"),
+    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "are no centroids of 8 dimensions; rebuild the index"),
+    "other dim without centroids": (lambda f: edit_json(f / "index.json", dim=8, slot=""), ValueError, "layout.dim is 8, and the vectors in"),
+    "residual is a text": (lambda f: edit_json(f / "index.json", residual="?"), ValueError, 'residual is "?", not a number; copy it again'),
+    "layout cut": (lambda f: (f / "index.json").write_text((f / "index.json").read_text()[:99]), ValueError, "index.json is not JSON"),
+    "layout missing": (lambda f: (f / "index.json").unlink(), FileNotFoundError, "holds images; copy the index again"),
+    "centroids empty": (lambda f: (f / "centroids_a.safetensors").write_bytes(b""), ValueError, "centroids_a.safetensors is not a whole safetensors file"),
+    "centroids missing": (lambda f: (f / "centroids_a.safetensors").unlink(), FileNotFoundError, "centroids_a.safetensors"),
+}
+
+
+@pytest.mark.parametrize("damage, error, sentence", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_folder_is_refused_at_opening(edge_folder, damage, error, sentence):
+    damage(edge_folder)
+    for _ in range(2):  # the first refusal changes nothing and leaves the folder unlocked
+        with pytest.raises(error, match=re.escape(sentence)):
+            open_edge(edge_folder)
+
+
+def test_a_folder_that_ends_the_engine_is_refused(edge_folder):
+    unlist(edge_folder)
+    with patch("teran_nb.search.checksums._READ_ALL", "import os; os.abort()"), pytest.raises(ValueError, match="it ends a process by signal 6"):
+        open_edge(edge_folder)
+    backend = open_edge(edge_folder)  # no damage: only the list is missing
+    assert backend.count() == 60
+    backend.close()
+
+
+def test_verify_names_changed_vectors_until_they_are_mended(edge_folder):
+    flip_bit(region_file(edge_folder), 1000)
+    backend = open_edge(edge_folder)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"chunk_0\.mmap does not match its checksum; the index is damaged"):
+            backend.verify()
+        backend.optimize()  # nothing to arrange, so the list stays as it was
+    backend.close()
+    flip_bit(region_file(edge_folder), 1000)
+    backend = open_edge(edge_folder)
+    backend.verify()
+    assert backend.count() == 60
+    backend.close()
+
+
+def test_after_a_kill_each_image_has_its_own_checksum(edge_folder):
+    unlist(edge_folder)
+    flip_bit(region_file(edge_folder), 20)
+    backend = open_edge(edge_folder)
+    with pytest.raises(ValueError, match="does not match its checksum; the index is damaged, delete the image and add it again"):
+        list(backend.scroll())
+    backend.close()
+
+
+def test_a_folder_ranks_sixty_images_as_the_memory(edge_folder):
+    memory, backend, g = example_backend(), open_edge(edge_folder), torch.Generator().manual_seed(3)
+    for words in F.normalize(torch.randn(3, 4, 16, generator=g), dim=-1).half().float().numpy():
+        exact, = memory.search([request_for(memory.layout, words, 99, 0)])
+        every, staged = backend.search([request_for(memory.layout, words, limit, candidates, memory.centroids) for limit, candidates in ((99, 0), (3, 40))])
+        assert [x.image_id for x in every] == [x.image_id for x in exact] and len(every) == 59  # one has no regions
+        assert [x.similarity for x in every] == pytest.approx([x.similarity for x in exact], abs=5e-3)
+        assert all((a.regions == b.regions).all() and a.metadata == b.metadata for a, b in zip(every, exact))
+        similarity = {x.image_id: x.similarity for x in every}
+        assert [x.similarity for x in staged] == sorted([similarity[x.image_id] for x in staged], reverse=True) and len(staged) == 3
+    backend.close()
