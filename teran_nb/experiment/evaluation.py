@@ -127,7 +127,7 @@ def relation_distances(
     images = images or model.encode_images(collection)
     captions = captions or model.encode_captions(collection)
     image_of = torch.as_tensor(collection.captions.image_of)
-    names = ["isda",*(f"iais_{version}" for version in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
+    names = ["isda",*(f"iais_{mirror}" for mirror in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
     distances = {name: [] for name in names} # in the order of the result
     with model.eval_mode():
         for rows in torch.arange(len(image_of)).split(batch):
@@ -139,16 +139,14 @@ def relation_distances(
             for k,j in enumerate(rows.tolist()):
                 things = _linked_things(collection, captions, j)
                 if not things: continue
-                for suffix,of in (("",maps),("_flat",flat)):
-                    for name,value in _isda_variants(of.words[k], of.regions[k], things).items():
-                        distances[name+suffix].append(value)
+                for name,value in _isda_of_pair(maps, flat, k, things).items(): distances[name].append(value)
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
 
 def _iais_and_entropy(maps):
     "IAIS of the true pairs of a batch, and the entropies of their four maps, of pairs with words and regions."
     values = {}
     not_empty = maps.word_mask.any(1) & maps.region_mask.any(1)
-    for version in MIRRORS: values[f"iais_{version}"] = iais(maps, version)[not_empty].tolist()
+    for mirror in MIRRORS: values[f"iais_{mirror}"] = iais(maps, mirror)[not_empty].tolist()
     masks = {"words": maps.word_mask, "regions": maps.region_mask,
              "words_to_regions": maps.region_mask, "regions_to_words": maps.word_mask}
     for name,mask in masks.items():
@@ -165,6 +163,12 @@ def _linked_things(collection, captions, j):
     words = captions.words[j]
     piece_spans = [words.spans[word] for word in words.piece_of]
     return objects_of(links[j], piece_spans, boxes)
+
+def _isda_of_pair(maps, flat, k, things):
+    "ISDa of pair `k` of a batch, from its own maps and from flat ones."
+    values = _isda_variants(maps.words[k], maps.regions[k], things)
+    flat_values = _isda_variants(flat.words[k], flat.regions[k], things)
+    return values | {f"{name}_flat": value for name,value in flat_values.items()}
 
 def _isda_variants(words, regions, things):
     "ISDa of one pair; of two things or more, since a single thing has no relation; and with rows renormalised."

@@ -301,7 +301,7 @@ def restore(self:Learner) -> None:
                          "with the same data")
     load_weights(self.objective, state["objective"], path)
     try: self.optimizer.load_state_dict(state["optimizer"])
-    except Exception as e: # `checked` does not look inside this state
+    except Exception as e: # the checksum is right, but the state may be that of another optimizer
         raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None
     if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
     self.epoch = state["epoch"]

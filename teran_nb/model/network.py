@@ -50,7 +50,7 @@ class NetworkConfig:
         if self.score not in ("alignment","global",*self.heads):
             raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
     @property
-    def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name
+    def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name; the published code has others
 
 # %% ../../nbs/model/13_network.ipynb #338b9f74
 class Network(nn.Module):
@@ -122,7 +122,8 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    if pooling and (head or rerank): raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
+    if pooling and (head not in ("","alignment") or rerank):
+        raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)
     if head and head not in self.heads:
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")

@@ -128,9 +128,9 @@ def _dots(x, y, out=None):
 
 # %% ../../nbs/model/03_similarity.ipynb #fb62a266
 _CACHED = 5 * 2**20 # Cosines of a block on a CPU
-_ASPECT = 1.5 # Regions of a block are so many times as many as the side of a square block, words so many times fewer
-_STRETCH = 4 # At most so many times as many of one side, where the other side is small
-_SHARE = 8 # A block of cosines takes one such part of the memory: a gradient needs more blocks of the same size
+_ASPECT = 1.5 # A block has 1.5 times as many regions, and 1.5 times fewer words, than a square block of the same size
+_STRETCH = 4 # If images or captions are few, a block holds up to 4 times as many of the others
+_SHARE = 8 # A block of cosines takes at most 1/8 of the memory; a gradient needs more blocks of the same size
 
 def _block_sizes(regions, words, dtype, memory):
     "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
