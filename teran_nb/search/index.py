@@ -273,7 +273,7 @@ def search(self:Index,
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
     found = []
-    for j,(images,scores) in enumerate(ranking.scored_candidates(captions, limit, candidates, where)):
+    for j,(images,scores) in enumerate(ranking.exact_candidates(captions, limit, candidates, where)):
         best = ranking.best(images, scores, captions.take([j]), k)
         found.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, found)
@@ -467,7 +467,7 @@ def similarity(self:Index,
                          f"to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
-    for j,(keys,scores) in enumerate(ranking.candidate_scores(captions, min(candidates, count), candidates)):
+    for j,(keys,scores) in enumerate(ranking.backend_candidates(captions, min(candidates, count), candidates)):
         if ranking.needs_words and not len(captions.parts[j]):
             sims[:,j] = 0
             continue

@@ -128,7 +128,7 @@ class BackendRanking:
         if self.named or self.encoder is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
         return self.encoder.similarity(encoded, captions, "").cpu()
 
-    def scored_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
+    def exact_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
         "Per sentence, the proposed images with their vectors, and their exact scores."
         for j,images in enumerate(self.propose(captions, limit, candidates, where)):
             scores = self.exact_scores(images, captions.take([j]))[:,0].tolist() if images else []
@@ -138,7 +138,7 @@ class BackendRanking:
         "The best `k` images of one sentence; equal ones in the order in which they were added."
         return sorted(zip(scores, images), key=lambda pair: (-pair[0],pair[1].order))[:k]
 
-    def candidate_scores(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
+    def backend_candidates(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
         "Per sentence, the keys of the proposed images (`Backend.key_of`), and the scores of the backend."
         per_word = not self.backend.exact and POOLINGS[self.pooling].per_word # which Qdrant does not divide by
         proposed = self.propose(captions, limit, candidates, None, False, self.backend.compare)
@@ -151,15 +151,15 @@ _IMAGES_AT_A_TIME = 4000 # Read and compared together; 200 MB of vectors where a
 
 class _ReadRanking(BackendRanking):
     "Scores of the answers' own vectors, also where only keys are asked for."
-    def candidate_scores(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
-        for images,scores in self.scored_candidates(captions, limit, candidates):
+    def backend_candidates(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
+        for images,scores in self.exact_candidates(captions, limit, candidates):
             yield [self.backend.key_of(x.image_id) for x in images],scores
 
 class PooledRanking(_ReadRanking):
     "Images ranked by a pooling that the backend does not know."
     def limit(self, k:int, candidates:int, rerank:int=0) -> int: return candidates
 
-    def scored_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
+    def exact_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
         for rows in batches(range(len(captions.names)), max(1, _IMAGES_AT_A_TIME//limit)):
             some = captions.take(rows)
             proposed = self.propose(some, limit, candidates, where, False)
