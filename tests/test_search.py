@@ -356,3 +356,26 @@ def test_a_folder_ranks_sixty_images_as_the_memory(edge_folder):
         similarity = {x.image_id: x.similarity for x in every}
         assert [x.similarity for x in staged] == sorted([similarity[x.image_id] for x in staged], reverse=True) and len(staged) == 3
     backend.close()
+
+
+@pytest.mark.parametrize("pooling", ["", "symm"])
+def test_similarity_where_the_centroids_propose_too_few_images(tmp_path, pooling):
+    g = torch.Generator().manual_seed(5)
+    regions = F.normalize(torch.randn(300, 24, generator=g), dim=1)
+    everything = Encoded(torch.zeros(300, 1), Packed(regions, range(301)), [f"im{i}" for i in range(300)])
+    word = Packed(F.normalize(torch.randn(1, 24, generator=g), dim=1), [0, 1])
+    exact, index = Index(), Index.open(tmp_path / "index", config=IndexConfig(centroids=250))
+    exact.add(everything)
+    index.add(everything)
+    asked = []
+    for method in ("search", "compare"):
+        answer = getattr(index.backend, method)
+        setattr(index.backend, method, lambda requests, answer=answer: asked.extend(requests) or answer(requests))
+    some, every = index.similarity(word, pooling, candidates=200)[:, 0], exact.similarity(word, pooling)[:, 0]
+    assert [len(request.stages) for request in asked] == [2, 1]  # 64 centroids do not hold 200 images, so the last stage compares all
+    proposed = some.isfinite().nonzero().ravel()
+    assert len(proposed) == 200
+    if not pooling:  # MaxSim, by which the last stage ranks
+        assert proposed.tolist() == every.topk(200).indices.sort().values.tolist()
+    assert some[proposed].tolist() == pytest.approx(every[proposed].tolist(), abs=5e-3)
+    index.close()
