@@ -97,7 +97,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "photos.visual_words": ("load", "visual words"),
     "pretrained.dual": ("pretrained_name", "dual"),
     "pretrained.opening": ("_config _image_processor _tokenizer _prompt_processor family_of", "dual"),
-    "published.originals": ("open_checkpoint _text_encoder load_original", "original, uniter"),
+    "published.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
     "search.checksums": ("file_checksum FileChecksums", "search index"),
     "search.edge": ("EdgeBackend create", "search index"),
