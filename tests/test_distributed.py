@@ -65,7 +65,7 @@ def encoder():
     "A model that is not trained, of the features of windows."
     data = load_data(preset="tiny")
     seed_everything(0)
-    config = replace(plan(data, "teran-symm", "tiny", device="cpu").model, extractor="")
+    config = replace(plan(data, "teran-symm", "tiny", device="cpu").network, extractor="")
     return make_matcher(config, data.train.captions.texts).eval()
 
 

@@ -134,7 +134,7 @@ def test_own_pictures(clip, tmp_path):
 def test_memory_is_that_of_the_patches(clip, tmp_path):
     "The collection has 36 regions a picture, the model 160 patches; only the patches need more than this memory."
     mine = open_mine(clip, output=tmp_path / "mine", show_progress_bar=False, memory=4e-4, dual={"regions": "windows"})
-    assert isinstance(mine.images, Index) and "regions, pooled" in mine._repr_markdown_()
+    assert isinstance(mine.images, Index) and "in two stages" in mine._repr_markdown_()
     assert len(mine.ask("a house").sim) == 36
 
 
@@ -199,7 +199,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
     played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
-    asked, mine = played["asked"], played["mine"]
+    asked, mine = played["answers"], played["mine"]
     assert mine.model.config.words == "tokens" and "No single token" in mine.model.note
     assert asked.texts == ["a red house", "two dogs"]
     assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)

@@ -82,7 +82,7 @@ def _repr_markdown_(self:Mine):
     rows = [("pictures", f"{len(self.collection):,}")]
     if not indexed: rows.append(("regions", f"{int(images.parts.offsets[-1]):,}"))
     rows += [("extracted by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
-             ("searched", f"by {len(images.backend.centroids):,} centroids, then exactly" if indexed else "exactly"),
+             ("searched", f"in two stages: {len(images.backend.centroids):,} centroids, then regions" if indexed else "exactly"),
              ("MB on disk", f"{size:.1f}"), ("files left out", len(left_out))]
     table = markdown_table(["","my pictures"], rows)
     if self.warning: table = f"**{escape_markdown(self.warning)}**\n\n{table}"

@@ -228,7 +228,7 @@ def delete(self:Index,
 # %% ../../nbs/search/08_index.ipynb #25a1d7ac
 @dataclass(frozen=True, eq=False)
 class Hit:
-    "One image that was found."
+    "One image of an answer."
     image_id:str # Its name
     similarity:float # With the sentence
     metadata:dict # `boxes`, `size`, `path`, `split` and the columns of the user
@@ -238,21 +238,21 @@ class Hit:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hits(MarkdownRepr):
-    "What was found for some sentences; shows itself as a table."
+    "The best images of some sentences; shows itself as a table."
     queries:list # The sentences
-    found:list[list[Hit]] # Of each sentence the best images, best first
-    def __len__(self): return len(self.found)
-    def __getitem__(self, i): return self.found[i]
+    rows:list[list[Hit]] # For each sentence its images, best first
+    def __len__(self): return len(self.rows)
+    def __getitem__(self, i): return self.rows[i]
     @property
-    def names(self) -> list[list[str]]: return [[hit.image_id for hit in row] for row in self.found]
+    def names(self) -> list[list[str]]: return [[hit.image_id for hit in row] for row in self.rows]
     def _repr_markdown_(self):
-        rows = []
-        for query,hits in zip(self.queries, self.found):
+        lines = []
+        for query,hits in zip(self.queries, self.rows):
             for rank,hit in enumerate(hits, 1):
                 best = [hit.alignment.best(j) for j in range(len(hit.alignment.words))] if hit.alignment else []
                 regions = ", ".join(f"{m.word} {m.region} ({m.cosine:.2f})" for m in best[:8])
-                rows.append([query, rank, hit.image_id, f"{hit.similarity:.2f}", regions])
-        return markdown_table(["sentence","rank","image","similarity","word region (cosine)"], rows[:20])
+                lines.append([query, rank, hit.image_id, f"{hit.similarity:.2f}", regions])
+        return markdown_table(["sentence","rank","image","similarity","word region (cosine)"], lines[:20])
 
 @patch
 def search(self:Index,
@@ -272,11 +272,11 @@ def search(self:Index,
     ranking = ranking_for(self.backend, self.encoder, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
-    found = []
+    rows = []
     for j,(images,scores) in enumerate(ranking.exact_candidates(captions, limit, candidates, where)):
         best = ranking.best(images, scores, captions.take([j]), k)
-        found.append([self._hit(image, score, captions, j, pooling) for score,image in best])
-    return Hits(captions.names, found)
+        rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
+    return Hits(captions.names, rows)
 
 def _check_search(candidates, pooling):
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
@@ -312,7 +312,7 @@ def _best_names(self:Index, captions, k, candidates, show_progress_bar=False):
         best.append({x.image_id for x in images})
     return best
 
-def _found_fraction(found, exact): return sum(len(f & e) for f,e in zip(found, exact))/max(1, sum(map(len, exact)))
+def _found_fraction(approximate, exact): return sum(len(f & e) for f,e in zip(approximate, exact))/max(1, sum(map(len, exact)))
 
 @patch
 def recall(self:Index,
@@ -323,8 +323,8 @@ def recall(self:Index,
     "Fraction of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
     if self.layout is None or self.backend.exact: return 1.
     captions = encode_sentences(sentences, self.encoder, self.layout)
-    found = self._best_names(captions, k, max(k, candidates or self.candidates))
-    return _found_fraction(found, self._best_names(captions, k, len(self)))
+    approximate = self._best_names(captions, k, max(k, candidates or self.candidates))
+    return _found_fraction(approximate, self._best_names(captions, k, len(self)))
 
 @patch
 def calibrate(self:Index,
@@ -402,8 +402,8 @@ class _ReadOnDemand(Sequence):
 
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
-        found = chain.from_iterable(map(self.index.backend.read, batches(names, 256)))
-        images = {x.image_id: x for x in found}
+        stored = chain.from_iterable(map(self.index.backend.read, batches(names, 256)))
+        images = {x.image_id: x for x in stored}
         missing = [k for k in names if k not in images]
         if missing:
             raise KeyError(f"{missing[0]!r} was deleted from {self.index.backend.place} meanwhile; open the index again")
