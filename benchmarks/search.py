@@ -39,7 +39,8 @@ from teran_nb.data.stopwords import STOP_WORDS
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.charts import show_front
 from teran_nb.look.figures import grid, save
-from teran_nb.model.encoder import Encoded, load_or_encode
+from teran_nb.model.encoder import Encoded
+from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.similarity import similarity
 from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, merge_regions
 from teran_nb.search.edge import EdgeBackend, open_edge

@@ -23,7 +23,8 @@ from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
 from ..photos.vision import EVERYDAY_THINGS
 from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
-from ..model.encoder import Encoded, Encoder, load_or_encode, encoding_key
+from ..model.encoder import Encoded, Encoder
+from ..model.encoding_cache import encoding_key, load_or_encode
 from ..search.index import Index
 from ..search.collection_index import index_images, similarity_of, vector_gigabytes
 from .galleries import SentenceAnswers, ask as search_sentences

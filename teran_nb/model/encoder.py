@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['Picture', 'Images', 'Sentences', 'Encoded', 'GivenImage', 'given_images', 'RegionSets', 'region_sets', 'sentences',
-           'Encoder', 'encoding_key', 'load_or_encode']
+           'Encoder']
 
 # %% ../../nbs/model/04_encoder.ipynb #44b98083
-import os, re
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -21,9 +21,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.files import atomic, digest, project_path, remove_leftovers, user_path
-from ..core.parallel import Share, wait_for
-from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
+from ..core.files import project_path, user_path
 from ..data.captions import Captions
 from ..data.pictures import opaque, read_picture, upright
 from ..data.features import Features, Regions
@@ -156,79 +154,103 @@ def sentences(
 class Encoder:
     "Encodes images and captions separately; the regions and words of a pair can be aligned."
     name:str = "" # For titles and tables
-    fingerprint:str = "" # Changes whenever an encoding would; caches and indexes keep it
-    extractor:str = "" # What makes the region features it reads; empty for any
-    pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
-    crosses:bool = False # Whether a score needs both sides of a pair together
-    index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
-    note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
-    device:torch.device = torch.device("cpu") # Where `similarity` computes
-    own_regions:bool = False # Whether it chooses regions in the picture itself, so that `Encoded.boxes` hold and not those of the features
-    reads_pictures:bool = False # Whether it needs the picture of an image beside its regions
-    keep:Path|None = None # Folder where `encode_images` itself keeps what it encoded of collections
-    picture_extractor:Extractor|None = None # Describes pictures that come without regions; found by `find_extractor` where it is needed
-    def eval_mode(self) -> AbstractContextManager: return torch.no_grad() # Without gradients; a network overrides it to leave out dropout too
-    @property
-    def ranks_by(self) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
+    fingerprint:str = "" # Changes whenever an encoding would; caches and indexes store it
     def encode_images(self, images:Images, batch:int=128, show_progress_bar:bool=False) -> Encoded:
         "Encode images, one or many in any form of `Images`, `batch` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_images")
     def encode_captions(self, captions:Sentences, batch:int=512, show_progress_bar:bool=False) -> Encoded:
         "Encode captions, one sentence or many, `batch` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_captions")
-    def reads(self, collection:Collection) -> list: # Anything that JSON can hold
-        "What the encoded images of a collection depend on, besides the encoder."
-        return [collection.features.manifest["sha256"],collection.image_ids]
-    def boxes_of(self, images:Encoded, i:int, regions:Regions|None=None) -> tuple[np.ndarray|None,tuple|None]: # `(regions, 4)`, `(width, height)`
-        "Boxes of one image in pixels, and its picture's size: those encoded with it, else those of its `Regions`; None where not known."
-        if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
-        if regions is None: return None,None
-        return None if self.own_regions else regions.boxes,regions.size
-    def with_boxes(self, images:Encoded, i:int, regions:Regions|None=None, picture=None) -> tuple[Encoded,int]:
-        "One encoded image and its row, with boxes where the encoder can find them again; arguments as of `explain`."
-        return images,i
-    def picture_warning(self, regions:Regions) -> str: return "" # Why answers about this image may mean little; "" for no reason
-    def is_known(self, word:str) -> bool: return True # Whether a word was seen in training, as far as that is known
-    def check(self, regions:Regions) -> None: "Accept all region features; a model that needs its own refuses others (ValueError)."
+
+    # how it ranks
+    pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
+    crosses:bool = False # Whether a score needs both sides of a pair together
+    index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
+    note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
+    device:torch.device = torch.device("cpu") # Where `similarity` computes
+    cache_folder:Path|None = None # Folder in which `encode_images` stores encoded collections; None where it stores none
+    @property
+    def ranks_by(self) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
+    def eval_mode(self) -> AbstractContextManager: return torch.no_grad() # A network also leaves out dropout
     def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
-        images,captions = self.encoded(images, captions)
+        images,captions = self.ensure_encoded(images, captions)
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+    def ensure_encoded(self, images:Encoded|Images, captions:Encoded|Sentences) -> tuple:
+        "Both sides, encoded where they are not yet."
+        def is_encoded(side): return isinstance(side, tuple) and hasattr(side, "parts") # `Encoded`, or `Vectors` of a network
+        if not is_encoded(images): images = self.encode_images(images).to(self.device)
+        if not is_encoded(captions): captions = self.encode_captions(captions).to(self.device)
+        return images,captions
     def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair as its score sees them; unchanged unless the encoder crosses."
         return regions,words
 
-# %% ../../nbs/model/04_encoder.ipynb #fca97aaa
+    # what it reads of an image
+    extractor:str = "" # What makes the region features it reads; empty for any
+    picture_extractor:Extractor|None = None # Makes the regions of plain pictures; `find_extractor` finds it when it is needed
+    own_regions:bool = False # Whether it finds regions in the picture itself, so that `Encoded.boxes` hold and not those of the features
+    reads_pictures:bool = False # Whether it needs the picture of an image beside its regions
+    def check(self, regions:Regions) -> None: "Accept all region features; a model that needs its own refuses others (ValueError)."
+    def reads(self, collection:Collection) -> list: # Anything that JSON can hold
+        "What the encoded images of a collection depend on, besides the encoder."
+        return [collection.features.manifest["sha256"],collection.image_ids]
+    def find_extractor(self) -> Extractor:
+        "The extractor of the region features that the encoder reads, by its name."
+        return extractor_for(self.extractor, device=self.device.type)
+    def describe(self, image:GivenImage) -> Regions:
+        "The regions of a picture that came without them."
+        if self.picture_extractor is None:
+            try: self.picture_extractor = self.find_extractor()
+            except ValueError as e:
+                raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of "
+                                 "the model to it") from None
+        return extract_picture(image.picture if isinstance(image.picture, Path) else image.open(), self.picture_extractor, image.image_id)
+
+# %% ../../nbs/model/04_encoder.ipynb #9683cf07
 @patch
-def find_extractor(self:Encoder) -> Extractor:
-    "The extractor of the region features that the encoder reads, by its name."
-    return extractor_for(self.extractor, device=self.device.type)
+def is_known(self:Encoder, word:str) -> bool:
+    "Whether a word was seen in training; True where that is not known."
+    return True
 
 @patch
-def describe(self:Encoder,
-    image:GivenImage, # A picture
-) -> Regions: # As the encoder reads them
-    "The regions of a picture that came without them."
-    if self.picture_extractor is None:
-        try: self.picture_extractor = self.find_extractor()
-        except ValueError as e:
-            raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of "
-                             "the model to it") from None
-    return extract_picture(image.picture if isinstance(image.picture, Path) else image.open(), self.picture_extractor, image.image_id)
+def picture_warning(self:Encoder, regions:Regions) -> str:
+    "Why answers about this image may mean little; empty for no reason."
+    return ""
 
 @patch
-def encoded(self:Encoder,
-    images:Encoded|Images, # Images, encoded or not
-    captions:Encoded|Sentences, # Captions, encoded or not
-) -> tuple: # Both sides
-    "Encode what is not encoded yet."
-    def is_encoded(side): # an `Encoded`, or vectors and parts of a network in training
-        return isinstance(side, tuple) and len(side) > 0 and isinstance(side[0], (Tensor,type(None)))
-    if not is_encoded(images): images = self.encode_images(images).to(self.device)
-    if not is_encoded(captions): captions = self.encode_captions(captions).to(self.device)
-    return images,captions
+def words_warning(self:Encoder,
+    words:Sequence[str], # Of a sentence
+) -> str: # Empty where all words are known
+    "Which words of a sentence are new to the encoder, and how many it knows."
+    words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
+    new = [word for word in words if not self.is_known(word)]
+    if not new: return ""
+    if len(new) == len(words): return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
+    return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
 
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
+@patch
+def boxes_of(self:Encoder,
+    images:Encoded, # Encoded images
+    i:int, # Which of them
+    regions:Regions|None=None, # Of that image
+) -> tuple[np.ndarray|None,tuple|None]: # Pixels `(regions, 4)`, and width and height of the picture; None where not known
+    "Boxes of one encoded image, and the size of its picture."
+    if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
+    if regions is None: return None,None
+    return None if self.own_regions else regions.boxes,regions.size
+
+@patch
+def with_boxes(self:Encoder,
+    images:Encoded, # As of `explain`, like all others
+    i:int, # Which of them
+    regions:Regions|None=None, # Of that image
+    picture:Path|str|Image.Image|Callable|None=None, # The picture
+) -> tuple[Encoded,int]: # Encoded images with boxes, and which of them
+    "The image with boxes, where the encoder can find them again in its picture."
+    return images,i
+
 @patch
 def explain(self:Encoder,
     images:Encoded, # Encoded images
@@ -252,6 +274,7 @@ def explain(self:Encoder,
     if all(known): return alignment
     return replace(alignment, known=known, warning=self.words_warning(alignment.words))
 
+# %% ../../nbs/model/04_encoder.ipynb #c68ae14e
 @patch
 def align(self:Encoder,
     image:CollectionImage|Regions|Picture, # A picture (a path, a picture of Pillow, an array), an image of a collection, or its regions
@@ -284,95 +307,3 @@ def alignments(self:Encoder,
     captions = captions or self.encode_captions(collection)
     for j,i in enumerate(collection.captions.image_of):
         yield self.explain(images, int(i), captions, j, collection.features[collection.image_ids[i]])
-
-# %% ../../nbs/model/04_encoder.ipynb #9683cf07
-@patch
-def words_warning(self:Encoder,
-    words:Sequence[str], # Of a sentence
-) -> str: # Empty where all words are known
-    "Which words of a sentence are new to the encoder, and how many it knows."
-    words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
-    new = [word for word in words if not self.is_known(word)]
-    if not new: return ""
-    if len(new) == len(words): return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
-    return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
-
-# %% ../../nbs/model/04_encoder.ipynb #83c18a7b
-def encoding_key(
-    encoder:Encoder, # The model
-    collection:Collection, # Images
-) -> str: # 16 letters
-    "A hash that changes with the model, with what it reads of the images, and with the list of images."
-    return digest([encoder.fingerprint, *encoder.reads(collection)])[:16]
-
-def _open_encoded(path, names):
-    "What `_save_encoded` wrote; several chunks are joined in memory."
-    try:
-        if not (path/"whole.safetensors").is_file():
-            chunks = [_open_encoded(chunk, []) for chunk in sorted(path.iterdir())]
-            whole,parts,_,_,boxes,sizes = zip(*chunks)
-            if boxes[0] is None: return Encoded(torch.cat(whole), Packed.cat(parts), names)
-            return Encoded(torch.cat(whole), Packed.cat(parts), names, (), Packed.cat(boxes), torch.cat(sizes))
-        whole = load_tensors(path/"whole.safetensors")
-        parts = open_packed(path/"regions.safetensors", verify=True)
-        boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
-    except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
-    return Encoded(whole["whole"], parts, names, (), boxes, whole.get("sizes"))
-
-def _save_encoded(images, path):
-    "Write encoded images as a folder of tensors, whole or not at all."
-    whole = {"whole": images.whole} | ({} if images.boxes is None else {"sizes": images.sizes})
-    try:
-        with atomic(path) as tmp:
-            tmp.mkdir()
-            save_packed(images.parts, tmp/"regions.safetensors")
-            if images.boxes is not None: save_packed(images.boxes, tmp/"boxes.safetensors")
-            save_tensors(whole, tmp/"whole.safetensors")
-    except OSError:
-        if not path.is_dir(): raise # otherwise another process wrote it first
-
-def _encode_chunks(encoder, collection, path, share, size, show_progress_bar):
-    "Encode this process's chunks of a collection; the first process waits for all of them and gives their folder its name."
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    starts = range(0, len(collection), size)
-    chunks = [unfinished/f"{start:012}" for start in starts]
-    done = [chunk.with_suffix(".done") for chunk in chunks] # a chunk's folder is there a moment before its writer has tidied up
-    keep,encoder.keep = encoder.keep,None # chunks are kept here only
-    try:
-        for k in range(share.rank, len(chunks), share.processes):
-            if path.is_dir(): break
-            if not chunks[k].is_dir():
-                rows = range(starts[k], min(starts[k]+size, len(collection)))
-                images = encoder.encode_images(collection.select(rows), show_progress_bar=show_progress_bar)
-                if type(images.parts) is not Packed:
-                    raise ValueError("the padded slots of published code are not kept; encode with one process")
-                _save_encoded(images, chunks[k])
-            done[k].touch()
-    finally: encoder.keep = keep
-    if share.rank == 0 and not path.is_dir():
-        wait_for(lambda: all(mark.is_file() for mark in done))
-        for mark in unfinished.glob("*.done"): mark.unlink()
-        remove_leftovers(unfinished)
-        os.replace(unfinished, path)
-    wait_for(path.is_dir)
-
-def load_or_encode(
-    encoder:Encoder, # The model
-    collection:Collection, # Images
-    folder:str|Path, # Where encoded images are kept; the encoder's `keep` comes first
-    show_progress_bar:bool=False, # Whether to show progress
-    encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
-    share:Share=Share(), # Which of several processes this is, such as `this_share()`; all of them must call
-    chunk:int=2048, # Images that one of several processes encodes and keeps at a time; multiples of the batch
-) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
-    "Encode a collection's images, or open what was encoded before. The padded slots of published code are not kept."
-    if share.processes > 1:
-        path = Path(encoder.keep or folder)/encoding_key(encoder, collection)
-        _encode_chunks(encoder, collection, path, share, chunk, show_progress_bar)
-        return _open_encoded(path, list(collection.image_ids))
-    if encode is None and encoder.keep: return encoder.encode_images(collection, show_progress_bar=show_progress_bar) # which calls this function
-    path = Path(folder)/encoding_key(encoder, collection)
-    if path.is_dir(): return _open_encoded(path, list(collection.image_ids))
-    images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
-    if type(images.parts) is Packed: _save_encoded(images, path)
-    return images

@@ -172,7 +172,7 @@ def similarity(self:Matcher,
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair; of what was encoded before, without gradients and dropout."
-    images,captions = self.encoded(images, captions)
+    images,captions = self.ensure_encoded(images, captions)
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
         with self.eval_mode(): return Network.similarity(self, images, captions, pooling, head, rerank, **options)
     return Network.similarity(self, images, captions, pooling, head, rerank, **options)

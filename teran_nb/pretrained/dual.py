@@ -36,8 +36,8 @@ from ..photos.extractors import Windows, best_boxes
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
-from ..model.encoder import (
-    Encoded, Encoder, GivenImage, Images, Sentences, load_or_encode, given_images, sentences)
+from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, given_images, sentences
+from ..model.encoding_cache import load_or_encode
 from .families import Family
 from .opening import family_of
 from .prompts import PROMPT_TEMPLATES, caption_words, prompt_vectors, word_spans
@@ -422,7 +422,7 @@ def similarity(self:DualEncoder,
     **how, # As of `teran_nb.model.similarity.similarity`; for alignments only
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    images,captions = self.encoded(images, captions)
+    images,captions = self.ensure_encoded(images, captions)
     if pooling or self.late_interaction or self.config.score == "alignment":
         return similarity(images.parts, captions.parts, pooling or self.pooling, **how)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))

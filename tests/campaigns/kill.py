@@ -28,7 +28,7 @@ from teran_nb.data.features import Features
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.relevance import rouge_l
-from teran_nb.model.encoder import load_or_encode
+from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.photos.prepare import Recipe, prepare
 from teran_nb.search.building import IndexConfig

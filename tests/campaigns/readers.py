@@ -47,7 +47,8 @@ from teran_nb.experiment.relevance import read_relevance, rouge_l, spice
 from teran_nb.experiment.runs import _origin, read_history
 from teran_nb.look.finder import own_picture
 from teran_nb.look.website import _previous_files
-from teran_nb.model.encoder import Encoded, load_or_encode
+from teran_nb.model.encoder import Encoded
+from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.network import NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
