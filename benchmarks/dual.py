@@ -29,8 +29,8 @@ ROWS = {
     "boxes of the collection, attention": {"dense": "none", "regions": "boxes", "boxes_by": "attention"},
     "windows, none": {"dense": "none", "regions": "windows"},
 } # Ways to look at the CLIP
-COLUMNS = ["", "t2i R@1 / R@10 %", "i2t R@1 / R@10 %", "best region on the box %", "random %", "possible %", "box of the heat map %", "centre inside %",
-           "random %", "peak inside %"]
+COLUMNS = ["", "t2i R@1 / R@10 %", "i2t R@1 / R@10 %", "grounding accuracy %", "accuracy, random %", "accuracy, best possible %", "accuracy, heat map %", "pointing %",
+           "pointing, random %", "pointing, heat map %"]
 
 
 def row(name, model, world):

@@ -32,7 +32,7 @@ from .pair_scores import PairScores, score_pairs
 class Evaluation(MarkdownRepr):
     "Results of a model on a collection; shows itself as tables."
     retrieval:Retrieval # Both directions
-    grounding:Grounding|None # Words on their boxes, where links are known
+    grounding:Grounding|None # Grounding of the words, where their true boxes are known
     images:Encoded # The encoded images
     captions:Encoded # The encoded captions
     sim:Tensor # Similarity of every pair, `(images, captions)`

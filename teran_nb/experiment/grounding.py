@@ -64,10 +64,12 @@ class GroundingRule:
                 "counted": counted}
 
 # %% ../../nbs/experiment/02_grounding.ipynb #fb2a3106
-REGION_SCORES = {"right": "right box %", "random": "random region %", "largest": "largest region %", "possible": "possible %",
-          "centre": "centre inside %", "centre_random": "of a random region %", "centre_largest": "of the largest %"}
+REGION_SCORES = {
+    "right": "accuracy %", "random": "accuracy, random %", "largest": "accuracy, largest %",
+    "possible": "accuracy, best possible %", "centre": "pointing %", "centre_random": "pointing, random %",
+    "centre_largest": "pointing, largest %"}
 
-HEAT_SCORES = {"heat": "box of the heat map %", "peak": "peak inside %"}
+HEAT_SCORES = {"heat": "accuracy, heat map %", "peak": "pointing, heat map %"}
 GROUNDING_COLUMNS = { # of tables: what the model does, then what it is compared with
     name: (REGION_SCORES | HEAT_SCORES)[name]
     for name in ("right","heat","random","largest","possible","centre","peak","centre_random","centre_largest")}
@@ -277,7 +279,7 @@ class PhraseGrounding(MarkdownRepr):
         for split,right in self.thresholds.items():
             best = max(right, key=right.get)
             rows.append([split, *(f"{100*share:.1f}" for share in right.values()), best])
-        header = ["box of the heat map %, threshold",*map(str, HEAT_THRESHOLDS),"best threshold"]
+        header = ["accuracy, heat map %, by threshold",*map(str, HEAT_THRESHOLDS),"best threshold"]
         choice = "Choose the threshold on one split and report its result on another one."
         return (_markdown(names, frame, "phrases of") + footnote(self.conditions()) + "\n\n" +
                 markdown_table(header, rows) + f"\n\n{choice}")

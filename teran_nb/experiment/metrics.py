@@ -362,7 +362,7 @@ def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditio
     return frame.astype(dict.fromkeys(metrics, float))
 
 # %% ../../nbs/experiment/01_metrics.ipynb #efb265d1
-_GROUNDED = {"words": "words on their box %", "words_random": "a random region %",
+_GROUNDED = {"words": "grounding accuracy %", "words_random": "accuracy of a random region %",
              "noun": "nouns %", "colour": "colours %", "size": "sizes %", "number": "numbers %", "pairs": "minimal pairs %"}
 
 @patch

@@ -57,7 +57,7 @@ def marked_phrases(
     splits:Iterable[str]=(), # Which are kept; all that have phrases when empty
     **reading, # `pixels` and `bad` of `phrase_captions`
 ) -> MarkedPhrases: # In each split
-    "Read phrases on their boxes, and refuse what cannot be measured."
+    "Read phrases with their boxes, and refuse what cannot be measured."
     unknown = [name for name in reading if name not in ("pixels","bad")]
     if unknown: raise ValueError(f"unknown option {unknown[0]!r} for phrases; known are pixels, bad")
     if not phrases: return MarkedPhrases({}, {})
@@ -82,7 +82,7 @@ def ground_phrases(
     about:dict|None=None, # Conditions of the model, such as `Evaluation.about`
     **reading, # `pixels` and `bad` of `phrase_captions`
 ) -> PhraseGrounding: # In each split
-    "Measure phrases on their boxes."
+    "Measure the grounding of phrases."
     if not isinstance(phrases, MarkedPhrases): phrases = marked_phrases(collection, phrases, splits, **reading)
     measured = {}
     for split,part in phrases.by_split.items():

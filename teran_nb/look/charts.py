@@ -28,7 +28,7 @@ from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
 # %% ../../nbs/look/11_charts.ipynb #299315c3
 OTHER_METRICS = { # metrics that belong to no direction
-    "words": "words on their box", "pairs": "minimal pairs", "ndcg": "mean NDCG", "rsum": "sum of recalls", "mean_recall": "mean recall (mR)",
+    "words": "grounding accuracy", "pairs": "minimal pairs", "ndcg": "mean NDCG", "rsum": "sum of recalls", "mean_recall": "mean recall (mR)",
     "isda": "ISDa", "iais_singular": "IAIS loss, singular", "iais_distributed": "IAIS loss, distributed", "loss": "training loss"}
 
 def metric_name(
