@@ -24,10 +24,10 @@ from teran_nb.look.receipts import show_receipt
 from teran_nb.look.show import show_grounding, show_heatmap
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
-from teran_nb.model.alignment import POOLINGS, pooling
+from teran_nb.model.alignment import POOLINGS, register_pooling
 from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
-from teran_nb.model.heads import HEADS, CrossingHead, Head, head
-from teran_nb.model.losses import LOSSES, loss
+from teran_nb.model.heads import HEADS, CrossingHead, Head, register_head
+from teran_nb.model.losses import LOSSES, register_loss
 from teran_nb.model.network import NetworkConfig
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.pair import CaptionWords
@@ -99,7 +99,7 @@ def test_an_encoder_of_twenty_lines(drawn, tmp_path):
 
 
 def test_a_pooling_of_one_cell(drawn, tmp_path):
-    @pooling("smooth", "smooth maximum")
+    @register_pooling("smooth", "smooth maximum")
     def smooth(align, region_mask, word_mask):
         real = align.masked_fill(~region_mask[:, None, :, None], -torch.inf)
         return ((8 * real).logsumexp(-2) / 8).masked_fill(~word_mask, 0).sum(-1)
@@ -154,7 +154,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
 
     train = TrainConfig(epochs=1, images=8, captions=2, rate=3e-3)
     for name, kind in (("means", Means), ("crossed", Crossed)):
-        head(name)(kind)
+        register_head(name)(kind)
         try:
             model = make_matcher(small_network(drawn, heads=(name,), score=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
@@ -172,7 +172,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
 
 def test_a_loss_is_resumed(drawn, tmp_path):
     "What a loss learns goes on from where it stood."
-    @loss("softened", learned={"warmth": 2., "scale": 5.})
+    @register_loss("softened", learned={"warmth": 2., "scale": 5.})
     def softened(sim, image_of, warmth, scale):
         return torch.nn.functional.cross_entropy(scale * sim.T, image_of) + (warmth - 1)**2
 
@@ -196,9 +196,9 @@ def test_a_loss_is_resumed(drawn, tmp_path):
 def test_a_loss_in_a_workflow(tmp_path):
     "The cell above the parameters of a copy of train, as the pages say."
     book = nbformat.read(ROOT / "nbs/train.ipynb", as_version=4)
-    cell = """from teran_nb.model.losses import loss, positives
+    cell = """from teran_nb.model.losses import register_loss, positives
 
-@loss("mine")
+@register_loss("mine")
 def mine(sim, image_of, margin=.2):
     true = positives(sim, image_of)
     return (margin + sim.masked_fill(true, -1e9).amax(0) - sim.masked_fill(~true, 0).sum(0)).clamp(min=0).mean()"""
