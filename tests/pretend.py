@@ -112,7 +112,7 @@ def asked(folder):
     model,result = evaluate_run(folder, world)
     image = world[0]
     said = [result.sim, model.align(image, image.captions[0]).cosines]
-    if "joint" in model.config.heads: said += [word_relations(model, image, image.captions[0]).words]
+    if "joint" in model.config.training_heads: said += [word_relations(model, image, image.captions[0]).words]
     finder = Finder(model, world)
     finder.ask(image.captions[0])
     return [*said, finder.results[finder.first_model].sims],model.device

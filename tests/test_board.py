@@ -15,15 +15,15 @@ from teran_nb.experiment.datasets import load_data
 def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):
     "Ctrl-C in the middle of an epoch; the same call goes on, and its numbers are those of a cell that was never stopped."
     data, asked = load_data(preset="tiny"), {"losses": ["sigmoid"], "preset": "tiny", "epochs": 1}
-    rate_at, calls = learner.rate_at, []
+    learning_rate_at, calls = learner.learning_rate_at, []
 
     def stops(config, step, per_epoch):
         calls.append(step)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return rate_at(config, step, per_epoch)
+        return learning_rate_at(config, step, per_epoch)
 
-    monkeypatch.setattr(learner, "rate_at", stops)
+    monkeypatch.setattr(learner, "learning_rate_at", stops)
     with pytest.raises(KeyboardInterrupt, match="after step 3"):
         board(data, ["xtr"], output=tmp_path / "stopped", **asked)
     assert len(board(data, ["xtr"], output=tmp_path / "stopped", trains=False, **asked)) == 0
@@ -37,7 +37,7 @@ def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_workflow_draws_what_it_trained(tmp_path):
-    about = {"scores": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "world": "tiny", "epochs": 1, "images": 16}
+    about = {"scores": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "world": "tiny", "epochs": 1, "batch_size": 16}
     papermill("board", tmp_path / "out.ipynb", **about, output=str(tmp_path), figures=str(tmp_path))
     table = pd.read_csv(tmp_path / "board.csv")
     assert list(zip(table.score, table.loss)) == [("mrsw", "infonce"), ("gpo", "infonce"), ("mrsw", "sparc"), ("gpo", "sparc")]

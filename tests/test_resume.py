@@ -7,7 +7,7 @@ import psutil
 import pytest
 from conftest import ROOT, command, papermill
 
-LONG = {"overrides": {"train.epochs": 6, "train.captions": 1, "train.images": 4}}
+LONG = {"overrides": {"train.epochs": 6, "train.captions_per_image": 1, "train.batch_size": 4}}
 
 
 def rows(run):

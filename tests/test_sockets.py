@@ -108,7 +108,7 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
         config = small_network(drawn, pooling="smooth")
         seed_everything(0)
         model = make_matcher(config, drawn.captions.texts)
-        history = fit(model, drawn, drawn, TrainConfig(epochs=2, images=8, captions=2, rate=3e-3), tmp_path / "run", device="cpu")
+        history = fit(model, drawn, drawn, TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3), tmp_path / "run", device="cpu")
         assert history.epochs[1]["loss"] < history.epochs[0]["loss"]
         model = Matcher.load(tmp_path / "run")
         result = look_at(model, drawn, tmp_path)
@@ -152,11 +152,11 @@ def test_a_head_of_one_cell(drawn, tmp_path):
         def floats_per_pair(self, n_regions, n_words):
             return 2 * n_regions * n_words
 
-    train = TrainConfig(epochs=1, images=8, captions=2, rate=3e-3)
+    train = TrainConfig(epochs=1, batch_size=8, captions_per_image=2, learning_rate=3e-3)
     for name, kind in (("means", Means), ("crossed", Crossed)):
         register_head(name)(kind)
         try:
-            model = make_matcher(small_network(drawn, heads=(name,), score=name), drawn.captions.texts)
+            model = make_matcher(small_network(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
             assert loaded.ranks_by == kind.ranks_by and loaded.crosses == (kind is Crossed)
@@ -177,7 +177,7 @@ def test_a_loss_is_resumed(drawn, tmp_path):
         return torch.nn.functional.cross_entropy(scale * sim.T, image_of) + (warmth - 1)**2
 
     try:
-        config = TrainConfig(epochs=2, images=8, captions=2, rate=3e-3, loss="softened")
+        config = TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3, loss="softened")
         whole, halves = [], []
         for folder, epochs in (("whole", (2,)), ("halves", (1, 2))):
             for n in epochs:

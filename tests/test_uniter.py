@@ -157,7 +157,7 @@ def test_everything_that_reads_a_joint_head(published, tmp_path):
     assert len(show_relations({"UNITER": word_relations(model, image, image.captions[0])})) == 2
     images, captions = model.encode_images(test), model.encode_captions(test)
     other = torch.rand(len(test), len(test.captions.texts))
-    again = reranked(model.head, images, captions, other, 2)
+    again = reranked(model.ranking_head, images, captions, other, 2)
     best = other.topk(2, 0).indices
     torch.testing.assert_close(again.gather(0, best), model.similarity(images, captions).gather(0, best), atol=1e-5, rtol=1e-4)
     assert evaluate(model, test, rerank=6).metrics["t2i_r1"] == result.metrics["t2i_r1"]  # all six images are read again
@@ -186,9 +186,9 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, dataset.collection.features.dim).state_dict(), source)
-    small = {"train.hard": 2, "train.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.images": 4, "train.warmup": 2, "train.rate": 1e-3}
+    small = {"train.hard": 2, "train.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.batch_size": 4, "train.warmup_steps": 2, "train.learning_rate": 1e-3}
     todo = plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
-    assert (todo.network.heads, todo.network.joint.width, todo.training.optimizer, todo.training.schedule) == (("joint",), 128, "adamw", "linear")
+    assert (todo.network.training_heads, todo.network.joint.width, todo.training.optimizer, todo.training.schedule) == (("joint",), 128, "adamw", "linear")
     with pytest.raises(ValueError, match="is a UNITER, and teran-mrsw has no joint head"):
         plan(dataset, "teran-mrsw", "tiny", begin=str(source))
     whole = train_run(todo, dataset, make_run_folder(todo, tmp_path, "whole"))

@@ -123,18 +123,18 @@ def test_compare_fills_its_table(tmp_path):
 def test_compare_varies_a_field(tmp_path):
     "Two schedules of IAIS beside the model without it: a line for each, and the figures of ISDa."
     about = {"varied": "iais-singular", "field": "train.annealing, train.iais.scale", "values": [["exp", 5], ["linear", 5]]}
-    done = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.images": 4}, output=str(tmp_path), **about)
+    done = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.batch_size": 4}, output=str(tmp_path), **about)
     assert list(done["table"].lines) == ["single-stream", "iais-singular exp 5", "iais-singular linear 5"]
     assert list(done["measured"].line) == list(done["table"].lines) and done["measured"].isda.notna().all()
     assert {p.stem for p in tmp_path.glob("*.png")} == {"values", "curves", "isda", "grounding", "heatmaps"}
-    read = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.images": 4}, output=str(tmp_path), **about)
+    read = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.batch_size": 4}, output=str(tmp_path), **about)
     assert read["table"].lines == done["table"].lines  # nothing is trained again
 
 
 @pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "quick": True, "grid": {"train.rate": [0.0001, 0.003]}, "output": str(tmp_path), "figures": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "quick": True, "grid": {"train.learning_rate": [0.0001, 0.003]}, "output": str(tmp_path), "figures": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
@@ -144,7 +144,7 @@ def test_ablations_fill_every_row(tmp_path):
     assert {k: v[0] for k, v in second.items()} == {k: v[0] for k, v in first.items()} and all(len(v) == 2 for v in second.values())
     assert before == {p: p.stat().st_mtime_ns for p in before}
     trained = pd.read_csv(tmp_path / "trainings.csv")
-    assert list(trained.chosen) == list(trained[["rate 0.0001", "rate 0.003"]].idxmax(axis=1)) and set(trained["epochs trained"]) == {"1, 1"}
+    assert list(trained.chosen) == list(trained[["learning_rate 0.0001", "learning_rate 0.003"]].idxmax(axis=1)) and set(trained["epochs trained"]) == {"1, 1"}
     assert (tmp_path / "ablations.tex").is_file() and (tmp_path / "ablations.png").is_file()
     outputs = "".join(str(c.get("outputs")) for c in nbformat.read(tmp_path / "out.ipynb", 4).cells)
     assert "TERAN finds more images than TERN" in outputs
@@ -159,7 +159,7 @@ def test_a_row_begins_with_another(tmp_path):
     assert read_plan(tmp_path / f"tiny-{row}-seed0").about["begin"] == str(weights.parent.parent)
     when = weights.stat().st_mtime_ns
     assert ablate(world, [0], [row], 1, tmp_path).lines == first.lines and weights.stat().st_mtime_ns == when
-    tuned = ablate(world, [1], ["single-stream-pretrained", row], 1, tmp_path / "tuned", grid={"train.rate": [1e-6, .003]})
+    tuned = ablate(world, [1], ["single-stream-pretrained", row], 1, tmp_path / "tuned", grid={"train.learning_rate": [1e-6, .003]})
     begins = {read_plan(tmp_path / f"tuned/tiny-{name}-seed1").about["begin"] for name in tuned.lines}
     assert begins == {str(tmp_path / "tuned/tiny-single-stream-pretraining-seed1")}, "both choices begin with the same pretraining"
     assert first.about(row, "changed") == [""] and {"isda", "isda_shares", "entropy_words"} <= first.lines[row][0].metrics.keys()

@@ -39,7 +39,7 @@ def new_name(
     kind:str, # The decorator: `pooling`
 ) -> str: # `name`
     "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
-    if not isinstance(name, str): raise TypeError(f'write @{kind}("name"), with a name in brackets')
+    if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')
     if not re.fullmatch(r"[\w-]+", name):
         raise ValueError(f"{name!r} cannot name a {kind}: folders of runs have this name, so use letters, digits, - and _")
     return name

@@ -53,7 +53,7 @@ def ablate(
     output:str|Path="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
     begin:str="", # Folder of a trained run that every row starts from; fresh weights when empty
-    grid:dict|None=None, # Fields such as `train.rate` to lists of values: each row is trained with the best combination
+    grid:dict|None=None, # Fields such as `train.learning_rate` to lists of values: each row is trained with the best combination
     grid_epochs:int=0, # Of each run of the grid; as many as of the table when 0
 ) -> Results: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
@@ -123,6 +123,6 @@ def related(
     caption:str, # A sentence about it
 ) -> dict[str,Related]: # One for each row with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the rows of a table."
-    joint_rows = [row for row in results.lines if "joint" in ROWS[row].network.get("heads", ())]
+    joint_rows = [row for row in results.lines if "joint" in ROWS[row].network.get("training_heads", ())]
     runs = {row: results.about(row, "run")[0] for row in joint_rows}
     return {row: word_relations(load_model(run), image, caption) for row,run in runs.items()}

@@ -41,7 +41,7 @@ def ranker_fields(
 ) -> dict: # Dotted fields of `NetworkConfig`
     "What a ranker changes in the network."
     one_of(ranker, (*POOLINGS,*HEADS), "ranker", registered=True)
-    return {"pooling": ranker} if ranker in POOLINGS else {"heads": (ranker,), "score": ranker}
+    return {"pooling": ranker} if ranker in POOLINGS else {"training_heads": (ranker,), "ranking_head": ranker}
 
 def ranker_title(
     ranker:str, # As of `ranker_fields`
@@ -98,10 +98,10 @@ def board_plan(
     one_of(loss, dict.fromkeys([*BOARD_LOSSES,*LOSSES]), "loss", registered=True)
     fields = BOARD_LOSSES.get(loss, {"loss": loss})
     scale = LOSSES[fields["loss"]].learned.get("scale")
-    if scale and _sums_cosines(ranker): fields = fields | {"scale": .1*scale}
+    if scale and _sums_cosines(ranker): fields = fields | {"logit_scale": .1*scale}
     if fields["loss"] == "sigmoid":
-        batch_size = training.get("images") or PRESETS[preset].training.images
-        fields = fields | {"bias": -math.log(batch_size-1)}
+        batch_size = training.get("batch_size") or PRESETS[preset].training.batch_size
+        fields = fields | {"logit_bias": -math.log(batch_size-1)}
     overrides = ranker_fields(ranker) | {f"train.{k}": v for k,v in fields.items()}
     return plan(data, preset=preset, seed=seed, device=device, overrides=overrides, **training)
 

@@ -54,10 +54,10 @@ def _in_project(folder):
 # %% ../../nbs/experiment/16_compare.ipynb #7d626a2f
 class Choice(NamedTuple):
     "One combination of a grid, and how a row validates with it."
-    overrides:dict # Fields of the plan, such as `train.rate`, to values
+    overrides:dict # Fields of the plan, such as `train.learning_rate`, to values
     validation:float # Of the best epoch, the metric that chooses it
     @property
-    def label(self) -> str: # Such as `rate 0.001, margin 0.2`
+    def label(self) -> str: # Such as `learning_rate 0.001, margin 0.2`
         "The combination in words."
         return ", ".join(f"{name.rpartition('.')[2]} {value}" for name,value in self.overrides.items())
 
@@ -66,7 +66,7 @@ def _folder_name(text): return re.sub(r"[^\w.+-]+", "-", text) # the value of a 
 def tune(
     data:Data, # What the row learns from
     row:str, # One of `ROWS`
-    grid:dict, # Fields of the plan, such as `train.rate`, each to the list of its values
+    grid:dict, # Fields of the plan, such as `train.learning_rate`, each to the list of its values
     output:str|Path="runs/compare", # Where the runs are kept and found again, in its folder `grid`
     seed:int=9, # Of every run of the grid
     **settings, # Other parameters of `plan`, such as `preset` and `epochs`

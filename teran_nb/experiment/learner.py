@@ -33,7 +33,7 @@ from ..model.matcher import Matcher, load_weights
 from .relevance import Relevance, rouge_l
 from .metrics import format_metric, is_share
 from .evaluation import evaluate
-from .train_config import PRECISIONS, TrainConfig, pooling_at, rate_at
+from .train_config import PRECISIONS, TrainConfig, pooling_at, learning_rate_at
 from .batches import Batch, Batches, deal
 from .objective import Objective, check_own, is_distributed
 from .checkpoints import last_checkpoint, require_same_config, write_checkpoint
@@ -157,9 +157,9 @@ def update_weights(self:Learner,
     "One step of the optimizer, with the learning rate of this step and clipped gradients."
     c = self.config
     per_epoch = math.ceil(n/c.accumulate)
-    rate = rate_at(c, self.epoch*per_epoch + self.step//c.accumulate, per_epoch)
+    rate = learning_rate_at(c, self.epoch*per_epoch + self.step//c.accumulate, per_epoch)
     for group in self.optimizer.param_groups: group["lr"] = rate
-    self.accelerator.clip_grad_norm_(self.prepared.parameters(), c.clip)
+    self.accelerator.clip_grad_norm_(self.prepared.parameters(), c.max_grad_norm)
     self.optimizer.step()
     self.optimizer.zero_grad(set_to_none=True)
 
@@ -168,7 +168,7 @@ def update_weights(self:Learner,
 def batches(self:Learner) -> Batches:
     "The batches of this epoch, this process's share of each."
     c,acc = self.config,self.accelerator
-    dealt = deal(self.train.captions.image_of, c.images, c.captions, (c.seed, self.epoch))
+    dealt = deal(self.train.captions.image_of, c.batch_size, c.captions_per_image, (c.seed, self.epoch))
     dealt = [b for b in dealt if len(b) >= acc.num_processes]
     if c.steps: dealt = dealt[:c.steps*c.accumulate]
     vision = self.objective.model.vision
@@ -223,10 +223,10 @@ def optimizer_of(
 ) -> torch.optim.Optimizer:
     "Adam, or AdamW with the settings of UNITER's code."
     learning = [p for p in model.parameters() if p.requires_grad]
-    if config.optimizer == "adam": return torch.optim.Adam(learning, lr=config.rate)
+    if config.optimizer == "adam": return torch.optim.Adam(learning, lr=config.learning_rate)
     groups = [{"params": [p for p in learning if p.ndim > 1], "weight_decay": .01},
               {"params": [p for p in learning if p.ndim < 2], "weight_decay": 0.}]
-    return torch.optim.AdamW(groups, lr=config.rate, betas=(.9,.98), eps=1e-6)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(.9,.98), eps=1e-6)
 
 # %% ../../nbs/experiment/09_learner.ipynb #39d4f65b
 @dataclass(repr=False)
@@ -336,7 +336,7 @@ def _check_possible(model, train, valid, config, relevance, folder, resume):
         raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "
                          f"only {', '.join(names)}")
     for r in relevance: r.require_captions(valid.captions)
-    if not deal(train.captions.image_of, config.images, config.captions):
+    if not deal(train.captions.image_of, config.batch_size, config.captions_per_image):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     if not resume and (folder/"last.pt").exists():
         raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")

@@ -46,8 +46,8 @@ class Criterion(nn.Module):
         self.config = config
         self.rule = LOSSES[config.loss]
         for name,initial in self.rule.learned.items():
-            if name == "scale": initial = math.log(config.scale or initial)
-            if name == "bias": initial = config.bias or initial
+            if name == "scale": initial = math.log(config.logit_scale or initial)
+            if name == "bias": initial = config.logit_bias or initial
             parameter = nn.Parameter(torch.full((n_heads,), float(initial)))
             self.register_parameter(_state_name(name), parameter)
     def learned(self, head:int) -> dict[str,Tensor]:
@@ -117,7 +117,7 @@ def check_own(
     for name in (network.pooling,train.start_pooling):
         if name in POOLINGS and is_own(POOLINGS[name].formula): check_pooling(name)
     if is_own(LOSSES[train.loss].formula): check_loss(train.loss, train)
-    for name in dict.fromkeys([*network.heads,network.score]):
+    for name in dict.fromkeys([*network.training_heads,network.ranking_head]):
         if is_own(HEADS[name]): check_head(name, network)
 
 # %% ../../nbs/experiment/07_objective.ipynb #bbd48d77
@@ -157,10 +157,10 @@ def _gather_batch(images, captions, image_of):
 class Objective(Criterion):
     "A matcher and its loss: a batch goes in, the loss comes out."
     def __init__(self,
-        model:Matcher, # Trained by all its `config.heads`
+        model:Matcher, # Trained by all its `config.training_heads`
         config:TrainConfig, # Loss, IAIS, hard negatives and pretraining
     ):
-        heads = model.config.heads
+        heads = model.config.training_heads
         super().__init__(config, len(heads))
         self.iais_head = next((head for head in ("joint","alignment") if head in heads), "") # IAIS is added to its loss
         if config.relations and not self.iais_head:

@@ -82,12 +82,12 @@ def plan(
                          f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.split(split) # a missing split is refused
     network = _network_of_row(scale, changes, data.collection.features)
-    if pooling and "alignment" not in network.heads:
+    if pooling and "alignment" not in network.training_heads:
         raise ValueError(f"{row} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, _text_fields(text) | ({"pooling": pooling} if pooling else {}))
     if begin: network = _network_of_begin(network, project_path(begin), row)
     given = {k: v for k,v in training.items() if v or k == "seed"}
-    train_config = override(scale.training, changes.training | scale.by_heads.get("+".join(network.heads), {}) | given)
+    train_config = override(scale.training, changes.training | scale.by_heads.get("+".join(network.training_heads), {}) | given)
     before = network,train_config
     network,train_config = _apply_overrides(*before, overrides)
     check_own(network, train_config)
@@ -117,7 +117,7 @@ def _network_of_begin(network, begin, row):
     "The network of a plan that begins with trained weights: its own, or that of a published UNITER."
     uniter = uniter_config(begin)
     if uniter is None: return network
-    if "joint" not in network.heads:
+    if "joint" not in network.training_heads:
         raise ValueError(f"{begin} is a UNITER, and {row} has no joint head; train single-stream, iais-singular or "
                          "iais-distributed with it")
     if uniter.regions.features != network.regions.features:
@@ -138,8 +138,8 @@ def _overridden_names(network, training, new_network, new_training):
     names = {}
     if new_network.pooling != network.pooling: names["pooling"] = new_network.pooling
     if new_training.loss != training.loss: names["loss"] = new_training.loss
-    if (new_network.heads,new_network.score) != (network.heads,network.score):
-        names["heads"] = "+".join(dict.fromkeys([new_network.score,*new_network.heads])) # the head that ranks comes first
+    if (new_network.training_heads,new_network.ranking_head) != (network.training_heads,network.ranking_head):
+        names["heads"] = "+".join(dict.fromkeys([new_network.ranking_head,*new_network.training_heads])) # the head that ranks comes first
     return names
 
 def _run_name(about, overridden):

@@ -61,9 +61,9 @@ class Preset(MarkdownRepr):
 _PAPER = Preset(
     NetworkConfig(text=TextConfig(pretrained="bert-base-uncased")),
     TrainConfig(),
-    {"global": {"rate": 2e-5, "images": 90, "schedule": "constant"},
-     "crossgraph": {"rate": 2e-4, "images": 128, "epochs": 25, "step_at": 8},
-     "alignment+joint": {"rate": 5e-5, "images": 32, "schedule": "constant", "warmup": 500, "negatives": "all"}},
+    {"global": {"learning_rate": 2e-5, "batch_size": 90, "schedule": "constant"},
+     "crossgraph": {"learning_rate": 2e-4, "batch_size": 128, "epochs": 25, "step_at": 8},
+     "alignment+joint": {"learning_rate": 5e-5, "batch_size": 32, "schedule": "constant", "warmup_steps": 500, "negatives": "all"}},
     ("TERN and TERAN keep the first 6 layers of BERT and train them at the rate of the other layers; the text does not mention it.",
      "They sum the loss over a batch and clip gradients at norm 2; the text does not mention it.",
      "TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps; its text has 2e-5 and 90.",
@@ -84,27 +84,27 @@ def _small_network(width, layers, feed_forward, dropout):
 
 _TINY = Preset(
     _small_network(32, 1, 64, 0.),
-    TrainConfig(epochs=2, images=16, captions=2, rate=1e-3, schedule="constant", select="rsum"))
+    TrainConfig(epochs=2, batch_size=16, captions_per_image=2, learning_rate=1e-3, schedule="constant", select="rsum"))
 _SCENES = Preset(
     _small_network(64, 1, 128, 0.),
-    TrainConfig(epochs=12, images=64, rate=1e-3, schedule="cosine", warmup=50, negatives="all", select="rsum"),
-    {"alignment+joint": {"images": 16, "rate": 5e-4}, "crossgraph": {"images": 32}})
+    TrainConfig(epochs=12, batch_size=64, learning_rate=1e-3, schedule="cosine", warmup_steps=50, negatives="all", select="rsum"),
+    {"alignment+joint": {"batch_size": 16, "learning_rate": 5e-4}, "crossgraph": {"batch_size": 32}})
 _PHOTOS = Preset(
     NetworkConfig(
         text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)),
         dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2)),
-    TrainConfig(epochs=10, images=128, captions=2, rate=1e-3, schedule="cosine", warmup=50, loss="infonce", select="rsum"))
+    TrainConfig(epochs=10, batch_size=128, captions_per_image=2, learning_rate=1e-3, schedule="cosine", warmup_steps=50, loss="infonce", select="rsum"))
 _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pretrained text encoder
     NetworkConfig(
         text=TextConfig(pretrained="openai/clip-vit-base-patch32", layers=0, thaw=2, max_tokens=64),
         regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)), dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
-    TrainConfig(epochs=10, images=128, rate=5e-5, schedule="cosine", warmup=200, loss="infonce", select="rsum"),
-    {"alignment+joint": {"images": 32}, "crossgraph": {"images": 64}},
+    TrainConfig(epochs=10, batch_size=128, learning_rate=5e-5, schedule="cosine", warmup_steps=200, loss="infonce", select="rsum"),
+    {"alignment+joint": {"batch_size": 32}, "crossgraph": {"batch_size": 64}},
     ("There is no published code; the sizes are our own, for pretrained models on both sides, whose vectors need little more than a common space.",))
-_AS_PUBLISHED = replace(_PAPER, training=TrainConfig(images=30, warmup=1000)) # as configured in the published code
+_AS_PUBLISHED = replace(_PAPER, training=TrainConfig(batch_size=30, warmup_steps=1000)) # as configured in the published code
 _IAIS = Preset( # 5,000 steps with ten validations
     _PAPER.network,
-    TrainConfig(epochs=10, steps=500, images=8, rate=5e-5, optimizer="adamw", schedule="linear", warmup=500,
+    TrainConfig(epochs=10, steps=500, batch_size=8, learning_rate=5e-5, optimizer="adamw", schedule="linear", warmup_steps=500,
                 negatives="all", squash=True, hard=31, candidates=399, select="rsum"),
     {},
     ("The text has 8 pairs a step, the code 8 on each of 8 GPUs, as UNITER.",

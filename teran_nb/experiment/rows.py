@@ -21,16 +21,16 @@ class Row:
     begins:str="" # Row whose trained model this one begins with; none when empty
 
 # %% ../../nbs/experiment/10_rows.ipynb #75b5995c
-_TERN = {"heads": ("global",), "score": "global", "shared": True}
-_JOINT = {"heads": ("alignment","joint"), "score": "joint"}
+_TERN = {"training_heads": ("global",), "ranking_head": "global", "shared": True}
+_JOINT = {"training_heads": ("alignment","joint"), "ranking_head": "joint"}
 _START = {"start_pooling": "mrsw", "start_epochs": 2}
-_CGAM = {"heads": ("crossgraph",), "score": "crossgraph", "text.kind": "bigru-mean", "text.pretrained": "",
+_CGAM = {"training_heads": ("crossgraph",), "ranking_head": "crossgraph", "text.kind": "bigru-mean", "text.pretrained": "",
          "regions.stack.layers": 0, "last.layers": 0}
 ROWS = { # Name to row, in the order of the papers' tables; then our own
     "tern": Row(_TERN),
-    "tern-mrsw-test": Row(_TERN, test={"score": "alignment", "pooling": "mrsw"}),
-    "tern-mwsr-test": Row(_TERN, test={"score": "alignment", "pooling": "mwsr"}),
-    "tern-align": Row(_TERN | {"heads": ("global","alignment")}),
+    "tern-mrsw-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mrsw"}),
+    "tern-mwsr-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mwsr"}),
+    "tern-align": Row(_TERN | {"training_heads": ("global","alignment")}),
     "teran-mrsw": Row(),
     "teran-mwsr": Row({"pooling": "mwsr"}, _START),
     "teran-symm": Row({"pooling": "symm"}, _START),
@@ -55,7 +55,7 @@ ROWS = { # Name to row, in the order of the papers' tables; then our own
     "cgam-no-text": Row(_CGAM | {"crossgraph.text": False}),
     "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}),
     "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1}),
-    "cgam-one-head-printed": Row(_CGAM | {"crossgraph.heads": 1}, {"negatives": "hardest", "rate": 2e-4}),
+    "cgam-one-head-printed": Row(_CGAM | {"crossgraph.heads": 1}, {"negatives": "hardest", "learning_rate": 2e-4}),
     "teran-mrsw-iais-singular": Row(training={"relations": "singular", "iais.weight": .02}),
     "teran-mrsw-iais-distributed": Row(training={"relations": "distributed", "iais.weight": .02}),
     "single-stream-pretraining": Row(_JOINT, {"pretrain": True}),

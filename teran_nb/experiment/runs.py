@@ -196,7 +196,7 @@ def evaluate_run(
     origins = [_origin(folder) for folder in folders]
     row = _tested_row(row, origins, folders)
     changes = ROWS[row].test if row in ROWS else {}
-    if pooling: changes = changes | {"pooling": pooling, "score": "alignment"}
+    if pooling: changes = changes | {"pooling": pooling, "ranking_head": "alignment"}
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     models = load_models(folders, device, text, dual)
     dual_options = ", ".join(f"{name} {value}" for name,value in (dual or {}).items())
@@ -246,7 +246,7 @@ def _conditions(row, models, origins):
     "The conditions that are stored with the numbers of these models."
     config = models[0].config
     about = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}",
-             "pooling": config.pooling if config.score == "alignment" else ""}
+             "pooling": config.pooling if config.ranking_head == "alignment" else ""}
     for k in ("changed","seed","commit"):
         values = list(dict.fromkeys(origin[k] for origin in origins))
         about[k] = values[0] if len(values) == 1 else " + ".join(map(str, values))

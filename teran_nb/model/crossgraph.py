@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.packed import require_masked
-from .heads import CrossingHead, head
+from .heads import CrossingHead, register_head
 
 # %% ../../nbs/model/11_crossgraph.ipynb #0c13a8ac
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CrossGraphConfig:
             raise ValueError(f"heads={self.heads} and hidden={self.hidden} must be at least 1")
 
 # %% ../../nbs/model/11_crossgraph.ipynb #9f130913
-@head("crossgraph")
+@register_head("crossgraph")
 class CrossGraph(CrossingHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
     ranks_by = "a graph of both sides"

@@ -18,7 +18,7 @@ from ..core.config import bounded
 from ..data.features import Regions
 from ..data.collection import CollectionImage
 from .encoder import Encoder
-from .heads import CrossingHead, head
+from .heads import CrossingHead, register_head
 from .relations import Relations, attend, require_pairs
 from .iais import iais, singular
 
@@ -47,7 +47,7 @@ class _Projection(nn.Module):
     def forward(self, x): return self.norm(self.project(x) + self.kind)
 
 # %% ../../nbs/model/10_joint.ipynb #ffc8c9b6
-@head("joint")
+@register_head("joint")
 class Joint(CrossingHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
     ranks_by = "one transformer over both sides"

@@ -138,7 +138,7 @@ def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
 def warn_wordless(self:Matcher, tokens:Tokens) -> None:
     "Warn of captions that have nothing to align."
     wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
-    if wordless and self.config.score in ("alignment","weighted","crossgraph"):
+    if wordless and self.config.ranking_head in ("alignment","weighted","crossgraph"):
         warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
                       "they score 0 with every image", stacklevel=3)
 
@@ -183,13 +183,13 @@ def extractor(self:Matcher) -> str: return self.config.extractor
 @patch(as_prop=True)
 def pooling(self:Matcher) -> str: return self.config.pooling
 @patch(as_prop=True)
-def crosses(self:Matcher) -> bool: return self.head.crosses
+def crosses(self:Matcher) -> bool: return self.ranking_head.crosses
 @patch(as_prop=True)
 def reads_pictures(self:Matcher) -> bool: return self.vision is not None
 @patch(as_prop=True)
-def index_refusal(self:Matcher) -> str: return self.head.index_refusal
+def index_refusal(self:Matcher) -> str: return self.ranking_head.index_refusal
 @patch(as_prop=True)
-def ranks_by(self:Matcher) -> str: return self.head.ranks_by
+def ranks_by(self:Matcher) -> str: return self.ranking_head.ranks_by
 
 @patch(as_prop=True)
 def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
@@ -197,8 +197,8 @@ def note(self:Matcher) -> str: # Empty where the alignment was trained and no he
     if self.crosses:
         return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were mixed, "
                 "and were not trained to match.")
-    if any(self.heads[name].aligns for name in self.config.heads): return ""
-    trained = " and ".join(self.heads[name].ranks_by for name in self.config.heads)
+    if any(self.heads[name].aligns for name in self.config.training_heads): return ""
+    trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
     return f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to match."
 
 @patch(as_prop=True)
@@ -215,7 +215,7 @@ def fingerprint(self:Matcher) -> str:
 def cross_encode(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     "The vectors of one pair as the model's head leaves them, on the CPU."
     if not self.crosses: return regions,words
-    with self.eval_mode(): regions,words = self.head.cross_encode(regions.to(self.device), words.to(self.device))
+    with self.eval_mode(): regions,words = self.ranking_head.cross_encode(regions.to(self.device), words.to(self.device))
     return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
 
 # %% ../../nbs/model/14_matcher.ipynb #7f9e6533

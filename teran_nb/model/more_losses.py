@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.packed import require_masked
-from .losses import info_nce, loss, positives
+from .losses import info_nce, register_loss, positives
 
 # %% ../../nbs/model/17_more_losses.ipynb #f01246ca
-@loss("sigmoid", learned={"scale": 10., "bias": -10.})
+@register_loss("sigmoid", learned={"scale": 10., "bias": -10.})
 def sigmoid_loss(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -56,7 +56,7 @@ def grouped_alignment(
     cost = (logits.logsumexp(1) + logits.logsumexp(2) - 2*true_logits).masked_fill(~word_mask, 0)
     return (cost.sum(-1)/word_mask.sum(-1).clamp(min=1)).mean()/2
 
-loss("sparc", learned={"scale": 1/.07}, pair_formula=grouped_alignment)(info_nce)
+register_loss("sparc", learned={"scale": 1/.07}, pair_formula=grouped_alignment)(info_nce)
 
 # %% ../../nbs/model/17_more_losses.ipynb #392237cd
 class Uncertainty(nn.Module):

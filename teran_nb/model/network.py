@@ -36,19 +36,19 @@ class NetworkConfig:
     dim:int=1024 # Size of the common space
     last:StackConfig=StackConfig(layers=2) # Last TE layers, in the common space
     shared:bool=False # Whether images and captions share the last layers (TERN: yes)
-    heads:tuple=("alignment",) # Heads that the loss reads, of `HEADS`
-    score:str="alignment" # The head that ranks; one with weights must be in `heads`
+    training_heads:tuple=("alignment",) # Heads that the loss reads, of `HEADS`
+    ranking_head:str="alignment" # The head that ranks; one with weights must be in `training_heads`
     pooling:str="mrsw" # How an alignment becomes a similarity, a name in `POOLINGS`
     extractor:str="" # Name of what extracted the region features; other features are refused
     stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
     def __post_init__(self):
-        if not self.heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
-        for name in (*self.heads,self.score): one_of(name, HEADS, "head", registered=True)
+        if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
+        for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
         one_of(self.pooling, self.poolings, "pooling", registered=self.poolings is POOLINGS)
-        if self.score not in ("alignment","global",*self.heads):
-            raise ValueError(f"score={self.score!r} needs that head, and this model has {', '.join(self.heads)}")
+        if self.ranking_head not in ("alignment","global",*self.training_heads):
+            raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {', '.join(self.training_heads)}")
     @property
     def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name; the published code has others
 
@@ -69,7 +69,7 @@ class Network(nn.Module):
         self.project_words = nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
         self.heads = nn.ModuleDict()
-        for name in dict.fromkeys(("alignment","global",*config.heads)): # the first two have no weights: always there
+        for name in dict.fromkeys(("alignment","global",*config.training_heads)): # the first two have no weights: always there
             self.heads[name] = HEADS[name].build(config)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
         "Vectors of the images and of the captions of a batch."
@@ -108,9 +108,9 @@ class Network(nn.Module):
 
 # %% ../../nbs/model/13_network.ipynb #fdaa35cc
 @patch(as_prop=True)
-def head(self:Network) -> nn.Module:
+def ranking_head(self:Network) -> nn.Module:
     "The head that ranks."
-    return self.heads[self.config.score]
+    return self.heads[self.config.ranking_head]
 
 @patch
 def similarity(self:Network,
@@ -127,6 +127,6 @@ def similarity(self:Network,
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)
     if head and head not in self.heads:
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
-    chosen = self.heads[head or self.config.score]
+    chosen = self.heads[head or self.config.ranking_head]
     if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **options)
     return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **options)

@@ -16,23 +16,23 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
-from .alignment import masked_max, mravgw, mwsr, pooling
+from .alignment import masked_max, mravgw, mwsr, register_pooling
 from .similarity import BlockOptions, similarity
-from .heads import Head, Vectors, head
+from .heads import Head, Vectors, register_head
 
 # %% ../../nbs/model/12_poolings.ipynb #972be9b2
-@pooling("filip-regions", "FILIP regions", sum_over=("regions",), per_region=True)
+@register_pooling("filip-regions", "FILIP regions", sum_over=("regions",), per_region=True)
 def filip_regions(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-1,1]
     "Best word of every region, averaged over the regions of the image (FILIP, arXiv 2111.07783)."
     return mwsr(align, region_mask, word_mask)/region_mask.sum(-1)[:,None].clamp(min=1)
 
-@pooling("filip", "FILIP", sum_over=("words","regions"), per_word=True, per_region=True)
+@register_pooling("filip", "FILIP", sum_over=("words","regions"), per_word=True, per_region=True)
 def filip(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-2,2]
     "FILIP's similarities of both directions, added."
     return mravgw(align, region_mask, word_mask) + filip_regions(align, region_mask, word_mask)
 
 # %% ../../nbs/model/12_poolings.ipynb #1388e377
-@pooling("xtr", "XTR", all_images=True)
+@register_pooling("xtr", "XTR", all_images=True)
 def xtr(
     align:Tensor, # As of `mrsw`, with all images of the batch or collection
     region_mask:Tensor, # As of `mrsw`
@@ -83,7 +83,7 @@ def _word_attention(align, region_mask, word_mask, among_regions):
 def _region_attention(align, region_mask, word_mask, among_words):
     return attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], factor=4)
 
-@pooling("scan-t2i", "SCAN t2i AVG", needs_self_cosines=True)
+@register_pooling("scan-t2i", "SCAN t2i AVG", needs_self_cosines=True)
 def scan_t2i(
     align:Tensor, # As of `mrsw`
     region_mask:Tensor, # As of `mrsw`
@@ -94,21 +94,21 @@ def scan_t2i(
     "Cosines of words with their attended regions, averaged."
     return mean_over(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None])
 
-@pooling("scan-t2i-lse", "SCAN t2i LSE", needs_self_cosines=True)
+@register_pooling("scan-t2i-lse", "SCAN t2i LSE", needs_self_cosines=True)
 def scan_t2i_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of words with their attended regions, by LogSumExp."
     return smooth_max(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None], factor=6)
 
-@pooling("scan-i2t", "SCAN i2t AVG", needs_self_cosines=True)
+@register_pooling("scan-i2t", "SCAN i2t AVG", needs_self_cosines=True)
 def scan_i2t(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # In [-1,1], `(images, captions)`
     "Cosines of regions with their attended words, averaged."
     return mean_over(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None])
 
-@pooling("scan-i2t-lse", "SCAN i2t LSE", needs_self_cosines=True)
+@register_pooling("scan-i2t-lse", "SCAN i2t LSE", needs_self_cosines=True)
 def scan_i2t_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
@@ -116,13 +116,13 @@ def scan_i2t_lse(
     return smooth_max(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None], factor=5)
 
 # %% ../../nbs/model/12_poolings.ipynb #2e3ad87e
-@pooling("chan", "CHAN")
+@register_pooling("chan", "CHAN")
 def chan(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(images, captions)`
     "Best region of every word, joined by LogSumExp (CHAN, CVPR 2023)."
     return smooth_max(masked_max(align, region_mask[:,None,:,None], -2), word_mask[None], factor=10)
 
 # %% ../../nbs/model/12_poolings.ipynb #079d9f5f
-@pooling("chamfer", "smooth Chamfer")
+@register_pooling("chamfer", "smooth Chamfer")
 def chamfer(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(images, captions)`
     "Smooth maxima of words and of regions, averaged on each side (arXiv 2211.16761)."
     of_word = smooth_max(align.mT, region_mask[:,None,None], factor=16)
@@ -130,7 +130,7 @@ def chamfer(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(i
     return (mean_over(of_word, word_mask[None]) + mean_over(of_region, region_mask[:,None]))/2
 
 # %% ../../nbs/model/12_poolings.ipynb #2bec27c7
-@pooling("assignment", "one-to-one")
+@register_pooling("assignment", "one-to-one")
 def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In [-1,1], `(images, captions)`
     "Mean cosine of the best one-to-one assignment of words and regions."
     from scipy.optimize import linear_sum_assignment # here, because it takes long to import
@@ -146,7 +146,7 @@ def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # 
     return (align*chosen.to(align.device)).sum((-1,-2))/pairs
 
 # %% ../../nbs/model/12_poolings.ipynb #3d5db3e4
-@pooling("sinkhorn", "Sinkhorn")
+@register_pooling("sinkhorn", "Sinkhorn")
 def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In [-1,1], `(images, captions)`
     "Mean cosine under the entropic transport plan between regions and words (arXiv 1306.0895)."
     masks = region_mask[:,None,:,None].to(align.dtype),word_mask[None,:,:,None].to(align.dtype)
@@ -159,7 +159,7 @@ def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In
     return (rows*kernel*columns.mT*align).sum((-1,-2))
 
 # %% ../../nbs/model/12_poolings.ipynb #4badef68
-@pooling("tokenflow", "TokenFlow", needs_self_cosines=True)
+@register_pooling("tokenflow", "TokenFlow", needs_self_cosines=True)
 def tokenflow(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
@@ -178,7 +178,7 @@ def tokenflow(
     return (mean_over(of_region, region_mask[:,None]) + mean_over(of_word, word_mask[None]))/2
 
 # %% ../../nbs/model/12_poolings.ipynb #db5ae959
-@head("weighted")
+@register_head("weighted")
 class WeightedHead(Head):
     "Best cosines of words and of regions, averaged with learned weights (DRL, arXiv 2203.07111)."
     aligns = True
@@ -242,7 +242,7 @@ class GPO(nn.Module):
         ordered = values.masked_fill(~mask[...,None], -torch.inf).sort(1, descending=True).values
         return (weights[...,None].to(values.dtype)*ordered.masked_fill(~mask[...,None], 0)).sum(1)
 
-@head("gpo")
+@register_head("gpo")
 class GPOHead(Head):
     "Compares one pooled vector of the regions with one of the words."
     ranks_by = "one pooled vector a side"

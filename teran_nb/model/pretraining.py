@@ -64,7 +64,7 @@ class Pretraining(nn.Module):
         share:float=.15, # Of words and of regions that are hidden
     ):
         super().__init__()
-        heads = model.config.heads
+        heads = model.config.training_heads
         tokenizer = model.text.tokenizer
         width = model.config.joint.width
         if "joint" not in heads:

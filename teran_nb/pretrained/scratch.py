@@ -34,9 +34,9 @@ class ScratchConfig:
     heads:int=4 # Attention heads of a layer
     tokens:int=48 # Longest caption, special tokens included
     epochs:int=20 # Times that every picture is seen
-    images:int=40 # Pictures of a step
-    captions:int=1 # Captions of each picture in a step
-    rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
+    batch_size:int=40 # Pictures of a step
+    captions_per_image:int=1 # Captions of each picture in a step
+    learning_rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
     seed:int=0 # Of weights and order
 
 def small_clip(
@@ -82,16 +82,16 @@ def train_clip(
     model,tokenizer,processor = small_clip(captions.texts, config)
     pixels = _pixels(collection, processor, show_progress_bar)
     model = model.to(device).train()
-    optimizer = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=.1)
-    steps = -(-len(collection)//config.images)
+    optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=.1)
+    steps = -(-len(collection)//config.batch_size)
     total = config.epochs*steps
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.rate, total_steps=total, pct_start=.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=total, pct_start=.1)
     history = []
     start = time.perf_counter()
     for epoch in progress(range(config.epochs), "epochs", disable=not show_progress_bar):
         losses = []
         for rows in np.array_split(rng.permutation(len(collection)), steps):
-            chosen = [rng.permutation(captions.of(i))[:config.captions] for i in rows]
+            chosen = [rng.permutation(captions.of(i))[:config.captions_per_image] for i in rows]
             image_of = torch.tensor([k for k,some in enumerate(chosen) for _ in some], device=device)
             texts = [captions.texts[j] for some in chosen for j in some]
             tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=False)

@@ -137,7 +137,7 @@ def original_config(
         dim=settings.get("model.embed-size"),
         last=StackConfig(settings.get("model.layers"), dropout=settings.get("model.dropout", .1)),
         shared=bool(settings.get("model.shared-transformer", False)),
-        heads=heads, score=heads[0],
+        training_heads=heads, ranking_head=heads[0],
         pooling=_POOLING[settings.one_of("training.alignment-mode", _POOLING, "MrSw")],
         reference=Reference("teran" if is_teran else "tern",
                             bool(is_teran and settings.get("model.exclude-stopwords", False))))
@@ -211,8 +211,8 @@ def _settings_of(config, pretrain):
     mode = next(theirs for theirs,ours in _POOLING.items() if ours == config.pooling)
     training = {"measure": variant.measure, "margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.,
                 "alignment-mode": mode}
-    is_teran = config.heads != ("global",) or config.reference.code == "teran"
-    if is_teran: training["loss-type"] = "-".join(_LOSS_OF_HEAD[head] for head in config.heads)
+    is_teran = config.training_heads != ("global",) or config.reference.code == "teran"
+    if is_teran: training["loss-type"] = "-".join(_LOSS_OF_HEAD[head] for head in config.training_heads)
     return {
         "text-model": {
             "name": "bert", "pretrain": pretrain, "word-dim": text.dim, "extraction-hidden-layer": text.layers,
@@ -231,7 +231,7 @@ def _settings_of(config, pretrain):
 
 def _check_savable(config):
     "Refuse what the published code cannot build."
-    for head in config.heads:
+    for head in config.training_heads:
         if HEADS[head].crosses:
             raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {head} head")
     features = config.regions.features

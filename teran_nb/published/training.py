@@ -62,15 +62,15 @@ def original_losses(
     names = {"alignment": "alignment-loss", "global": "matching-loss"}
     settings = (model.original.margin,model.original.hardest) if model.original else ()
     losses = {}
-    for head in model.config.heads:
+    for head in model.config.training_heads:
         sim = model.similarity(images, captions, head=head)
         losses[names[head]] = reference_triplet(sim, *settings)
     return losses
 
 def original_optimizer(
     model:PublishedMatcher, # Repeats published code
-    rate:float=1e-5, # Learning rate
+    learning_rate:float=1e-5, # Learning rate
 ) -> torch.optim.Adam: # Over the parameters that the published code trains
     "Adam over all parameters, or all but those of a text model that is not fine-tuned."
     frozen = set() if model.config.text.fine_tune else set(model.text.network.parameters())
-    return torch.optim.Adam([p for p in model.parameters() if p not in frozen], lr=rate)
+    return torch.optim.Adam([p for p in model.parameters() if p not in frozen], lr=learning_rate)

@@ -177,7 +177,7 @@ def _network_of(weights, path):
     heads = width//_HEAD
     text = TextConfig(layers=0, dim=width, heads=heads, feed_forward=feed_forward, dropout=0., max_tokens=positions)
     config = NetworkConfig(
-        text, RegionConfig(features, stack=StackConfig(0)), width, StackConfig(0), heads=("joint",), score="joint",
+        text, RegionConfig(features, stack=StackConfig(0)), width, StackConfig(0), training_heads=("joint",), ranking_head="joint",
         joint=JointConfig(layers, heads, width, feed_forward))
     return config,pieces,positions
 

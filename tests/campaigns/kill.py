@@ -35,7 +35,7 @@ from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree", "shutil.copyfile")
-CONFIG = TrainConfig(epochs=2, images=8, captions=2, rate=3e-3, schedule="constant")
+CONFIG = TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3, schedule="constant")
 
 
 def content(folder, leave_out=()):

@@ -209,7 +209,7 @@ def made(make, *names):
 def make_run(folder):
     world = toy_collection(folder.parent / "toy", pictures=False)
     model = make_matcher(TINY, world.captions.texts)
-    config = TrainConfig(epochs=1, images=8, captions=2)
+    config = TrainConfig(epochs=1, batch_size=8, captions_per_image=2)
     fit(model, world, world, config, folder, device="cpu")
     plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
     plan |= {"model": asdict(TINY), "train": asdict(config), "device": "cpu", "members": 1}
