@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, timed, unit_sets
 from teran_nb.model.similarity import similarity
-from teran_nb.data.captions import Captions, read_captions
+from teran_nb.data.caption_files import read_captions
+from teran_nb.data.captions import Captions
 from teran_nb.core.display import markdown_table
 from teran_nb.experiment.metrics import PROTOCOLS, Protocol, ranking, ranks, retrieval
 from teran_nb.experiment.relevance import Relevance, ndcg_at_k, rouge_l

@@ -20,7 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, rss, timed
-from teran_nb.data.captions import read_captions
+from teran_nb.data.caption_files import read_captions
 from teran_nb.core.display import markdown_table
 from teran_nb.experiment.relevance import rouge_l, spice
 from teran_nb.data.scenes import scenes

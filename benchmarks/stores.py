@@ -23,7 +23,7 @@ OPENINGS = { # what is opened, and the lines that do it in a fresh process
     "features of the former layout, last by its name": "from teran_nb.data.features import Features; begin(); Features(folder/'former')[name]",
     "collection without captions": "from teran_nb.data.collection import Collection; begin(); Collection.open(folder/'plain')",
     "collection of the former layout, without captions": "from teran_nb.data.collection import Collection; begin(); Collection.open(folder/'old')",
-    "captions with links": "from teran_nb.data.captions import read_captions; begin(); read_captions(folder/'captions.json')",
+    "captions with links": "from teran_nb.data.caption_files import read_captions; begin(); read_captions(folder/'captions.json')",
 }
 CODE = """import sys, time
 from pathlib import Path

@@ -8,7 +8,7 @@ from PIL import Image
 
 from teran_nb import load_model
 from teran_nb.core.files import home
-from teran_nb.data.captions import read_captions
+from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.model.matcher import Matcher

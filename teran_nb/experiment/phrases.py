@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from ..core.files import project_path
-from ..data.captions import Captions, read_captions
+from ..data.captions import Captions
+from ..data.caption_files import read_captions
 from ..data.collection import Collection
 from ..data.phrase_table import read_phrases
 from ..model.encoder import Encoder

@@ -24,7 +24,8 @@ from ..core.files import checked, digest, home, locked, make_once, project_path,
 from ..core.config import git_commit_hash, one_of, to_config
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..core.parallel import Share, this_share, wait_for
-from ..data.captions import Captions, read_captions
+from ..data.captions import Captions
+from ..data.caption_files import read_captions
 from ..data.pictures import MAX_PIXELS, PICTURE_SUFFIXES, find_pictures
 from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.collection import Collection, Pictures
@@ -33,7 +34,8 @@ from ..data.convert import Source, convert, file_stamps, match_captions
 from ..data.drawing import compose
 from ..data.grammar import scene_captions
 from ..data.scenes import SCENES_EXTRACTOR
-from ..data.curate import Selection, SplitOverlap, link_pictures, merge, same_pictures
+from ..data.duplicates import SplitOverlap, same_pictures
+from ..data.curate import Selection, link_pictures, merge
 from ..data.provenance import Provenance
 from .visual_words import learn_words
 from .extractors import (

@@ -118,7 +118,7 @@ def model_state(folder):
 
 
 def relevance(folder, inputs):
-    from teran_nb.data.captions import read_captions
+    from teran_nb.data.caption_files import read_captions
     rouge_l(read_captions(inputs / "toy" / "captions.json"), folder)
 
 

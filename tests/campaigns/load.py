@@ -22,7 +22,8 @@ from readers import TINY, toy_collection
 
 from teran_nb.core.files import atomic, make_once, read_json, require_space, write_json
 from teran_nb.core.stores import StoreWriter, save_tensors
-from teran_nb.data.captions import Captions, read_captions
+from teran_nb.data.caption_files import read_captions
+from teran_nb.data.captions import Captions
 from teran_nb.data.curate import Selection
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.experiment.relevance import rouge_l

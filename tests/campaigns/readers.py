@@ -22,10 +22,11 @@ from teran_nb.core.config import seed_everything, to_config
 from teran_nb.core.files import digest, read_json
 from teran_nb.core.packed import Packed
 from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
-from teran_nb.data.captions import Captions, Link, read_captions
+from teran_nb.data.caption_files import read_captions
+from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
-from teran_nb.data.curate import same_pictures
+from teran_nb.data.duplicates import same_pictures
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.data.minimal_pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
