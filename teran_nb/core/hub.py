@@ -61,6 +61,7 @@ def check_folder(
         about = require_file(file).stat()
         _check_settings(file, about.st_size, about.st_mtime_ns)
 
+# %% ../../nbs/core/08_hub.ipynb #589525ba
 def _refused(error, name, kind, instead):
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["it says nothing"]
     reason = " ".join(lines[:2 if lines[0].endswith(":") else 1])[:200].rstrip(". ")
@@ -83,6 +84,7 @@ def loading(
         if not isinstance(cause, Exception): raise
         raise _refused(cause, name, kind, instead) from None
 
+# %% ../../nbs/core/08_hub.ipynb #f2188e68
 def require_finite(
     model:nn.Module, # A loaded model
     name:str, # Its Hugging Face name or folder, for the error
@@ -92,6 +94,7 @@ def require_finite(
         if weight.is_floating_point() and not weight.isfinite().all():
             raise ValueError(f"{name}: its weight {key} holds NaN or infinite numbers; copy the model again")
 
+# %% ../../nbs/core/08_hub.ipynb #1d1f6f2f
 def require_rows(
     tokenizer:Any, # Of transformers
     rows:int, # Of the table of word embeddings of its network
@@ -150,6 +153,7 @@ def pretrained(
     raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; "
                             f"{instead}")
 
+# %% ../../nbs/core/08_hub.ipynb #8e4b4d47
 def whole_model(
     load:Callable, # As in `pretrained`, a loader of networks
     name:str, # Hugging Face name or folder
