@@ -154,6 +154,10 @@ class TextConfig:
     max_tokens:int=128 # Longest caption, special tokens included
 
 # %% ../../nbs/model/06_text.ipynb #a0b80248
+def _layers(model):
+    "The layers of a transformer: its longest module list."
+    return max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
+
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
     def __init__(self, bert, fine_tune, thaw=0):
@@ -179,8 +183,9 @@ class _Bert(nn.Module):
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.fine_tune):
             return self.bert(input_ids=batch.ids, attention_mask=batch.mask.long()).last_hidden_state
 
+# %% ../../nbs/model/06_text.ipynb #ff2c1185
 class _Recurrent(nn.Module):
-    "Embeddings and a bidirectional GRU or LSTM, as in TERAN section 8.4; `mean` averages the directions, as in CGAM section 2.1."
+    "Word embeddings and a bidirectional GRU or LSTM."
     def __init__(self, kind, vocabulary, embedding, hidden, dropout):
         super().__init__()
         self.embed = nn.Embedding(vocabulary, embedding, padding_idx=0)
@@ -194,45 +199,6 @@ class _Recurrent(nn.Module):
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         both = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=batch.ids.shape[1])[0]
         return both.unflatten(-1, (2,-1)).mean(-2) if self.mean else both
-
-# %% ../../nbs/model/06_text.ipynb #ff2c1185
-def _layers(model):
-    "The layers of a transformer: its longest module list."
-    return max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
-
-def _text_side(model):
-    "The text side of a model of pictures and sentences, with its class in its configuration; any other model itself."
-    side = getattr(model, "text_model", None)
-    if side is None or getattr(model.config, "text_config", None) is None: return model
-    side.config.text_model_class = type(side).__name__
-    return side
-
-def _architecture(folder):
-    "A saved architecture, and what builds a network of it with fresh weights."
-    name = read_json(folder/"config.json").get("text_model_class")
-    if name is None: return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
-    side = getattr(transformers, name, None)
-    if not (isinstance(side, type) and issubclass(side, transformers.PreTrainedModel)):
-        raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers "
-                         f"{transformers.__version__}")
-    return side.config_class.from_pretrained(folder, local_files_only=True),side
-
-def _keep_layers(model, n, name):
-    "Drop all but the first `n` layers of a transformer."
-    if not n: return
-    layers = _layers(model)
-    if n > len(layers): raise ValueError(f"{name} has {len(layers)} layers, {n} were asked for")
-    del layers[n:]
-    model.config.num_hidden_layers = n
-
-def _fresh(config, vocabulary):
-    "A network with fresh weights."
-    if config.kind != "bert": return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
-    bert = BertConfig(
-        vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads,
-        intermediate_size=config.feed_forward, hidden_dropout_prob=config.dropout, pad_token_id=0,
-        attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128))
-    return _Bert(AutoModel.from_config(bert), True)
 
 # %% ../../nbs/model/06_text.ipynb #71e29a3c
 class TextEncoder(nn.Module):
@@ -267,6 +233,22 @@ def text_encoder(
     tokenizer = make_tokenizer(texts, config.vocabulary)
     return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
 
+def _fresh(config, vocabulary):
+    "A network with fresh weights."
+    if config.kind != "bert": return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
+    bert = BertConfig(
+        vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads,
+        intermediate_size=config.feed_forward, hidden_dropout_prob=config.dropout, pad_token_id=0,
+        attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128))
+    return _Bert(AutoModel.from_config(bert), True)
+
+def _text_side(model):
+    "The text side of a model of pictures and sentences, with its class in its configuration; any other model itself."
+    side = getattr(model, "text_model", None)
+    if side is None or getattr(model.config, "text_config", None) is None: return model
+    side.config.text_model_class = type(side).__name__
+    return side
+
 def _pretrained_encoder(config):
     "A BERT with its weights; a recurrent network takes the tokenizer only."
     source = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
@@ -277,7 +259,12 @@ def _pretrained_encoder(config):
         return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
     bert = _text_side(whole_model(partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False), *source))
     require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, config.pretrained)
-    _keep_layers(bert, config.layers, config.pretrained)
+    layers = _layers(bert)
+    if config.layers > len(layers):
+        raise ValueError(f"{config.pretrained} has {len(layers)} layers, {config.layers} were asked for")
+    if config.layers:
+        del layers[config.layers:]
+        bert.config.num_hidden_layers = config.layers
     room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
     if config.max_tokens > room:
         raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
@@ -295,6 +282,16 @@ def save_text(
     "Write a text encoder's tokenizer and architecture, without its weights."
     encoder.tokenizer.save_pretrained(folder)
     if encoder.config.kind == "bert": encoder.network.bert.config.save_pretrained(folder)
+
+def _architecture(folder):
+    "A saved architecture, and what builds a network of it with fresh weights."
+    name = read_json(folder/"config.json").get("text_model_class")
+    if name is None: return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
+    side = getattr(transformers, name, None)
+    if not (isinstance(side, type) and issubclass(side, transformers.PreTrainedModel)):
+        raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers "
+                         f"{transformers.__version__}")
+    return side.config_class.from_pretrained(folder, local_files_only=True),side
 
 def load_text(
     config:TextConfig, # As it was built from
