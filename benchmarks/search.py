@@ -42,7 +42,7 @@ from teran_nb.look.figures import grid, save
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.similarity import similarity
-from teran_nb.search.centroids import Centroids, centroid_count, learn_centroids, merge_regions
+from teran_nb.search.centroids import Centroids, default_centroid_count, learn_centroids, merge_regions
 from teran_nb.search.edge import EdgeBackend, open_edge
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
@@ -148,7 +148,7 @@ def row(what, names, wall, cpu, exact):
 
 HEADER = ["","R@1 %","R@10 %","CPU ms","95 %","wall ms","95 %"]
 
-WAYS = {"two stages": {}, "two stages, int8": {"int8": True}, "three stages": {"merged": 12}, "three stages, int8": {"merged": 12, "int8": True}}
+WAYS = {"two stages": {}, "two stages, int8": {"int8": True}, "three stages": {"merged_count": 12}, "three stages, int8": {"merged_count": 12, "int8": True}}
 SIZES = ["","centroids","bytes an image","CPU s to fill","MB more while filled","MB of its own, searched","MB of mapped files"]
 
 def measure(images, sentences, args, folder):
@@ -185,13 +185,13 @@ def measure_size(images, sentences, args, folder):
     sizes.append(["exact, in memory", "", f"{size:,.0f}", f"{seconds:,.0f}", f"{rss('VmHWM') - own:,.0f}", f"{rss('RssAnon') - own:,.0f}", ""])
     del memory
     own,files = settled()
-    index = Index.open(folder, config=IndexConfig(centroids=args.centroids, merged=12, int8=True)) # has the vectors of all ways
+    index = Index.open(folder, config=IndexConfig(centroid_count=args.centroids, merged_count=12, int8=True)) # has the vectors of all ways
     seconds,peak = fill(index, images),rss("VmHWM") - own - files
     for way,changes in WAYS.items():
         index.close()
         own,files = settled()
         index = Index.open(folder)
-        index.backend.layout = replace(index.layout, **{"merged": 0, "int8": False} | changes)
+        index.backend.layout = replace(index.layout, **{"merged_count": 0, "int8": False} | changes)
         ask(index, sentences[:5], 1000) # a warm-up
         size = bytes_of(folder, changes)/len(images)
         for n in args.candidates:
@@ -205,7 +205,7 @@ def measure_size(images, sentences, args, folder):
 
 def bytes_of(folder, changes):
     "Bytes on disk, without the files that a way does not read."
-    unread = [word for word,key in (("pooled","merged"),("quantized","int8")) if key not in changes]
+    unread = [word for word,key in (("pooled","merged_count"),("quantized","int8")) if key not in changes]
     files = [p for p in folder.rglob("*") if not any(word in str(p.relative_to(folder)) for word in unread)]
     return sum(512*p.stat().st_blocks for p in files)
 
@@ -227,7 +227,7 @@ def draw(path):
 @dataclass(frozen=True)
 class Weights:
     "How the first stage weighs centroids. The defaults are the library's before the ideas were tried; now it pools regions to 12."
-    more:float = 1 # Centroids, in multiples of `centroid_count`
+    more:float = 1 # Centroids, in multiples of `default_centroid_count`
     nearest:int = 1 # Centroids of each region
     stored:str = "ones" # What an image says of a centroid: `ones`, `cosine` of its best region with it, `close` (1 at no distance, 0 at twice the mean), `count` of regions
     keep:int = 64 # Centroids that a word may weigh
@@ -260,7 +260,7 @@ class FirstStage:
         if (more,pooled) not in self.learned:
             images = self.images
             if pooled: images = Packed.from_sets([torch.from_numpy(merge_regions(images[i].numpy(), pooled)) for i in range(len(images))])
-            k = int(more*centroid_count(len(images.values)))
+            k = int(more*default_centroid_count(len(images.values)))
             rows = torch.randperm(len(images.values), generator=torch.Generator().manual_seed(self.seed))[:max(2**16, 8*k)]
             self.learned[more,pooled] = images,learn_centroids(images.values[rows], k, self.seed)
         return self.learned[more,pooled]
@@ -506,7 +506,7 @@ def project(path):
     def of_search(way, images, candidates):
         "What a search does: something fixed and some candidates, both of its way, and the lists of centroids, which all ways read alike."
         own = np.repeat(np.array(list(WAYS)) == way, 2)
-        return [*np.where(own, [1,candidates]*len(WAYS), 0),images/centroid_count(images*grown["vectors"])]
+        return [*np.where(own, [1,candidates]*len(WAYS), 0),images/default_centroid_count(images*grown["vectors"])]
     searches = [of_search(row["way"], row["images"], candidates_of(row)) for row in points]
     costs = nnls(np.array(searches), np.array([row["CPU ms"] for row in points]))[0]
     for i,way in enumerate(WAYS):
@@ -530,11 +530,11 @@ class Quantised(EdgeBackend):
 def engine(images, sentences, args, folder):
     "Recall and time of what the engine can do between the first stage and the last."
     exact,rows = exact_names(images, sentences),[]
-    ways = {"half precision": (IndexConfig(centroids=args.centroids),open_edge)}
+    ways = {"half precision": (IndexConfig(centroid_count=args.centroids),open_edge)}
     for name,config in (("int8",None),("4 bits (TurboQuant)",qdrant_edge.TurboQuantQuantizationConfig(bits=qdrant_edge.TurboQuantBitSize.Bits4)),
                         ("1 bit",qdrant_edge.BinaryQuantizationConfig())):
         backend = open_edge if config is None else partial(Quantised, quantization=config)
-        ways[f"{name}, the best 100 again"] = IndexConfig(centroids=args.centroids, int8=True),backend
+        ways[f"{name}, the best 100 again"] = IndexConfig(centroid_count=args.centroids, int8=True),backend
     for i,(name,(config,open_backend)) in enumerate(ways.items()):
         index = Index(None, config, open_backend(folder/f"engine-{i}"))
         seconds = fill(index, images)
@@ -543,7 +543,7 @@ def engine(images, sentences, args, folder):
         for n in args.candidates: rows.append([*row(f"{name}, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.backend.bytes()/len(images):,.0f}"])
         index.close()
     for pooled in (12,18):
-        index = build(folder/f"pooled-{pooled}", images, IndexConfig(centroids=args.centroids, merged=pooled))
+        index = build(folder/f"pooled-{pooled}", images, IndexConfig(centroid_count=args.centroids, merged_count=pooled))
         for n in args.candidates: rows.append([*row(f"pooled to {pooled} between, {n:,} candidates", *ask(index, sentences, n), exact), f"{index.backend.bytes()/len(images):,.0f}"])
         index.close()
     print(markdown_table([*HEADER,"bytes an image"], rows) + "\n", flush=True)
@@ -552,7 +552,7 @@ def defaults(images, sentences, others, args, folder):
     "Recall with the number of candidates that an index chooses by its size, and with what `calibrate` measures by other captions."
     rows = []
     for n in args.sizes or [len(images)]:
-        index = build(folder/f"default-{n}", images[:n], IndexConfig(centroids=args.centroids))
+        index = build(folder/f"default-{n}", images[:n], IndexConfig(centroid_count=args.centroids))
         exact = exact_names(images[:n], sentences)
         for count in (0,50,100,200):
             start = time.process_time()
@@ -568,7 +568,7 @@ def defaults(images, sentences, others, args, folder):
 
 def poolings(images, sentences, args, folder):
     "What a pooling costs that is not MaxSim."
-    index = build(folder/"poolings", images, IndexConfig(centroids=args.centroids))
+    index = build(folder/"poolings", images, IndexConfig(centroid_count=args.centroids))
     rows = []
     for count in (1,20):
         for pooling in ("mrsw","symm"):
@@ -585,7 +585,7 @@ def strangers(images, sentences, args, folder):
     "Recall before and after images of another kind are added, and after a rebuild."
     half = len(images)//2
     turn = torch.linalg.qr(torch.randn(images.dim, images.dim, generator=torch.Generator().manual_seed(args.seed)))[0]
-    index = Index.open(folder/"strangers", config=IndexConfig(centroids=args.centroids))
+    index = Index.open(folder/"strangers", config=IndexConfig(centroid_count=args.centroids))
     index.add(as_encoded(images[:half]), batch=512)
     own,rows = images[half:],[]
     turned = Packed(own.values @ turn, own.offsets)

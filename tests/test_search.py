@@ -41,7 +41,7 @@ from test_search import images
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
-index = Index.open(sys.argv[1], config=IndexConfig(centroids=100))
+index = Index.open(sys.argv[1], config=IndexConfig(centroid_count=100))
 write = index.backend.write
 def acknowledged(batch):
     write(batch)
@@ -113,7 +113,7 @@ def backends(tmp_path, config):
         yield Index.connect(url, config=config, api_key=os.environ.get("QDRANT_API_KEY", ""), name=f"test-{uuid.uuid4().hex[:8]}")
 
 
-@pytest.mark.parametrize("config", [IndexConfig(centroids=60, merged_for_centroids=4), IndexConfig(dtype="float32", centroids=60, merged=4)], ids=["two stages", "three stages"])
+@pytest.mark.parametrize("config", [IndexConfig(centroid_count=60, merged_for_centroids=4), IndexConfig(dtype="float32", centroid_count=60, merged_count=4)], ids=["two stages", "three stages"])
 def test_every_home_answers_the_same(tmp_path, config):
     everything, answers = images(250), []
     for index in backends(tmp_path, config):
@@ -139,7 +139,7 @@ def test_regions_in_8_bits_do_not_change_the_answers(tmp_path):
     everything, indexes = images(600), []
     at_once = partial(qdrant_edge.EdgeConfig, optimizers=qdrant_edge.EdgeOptimizersConfig(indexing_threshold=1))  # else from 10 MB on
     for name, int8 in (("plain", False), ("int8", True)):
-        index = Index.open(tmp_path / name, config=IndexConfig(centroids=60, int8=int8))
+        index = Index.open(tmp_path / name, config=IndexConfig(centroid_count=60, int8=int8))
         with patch.object(qdrant_edge, "EdgeConfig", at_once):
             index.add(everything)
         index.optimize().verify()
@@ -164,7 +164,7 @@ def test_regions_in_8_bits_do_not_change_the_answers(tmp_path):
 def test_a_real_server(tmp_path):
     url, name = os.environ["QDRANT_URL"], f"test-{uuid.uuid4().hex[:8]}"
     options = {"api_key": os.environ.get("QDRANT_API_KEY", ""), "name": name}
-    index = Index.connect(url, config=IndexConfig(centroids=100), **options)
+    index = Index.connect(url, config=IndexConfig(centroid_count=100), **options)
     try:
         index.add(images(1200), batch=100)
         again = Index.connect(url, **options)
@@ -185,7 +185,7 @@ def test_a_real_server(tmp_path):
 def test_a_server_that_goes_away(tmp_path):
     from qdrant_client.http.exceptions import ResponseHandlingException
 
-    index = Index.connect(":memory:", config=IndexConfig(centroids=50))
+    index = Index.connect(":memory:", config=IndexConfig(centroid_count=50))
     index.backend.waits = (0, 0)
     upsert, calls = index.backend.client.upsert, []
 
@@ -209,7 +209,7 @@ def test_a_full_disk(tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(place)], capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
     try:
-        index = Index.open(place / "index", config=IndexConfig(centroids=50))
+        index = Index.open(place / "index", config=IndexConfig(centroid_count=50))
         index.add(images(100))
         (place / "filler").write_bytes(b"0" * (os.statvfs(place).f_bavail * os.statvfs(place).f_bsize - 200 * 2**20))
         with pytest.raises(OSError, match="what was added before is safe"):
@@ -364,7 +364,7 @@ def test_similarity_where_the_centroids_propose_too_few_images(tmp_path, pooling
     regions = F.normalize(torch.randn(300, 24, generator=g), dim=1)
     everything = Encoded(torch.zeros(300, 1), Packed(regions, range(301)), [f"im{i}" for i in range(300)])
     word = Packed(F.normalize(torch.randn(1, 24, generator=g), dim=1), [0, 1])
-    exact, index = Index(), Index.open(tmp_path / "index", config=IndexConfig(centroids=250))
+    exact, index = Index(), Index.open(tmp_path / "index", config=IndexConfig(centroid_count=250))
     exact.add(everything)
     index.add(everything)
     asked = []

@@ -25,7 +25,7 @@ from ..core.config import one_of
 from ..data.collection import Collection
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoded, Encoder, GivenImage, Images, given_images
-from .centroids import Centroids, centroid_count, learn_centroids, merge_regions, nearest
+from .centroids import Centroids, default_centroid_count, learn_centroids, merge_regions, nearest
 from .backends import Backend, CENTROID_FIELDS, Layout, RESERVED, StoredImage
 
 # %% ../../nbs/search/06_building.ipynb #2e5f5c07
@@ -34,10 +34,10 @@ class IndexConfig:
     "How an index is made; an index that exists keeps its own."
     pooling:str="" # Used when a search names none; the encoder's own when empty
     dtype:str="float16" # Of stored region vectors, `float16` or `float32`
-    centroids:int=0 # Number of centroids; `centroid_count` of the expected regions when 0
+    centroid_count:int=0 # Number of centroids; `default_centroid_count` of the expected regions when 0
     merged_for_centroids:int=12 # Vectors to which an image's regions are merged before they get centroids; 0 for the regions themselves
-    merged:int=0 # Merged vectors per image for a stage between centroids and regions, such as 12; 0 for two stages
-    whole:bool=False # Keep the vector of the whole image too; always kept where the encoder ranks by it
+    merged_count:int=0 # Merged vectors per image for a stage between centroids and regions, such as 12; 0 for two stages
+    store_whole:bool=False # Keep the vector of the whole image too; always kept where the encoder ranks by it
     int8:bool=False # Keep regions in 8 bits too and compare candidates by them first; pays above some 5,000 of them where vectors have 128 numbers or more
     seed:int=0 # Of k-means and of its sample
 
@@ -64,11 +64,11 @@ def new_layout(
     extractor:str="", # Of the region features; empty: any
 ) -> Layout:
     "The layout of a new index."
-    keeps_whole = config.whole or not compares_regions(encoder)
+    store_whole = config.store_whole or not compares_regions(encoder)
     return Layout(
         dim=encoded.parts.dim, model=encoder.fingerprint if encoder else "", extractor=extractor,
-        pooling=one_of(pooling, POOLINGS, "pooling"), dtype=config.dtype, whole=encoded.whole.shape[1] if keeps_whole else 0,
-        merged=config.merged, merged_for_centroids=config.merged_for_centroids, int8=config.int8)
+        pooling=one_of(pooling, POOLINGS, "pooling"), dtype=config.dtype,
+        whole_dim=encoded.whole.shape[1] if store_whole else 0, merged_count=config.merged_count, merged_for_centroids=config.merged_for_centroids, int8=config.int8)
 
 def check_encoded(
     encoded:Encoded, # Images
@@ -128,7 +128,7 @@ def first_centroids(
     lengths = sample.parts.lengths
     if layout.merged_for_centroids: lengths = lengths.clamp(max=layout.merged_for_centroids)
     mean = max(float(lengths.double().mean()), 1e-9)
-    k = config.centroids or centroid_count(int(mean*count))
+    k = config.centroid_count or default_centroid_count(int(mean*count))
     most = max(_SAMPLE_VECTORS, 8*k)
     generator = torch.Generator().manual_seed(config.seed)
     chosen = torch.randperm(len(sample.parts), generator=generator)[:math.ceil(most/mean)]
@@ -147,7 +147,7 @@ def assign_centroids(
     sets = [vectors_for_centroids(x.regions, layout) for x in images]
     codes,distances = nearest(torch.from_numpy(np.concatenate(sets)), centroids.vectors)
     stops = np.cumsum([len(s) for s in sets])
-    for x,own in zip(images, np.split(codes, stops[:-1])): x.centroids = centroids.of_image(own) if len(own) else None
+    for x,own in zip(images, np.split(codes, stops[:-1])): x.sparse = centroids.of_image(own) if len(own) else None
     return len(codes),float(distances.sum())
 
 def to_stored_images(
@@ -156,7 +156,7 @@ def to_stored_images(
     layout:Layout, # Of the index
 ) -> list[StoredImage]: # Without centroids
     "Images as a backend keeps them."
-    whole = F.normalize(encoded.whole.float().cpu(), dim=-1).numpy() if layout.whole else None
+    whole = F.normalize(encoded.whole.float().cpu(), dim=-1).numpy() if layout.whole_dim else None
     order = time.time_ns()
     images = []
     for i,regions in enumerate(region_arrays(encoded.parts, layout.dtype)):
@@ -176,7 +176,7 @@ def write_images(
     vectors,distance = 0,0.
     if centroids is not None:
         for x in images:
-            if layout.merged: x.merged = merge_regions(x.regions, layout.merged)
+            if layout.merged_count: x.merged = merge_regions(x.regions, layout.merged_count)
         vectors,distance = assign_centroids(images, centroids, layout)
     backend.write(images)
     layout.added_regions += vectors
@@ -314,21 +314,21 @@ def _is_sound(image, backend):
     if (abs(norms - 1) >= .01).any(): return False
     boxes = image.metadata.get("boxes")
     if boxes is not None and len(boxes) != len(image.regions): return False
-    if backend.layout.whole and image.whole is None: return False
+    if backend.layout.whole_dim and image.whole is None: return False
     if backend.centroids is None or not len(image.regions): return True
     expected = replace(image)
     assign_centroids([expected], backend.centroids, backend.layout)
-    return image.centroids is not None and set(expected.centroids.indices) == set(image.centroids.indices)
+    return image.sparse is not None and set(expected.sparse.indices) == set(image.sparse.indices)
 
 def relearn_centroids(
     backend:Backend, # With a layout, not exact
-    centroids:int=0, # Number of centroids; `centroid_count` of the stored vectors when 0
+    centroid_count:int=0, # Number of centroids; `default_centroid_count` of the stored vectors when 0
     seed:int=0, # Of k-means and of its sample
     on_batch:Callable=lambda images: None, # Called with the number of images that were written
 ) -> None:
     "Learn the centroids anew from the stored vectors, and use them."
     layout = backend.layout
-    learned = _centroids_of_stored(backend, centroids, seed)
+    learned = _centroids_of_stored(backend, centroid_count, seed)
     spare = next(field for field in CENTROID_FIELDS if field != layout.centroid_field)
     vectors,distance = 0,0.
     for images in backend.scroll():
@@ -340,16 +340,16 @@ def relearn_centroids(
     backend.save(replace(layout, centroid_field=spare, added_regions=vectors, added_distance=distance,
                          calibrated_images=0, calibrated_candidates=0), learned)
 
-def _centroids_of_stored(backend, centroids, seed):
+def _centroids_of_stored(backend, centroid_count, seed):
     "Centroids of a random sample of the stored images."
     total = backend.count()
     keep = np.random.default_rng(seed)
     sample = []
-    count = 0
+    vector_count = 0
     for images in backend.scroll():
         for x in images:
             merged_count = backend.layout.merged_for_centroids
-            count += min(len(x.regions), merged_count) if merged_count else len(x.regions)
+            vector_count += min(len(x.regions), merged_count) if merged_count else len(x.regions)
             if keep.random() < _SAMPLE_IMAGES/total: sample.append(vectors_for_centroids(x.regions, backend.layout))
     if not sample: raise ValueError(f"{backend.place} holds no image to learn centroids from")
-    return learn_centroids(torch.from_numpy(np.concatenate(sample)), centroids or centroid_count(count), seed)
+    return learn_centroids(torch.from_numpy(np.concatenate(sample)), centroid_count or default_centroid_count(vector_count), seed)

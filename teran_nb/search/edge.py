@@ -236,14 +236,14 @@ def _nearest(self:EdgeBackend, stage):
     return self.types.Query.Nearest(self.stage_vector(stage), using=stage.field)
 
 @patch
-def prefetch(self:EdgeBackend, stage:Stage, inner:list, where:Any, params:Any) -> Any:
+def prefetch(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
     "A stage that proposes candidates to the next one."
-    return self.types.Prefetch(stage.limit, self._nearest(stage), inner, filter=where, params=params)
+    return self.types.Prefetch(stage.limit, self._nearest(stage), inner, filter=query_filter, params=params)
 
 @patch
-def last_query(self:EdgeBackend, stage:Stage, inner:list, where:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
+def last_query(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
     "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(stage.limit, query=self._nearest(stage), prefetches=inner, filter=where, params=params,
+    return self.types.QueryRequest(stage.limit, query=self._nearest(stage), prefetches=inner, filter=query_filter, params=params,
                                    with_payload=with_payload, with_vector=with_vectors)
 
 @patch
@@ -288,12 +288,12 @@ def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors
     with self._reading(): return self.shard.scroll(request)
 
 @patch
-def count(self:EdgeBackend, where:Sequence[Condition]=()) -> int:
-    "Number of images."
+def count(self:EdgeBackend, conditions:Sequence[Condition]=()) -> int:
+    "Number of images that fulfil the conditions."
     if self.shard is None: return 0
     q = self.types
     with self._reading():
-        if where: return self.shard.count(q.CountRequest(filter=self.filter_for(where)))
+        if conditions: return self.shard.count(q.CountRequest(filter=self.filter_for(conditions)))
         if self._count is None: self._count = self.shard.count(q.CountRequest())
     return self._count
 

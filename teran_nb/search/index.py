@@ -27,7 +27,7 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, explain
 from ..model.encoder import Encoded, Encoder, Images, Sentences, given_images
 from .centroids import candidates_for
-from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, conditions
+from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, read_conditions
 from .edge import open_edge
 from .server import ServerBackend
 from .building import (
@@ -266,7 +266,7 @@ def search(self:Index,
     "The best images of each sentence; equal ones in the order in which they were added."
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
     _check_search(candidates, pooling)
-    conditions(where)
+    read_conditions(where) # refuses wrong ones
     captions = encode_sentences(sentences, self.encoder, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
     ranking = ranking_for(self.backend, self.encoder, pooling)
@@ -377,13 +377,13 @@ def drift(self:Index) -> float: # 1: no drift
 
 @patch
 def rebuild(self:Index,
-    centroids:int=0, # Number of centroids; `centroid_count` of the stored regions when 0
+    centroid_count:int=0, # Number of centroids; `default_centroid_count` of the stored regions when 0
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile. What `calibrate` measured is forgotten."
     if self.layout is None or self.backend.exact: return self
     with progress(desc="rebuild", total=len(self), disable=not show_progress_bar, unit=" images") as bar:
-        relearn_centroids(self.backend, centroids, self.config.seed, bar.update)
+        relearn_centroids(self.backend, centroid_count, self.config.seed, bar.update)
     return self
 
 # %% ../../nbs/search/08_index.ipynb #f80eb224

@@ -30,7 +30,7 @@ class QdrantBackend(Backend):
     "What a folder and a server share; a subclass calls its client."
     types:Any # The module with the client's types
 
-    def sparse(self, vector:Sparse) -> Any:
+    def sparse_vector(self, vector:Sparse) -> Any:
         "A sparse vector as the client takes it."
         return self.types.SparseVector(indices=vector.indices.tolist(), values=vector.values.tolist())
 
@@ -42,8 +42,8 @@ class QdrantBackend(Backend):
         if len(image.regions): vectors["regions"] = image.regions.tolist()
         if image.whole is not None: vectors["whole"] = image.whole.tolist()
         if image.merged is not None and len(image.merged): vectors["pooled"] = image.merged.tolist()
-        if image.centroids is not None and len(image.centroids.indices):
-            vectors[self.layout.centroid_field] = self.sparse(image.centroids)
+        if image.sparse is not None and len(image.sparse.indices):
+            vectors[self.layout.centroid_field] = self.sparse_vector(image.sparse)
         return vectors
 
 def vector_fields(
@@ -53,7 +53,7 @@ def vector_fields(
     "Names of the vectors that a request asks for."
     if not with_vectors: return False
     fields = ["regions"]
-    if layout.whole: fields.append("whole")
+    if layout.whole_dim: fields.append("whole")
     if layout.centroid_field: fields.append(layout.centroid_field)
     return fields # the merged vectors are never read back
 
@@ -71,7 +71,7 @@ def image_from_point(
     if "whole" in vector: image.whole = np.asarray(vector["whole"], np.float32)
     if "pooled" in vector: image.merged = np.asarray(vector["pooled"], np.float32)
     sparse = vector.get(layout.centroid_field)
-    if sparse is not None: image.centroids = Sparse(np.asarray(sparse.indices), np.asarray(sparse.values))
+    if sparse is not None: image.sparse = Sparse(np.asarray(sparse.indices), np.asarray(sparse.values))
     return image
 
 # %% ../../nbs/search/02_qdrant.ipynb #818cd196
@@ -79,8 +79,8 @@ def image_from_point(
 def vector_params(self:QdrantBackend, layout:Layout) -> dict: # By field
     "Dense fields of a new collection."
     vectors = {"regions": self.multivector_params(layout.dim, layout.dtype, layout.int8)}
-    if layout.merged: vectors["pooled"] = self.multivector_params(layout.dim, layout.dtype)
-    if layout.whole: vectors["whole"] = self.single_vector_params(layout.whole)
+    if layout.merged_count: vectors["pooled"] = self.multivector_params(layout.dim, layout.dtype)
+    if layout.whole_dim: vectors["whole"] = self.single_vector_params(layout.whole_dim)
     return vectors
 
 @patch
@@ -95,12 +95,12 @@ def single_vector_params(self:QdrantBackend, dim:int) -> Any:
 
 # %% ../../nbs/search/02_qdrant.ipynb #4e61f717
 @patch
-def filter_for(self:QdrantBackend, where:Sequence[Condition]) -> Any:
+def filter_for(self:QdrantBackend, conditions:Sequence[Condition]) -> Any:
     "The conditions as the client takes them; None without any."
-    if not where: return None
+    if not conditions: return None
     q = self.types
     must = []
-    for c in where:
+    for c in conditions:
         if c.values is None:
             must.append(q.FieldCondition(key=c.column, range=self.number_range(c.least, c.most)))
             continue
@@ -120,13 +120,13 @@ def query_for(self:QdrantBackend,
     with_payload:list[str]|bool, # Metadata that the answers bring
 ) -> Any: # One query with nested prefetches
     "A request as the client takes it."
-    where = self.filter_for(request.where)
+    query_filter = self.filter_for(request.conditions)
     inner = []
     for stage in request.stages[:-1]:
-        inner = [self.prefetch(stage, inner, where, self.search_params(stage, request.exact))]
+        inner = [self.prefetch(stage, inner, query_filter, self.search_params(stage, request.exact))]
     last = request.stages[-1]
     fields = vector_fields(self.layout, request.with_vectors)
-    return self.last_query(last, inner, where, self.search_params(last, request.exact), with_payload, fields)
+    return self.last_query(last, inner, query_filter, self.search_params(last, request.exact), with_payload, fields)
 
 @patch
 def search_params(self:QdrantBackend, stage:Stage, exact:bool) -> Any:
@@ -137,15 +137,15 @@ def search_params(self:QdrantBackend, stage:Stage, exact:bool) -> Any:
 @patch
 def stage_vector(self:QdrantBackend, stage:Stage) -> Any:
     "The vector of a stage as the client takes it."
-    return self.sparse(stage.vector) if isinstance(stage.vector, Sparse) else stage.vector.tolist()
+    return self.sparse_vector(stage.vector) if isinstance(stage.vector, Sparse) else stage.vector.tolist()
 
 @patch
-def prefetch(self:QdrantBackend, stage:Stage, inner:list, where:Any, params:Any) -> Any:
+def prefetch(self:QdrantBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
     "A stage that proposes candidates to the next one."
     raise NotImplementedError
 
 @patch
-def last_query(self:QdrantBackend, stage:Stage, inner:list, where:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
+def last_query(self:QdrantBackend, stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
     "The last stage, with those before it as prefetches."
     raise NotImplementedError
 
@@ -200,8 +200,8 @@ def recode(self:QdrantBackend, images:Sequence[StoredImage], centroid_field:str)
     "Write only the centroids of images, into one of `CENTROID_FIELDS`."
     points = []
     for x in images:
-        if x.centroids is None: continue
-        points.append(self.types.PointVectors(id=point_id(x.image_id), vector={centroid_field: self.sparse(x.centroids)}))
+        if x.sparse is None: continue
+        points.append(self.types.PointVectors(id=point_id(x.image_id), vector={centroid_field: self.sparse_vector(x.sparse)}))
     if points: self.update_vectors(points)
 
 @patch

@@ -21,7 +21,7 @@ from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
 from ..model.similarity import similarity as pooled_similarity
 from ..model.encoder import Encoded, Encoder, Sentences
-from .backends import Backend, Layout, Request, Stage, StoredImage, conditions, request_for
+from .backends import Backend, Layout, Request, Stage, StoredImage, read_conditions, request_for
 from .building import compares_regions
 
 # %% ../../nbs/search/07_ranking.ipynb #f009be49
@@ -88,10 +88,10 @@ class BackendRanking:
         "Images that the backend returns per sentence."
         return k + 8 # some more, because the engine's rounding may change their order
 
-    def request(self, captions:Encoded, j:int, limit:int, candidates:int, where:list, with_vectors:bool) -> Request:
+    def request(self, captions:Encoded, j:int, limit:int, candidates:int, conditions:list, with_vectors:bool) -> Request:
         "The request for one sentence; 0 candidates to compare all images."
         words = captions.parts[j].numpy()
-        return request_for(self.backend.layout, words, limit, candidates, self.backend.centroids, where, with_vectors, self.pooling)
+        return request_for(self.backend.layout, words, limit, candidates, self.backend.centroids, conditions, with_vectors, self.pooling)
 
     def propose(self,
         captions:Encoded, # Sentences
@@ -102,12 +102,12 @@ class BackendRanking:
         answer:Callable|None=None, # A method of the backend instead of `search`
     ) -> list[list]: # Per sentence, as `answer` gives them, best first
         "Ask the backend for the best images of each sentence."
-        where = conditions(where)
+        conditions = read_conditions(where)
         answer = answer or self.backend.search
         total = self.backend.count()
         staged = candidates if not self.backend.exact and candidates < total else 0
         rows = [j for j in range(len(captions.names)) if len(captions.parts[j]) or not self.needs_words]
-        requests = [self.request(captions, j, limit, staged, where, with_vectors) for j in rows]
+        requests = [self.request(captions, j, limit, staged, conditions, with_vectors) for j in rows]
         proposed = [[] for _ in captions.names]
         for some in batches(range(len(rows)), 32):
             answers = answer([requests[i] for i in some])
@@ -115,8 +115,8 @@ class BackendRanking:
         for j,request in zip(rows, requests):
             enough = min(limit, candidates, total)
             if len(request.stages) < 2 or len(proposed[j]) >= enough: continue
-            if where and len(proposed[j]) >= self.backend.count(where): continue
-            proposed[j], = answer([Request(request.stages[-1:], where, with_vectors, True)]) # of all images
+            if conditions and len(proposed[j]) >= self.backend.count(conditions): continue
+            proposed[j], = answer([Request(request.stages[-1:], conditions, with_vectors, True)]) # of all images
         return proposed
 
     def exact_scores(self,
@@ -182,9 +182,9 @@ class WholeRanking(_ReadRanking):
     "Images ranked by one vector per image and one per sentence."
     needs_words = False
 
-    def request(self, captions:Encoded, j:int, limit:int, candidates:int, where:list, with_vectors:bool) -> Request:
+    def request(self, captions:Encoded, j:int, limit:int, candidates:int, conditions:list, with_vectors:bool) -> Request:
         vector = F.normalize(captions.whole[j].float().cpu(), dim=-1).numpy()
-        return Request([Stage("whole", vector, limit)], where, with_vectors, not candidates)
+        return Request([Stage("whole", vector, limit)], conditions, with_vectors, not candidates)
 
 class CrossingRanking(BackendRanking):
     "Images proposed by MaxSim and scored by a model that crosses both sides."
@@ -220,8 +220,8 @@ def ranking_for(
     if encoder.index_refusal:
         raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; choose a pooling, or keep "
                          f"the vectors in memory")
-    if not backend.layout.whole:
+    if not backend.layout.whole_dim:
         raise ValueError(f"{backend.place} has no vectors of whole images, by which this model ranks; choose a "
                          f"pooling, "
-                         "or make the index with IndexConfig(whole=True)")
+                         "or make the index with IndexConfig(store_whole=True)")
     return WholeRanking(backend, encoder)

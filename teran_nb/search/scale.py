@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..core.packed import Packed
 from ..model.encoder import Encoded
-from .centroids import SEARCH_EXTRA, candidates_for, centroid_count
+from .centroids import SEARCH_EXTRA, candidates_for, default_centroid_count
 from .building import IndexConfig
 from .index import Index
 
@@ -89,7 +89,7 @@ def cost(
     "What an index of so many images costs, extrapolated from measured costs."
     candidates = candidates or candidates_for(images)
     regions = images*measured.regions_per_image
-    list_length = regions/centroid_count(round(regions))
+    list_length = regions/default_centroid_count(round(regions))
     ms_per_shard = measured.ms_fixed + measured.ms_per_list_entry*list_length/shards + measured.ms_per_candidate*candidates/shards
     memory_bytes = images*(measured.bytes_per_image - measured.vector_bytes_per_image)*replicas/shards
     writers = processes if shards > 1 else 1 # one process fills an index in a folder

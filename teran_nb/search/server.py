@@ -46,8 +46,8 @@ class ServerBackend(QdrantBackend):
         self.types = _client_module().models
         self.local = url == ":memory:"
         if client is None:
-            where = {"location": url} if self.local else {"url": url, "api_key": api_key or None, "check_compatibility": False}
-            client = _client_module().QdrantClient(timeout=timeout, **where)
+            address = {"location": url} if self.local else {"url": url, "api_key": api_key or None, "check_compatibility": False}
+            client = _client_module().QdrantClient(timeout=timeout, **address)
         self.client = client
         self.refresh()
 
@@ -220,16 +220,16 @@ def search_params(self:ServerBackend, stage:Stage, exact:bool) -> Any:
     return None if self.local else QdrantBackend.search_params(self, stage, exact)
 
 @patch
-def prefetch(self:ServerBackend, stage:Stage, inner:list, where:Any, params:Any) -> Any:
+def prefetch(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
     "A stage that proposes candidates to the next one."
     return self.types.Prefetch(query=self.stage_vector(stage), using=stage.field, limit=stage.limit, prefetch=inner or None,
-                               filter=where, params=params)
+                               filter=query_filter, params=params)
 
 @patch
-def last_query(self:ServerBackend, stage:Stage, inner:list, where:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
+def last_query(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
     "The last stage, with those before it as prefetches."
     return self.types.QueryRequest(query=self.stage_vector(stage), using=stage.field, limit=stage.limit, prefetch=inner or None,
-                                   filter=where, params=params, with_payload=with_payload, with_vector=with_vectors)
+                                   filter=query_filter, params=params, with_payload=with_payload, with_vector=with_vectors)
 
 @patch
 def query(self:ServerBackend, queries:list) -> list[list]: # Points of each query
@@ -249,10 +249,10 @@ def page(self:ServerBackend, offset:Any, limit:int, with_payload:Any, with_vecto
     return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=with_payload, with_vectors=with_vectors)
 
 @patch
-def count(self:ServerBackend, where:Sequence[Condition]=()) -> int:
-    "Number of images."
+def count(self:ServerBackend, conditions:Sequence[Condition]=()) -> int:
+    "Number of images that fulfil the conditions."
     if self.layout is None: return 0
-    return self.call("count", self.name, count_filter=self.filter_for(where), exact=True).count
+    return self.call("count", self.name, count_filter=self.filter_for(conditions), exact=True).count
 
 @patch
 def bytes(self:ServerBackend) -> int:

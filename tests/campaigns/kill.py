@@ -143,7 +143,7 @@ def kept_state(folder):
 def indexing(folder, inputs):
     "Add images to an index, eight at a time, and note in a file on the disk what was acknowledged."
     noted = folder / "acknowledged"
-    index = Index.open(folder / "index", config=IndexConfig(centroids=4))
+    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
     lost = set(noted.read_text().split() if noted.exists() else []) - set(index.names)
     assert not lost, f"acknowledged and lost: {sorted(lost)}"
     for first in range(0, 48, 8):

@@ -320,7 +320,7 @@ def encoded_batch(first, count=4):
 
 
 def make_index(folder):
-    index = Index.open(folder / "index", config=IndexConfig(centroids=4))
+    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
     index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
     index.close()
 
@@ -338,7 +338,7 @@ def read_index(folder):
 
 def make_unclosed(folder):
     "An index as a killed process leaves it: nothing lists its files."
-    index = Index.open(folder / "index", config=IndexConfig(centroids=4))
+    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
     index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
     atexit.register(index.close)  # it stays open as long as this process
 
