@@ -47,8 +47,8 @@ class Alignment:
     image_id:str = "" # The image's name
     picture:Path|str|Image.Image|Callable|None = None # The picture, its path, or a function that gives it
     pooling:str = "mrsw" # Name of the model's pooling
-    pieces:Tensor|None = None # Cosines of the tokenizer's pieces, which the model compared, `(regions, pieces)`
-    piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None where every word is one piece
+    pieces:Tensor|None = None # Cosines of the pieces, `(regions, pieces)`; None where every word is one piece
+    piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None with `pieces`
     piece_texts:list|None = None # How the tokenizer writes each piece
     model_note:str = "" # What a reader should know of the model: that it ranks by something else than these cosines
     warning:str = "" # Why the cosines may mean little: words, or a picture, unlike those of the training; "" for no reason
@@ -87,6 +87,23 @@ def best(self:Alignment,
     return WordMatch(self.words[j], region, box, float(self.cosines[region,j]))
 
 # %% ../../nbs/model/02_pair.ipynb #dbe80bd0
+def _word_places(words, phrase):
+    "Every place where the words of a phrase follow one another, as lists of indices; a word may be a phrase itself."
+    parts,column = [],[]
+    for j,word in enumerate(words):
+        word_parts = [part for part,*_ in matching_words(word)] or [word]
+        parts += word_parts
+        column += [j]*len(word_parts)
+    wanted = [part for part,*_ in matching_words(phrase)] or [phrase]
+    places = []
+    for start in range(len(parts)-len(wanted)+1):
+        end = start+len(wanted)
+        begins_with_word = start == 0 or column[start-1] != column[start]
+        ends_with_word = end == len(column) or column[end-1] != column[end]
+        if parts[start:end] == wanted and begins_with_word and ends_with_word:
+            places.append(list(dict.fromkeys(column[start:end])))
+    return places
+
 @patch
 def columns(self:Alignment,
     word:str|int|slice|Sequence, # A word or phrase of the caption, the index of a word, a slice, or a list of these
@@ -108,23 +125,6 @@ def columns(self:Alignment,
     def highest_cosine(columns): return float(self.cosines[:,columns].mean(1).max()) if len(self.cosines) else 0.
     return max(occurrences, key=highest_cosine)
 
-def _word_places(words, phrase):
-    "Every place where the words of a phrase follow one another, as lists of indices; a word may be a phrase itself."
-    parts,column = [],[]
-    for j,word in enumerate(words):
-        word_parts = [part for part,*_ in matching_words(word)] or [word]
-        parts += word_parts
-        column += [j]*len(word_parts)
-    wanted = [part for part,*_ in matching_words(phrase)] or [phrase]
-    places = []
-    for start in range(len(parts)-len(wanted)+1):
-        end = start+len(wanted)
-        begins_with_word = start == 0 or column[start-1] != column[start]
-        ends_with_word = end == len(column) or column[end-1] != column[end]
-        if parts[start:end] == wanted and begins_with_word and ends_with_word:
-            places.append(list(dict.fromkeys(column[start:end])))
-    return places
-
 # %% ../../nbs/model/02_pair.ipynb #e104bafc
 @patch
 def heat(self:Alignment,
@@ -143,7 +143,7 @@ def heat(self:Alignment,
 
 @patch(as_prop=True)
 def frame(self:Alignment) -> tuple[float,float]: # Pixels
-    "Width and height of the picture, or of what holds all boxes where its size is not known."
+    "Width and height of the picture; where its size is not known, the right and lower end of all boxes."
     if self.size is not None: return tuple(map(float, self.size))
     return tuple(map(float, np.asarray(self.boxes)[:,2:].max(0)))
 
@@ -162,7 +162,8 @@ def shares(self:Pooling,
     self_cosines = [x[None] for x in self_cosines]
     def score(points): return self(points, torch.ones(len(points), len(cosines)).bool(), word_mask, *self_cosines).sum()
     with torch.enable_grad():
-        total = sum(map(score, points.split(1))) if self.all_images else score(points) # points are no images of one collection
+        # the points stand where a pooling expects images; one that compares images gets them one at a time
+        total = sum(map(score, points.split(1))) if self.all_images else score(points)
         gradient, = torch.autograd.grad(total, points)
     return gradient.mean((0,1)) * cosines
 
@@ -245,21 +246,28 @@ def explain(
     regions:Tensor, # Region vectors, `(regions, dim)`
     vectors:Tensor, # Vectors of the words, or of their pieces, `(pieces, dim)`
     words:CaptionWords, # The words they stand for
-    boxes:np.ndarray=None, # Pixels of each region, `(regions, 4)`
-    **about, # Other fields of `Alignment`: `size`, `caption`, `image_id`, `picture`, `pooling`, `model_note`
+    boxes:np.ndarray|None=None, # Pixels of each region, `(regions, 4)`
+    size:tuple|None=None, # Width and height of the picture, pixels
+    caption:str="", # The sentence
+    image_id:str="", # The image's name
+    picture:Path|str|Image.Image|Callable|None=None, # The picture, its path, or a function that gives it
+    pooling:str="mrsw", # Name of the model's pooling
+    model_note:str="", # As of `Alignment`
 ) -> Alignment: # Words without a piece, cut off by the tokenizer, are left out
     "Align one image with one caption."
     piece_of = torch.as_tensor(words.piece_of, dtype=torch.int64)
     if len(piece_of) != len(vectors):
         raise ValueError(f"{len(piece_of)} places in `piece_of` for {len(vectors)} vectors; one each")
     pieces = align(regions[None], vectors[None])[0,0].float().cpu()
-    p = POOLINGS.get(about.get("pooling", "mrsw"))
-    if p and p.needs_self_cosines: about["self_cosines"] = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
-    member = piece_of[:,None] == torch.arange(len(words.texts))
+    self_cosines = ()
+    if pooling in POOLINGS and POOLINGS[pooling].needs_self_cosines: # published code has poolings of other names
+        self_cosines = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
+    member = piece_of[:,None] == torch.arange(len(words.texts)) # which pieces belong to which word
     kept = member.any(0).nonzero().ravel().tolist()
     cosines = pieces @ (member / member.sum(0).clamp(min=1)).float()
     column = {word: j for j,word in enumerate(kept)} # of each kept word in the Alignment
     return Alignment(
         words=[words.texts[j] for j in kept], cosines=cosines[:,kept], spans=[tuple(words.spans[j]) for j in kept],
-        boxes=None if boxes is None else np.asarray(boxes), pieces=pieces, piece_texts=words.pieces,
-        piece_of=[column.get(int(word), -1) for word in piece_of], **{"size": None, "caption": "", **about})
+        boxes=None if boxes is None else np.asarray(boxes), size=size, caption=caption, image_id=image_id, picture=picture,
+        pooling=pooling, pieces=pieces, piece_of=[column.get(int(word), -1) for word in piece_of], piece_texts=words.pieces,
+        model_note=model_note, self_cosines=self_cosines)
