@@ -137,7 +137,7 @@ def _ground(alignment, link, rule):
     scores = [right, on_box.mean(), on_box[largest].mean(), on_box.max(), centre, inside.mean(), inside[largest].mean()]
     box = None if region is None else tuple(map(float, boxes[region]))
     return Grounded(alignment.image_id, alignment.caption, link, region, box, PhraseScores(*map(float, scores)),
-                    cosines, alignment.boxes, alignment.frame)
+                    cosines, alignment.boxes, alignment.extent)
 
 
 # %% ../../nbs/experiment/02_grounding.ipynb #8d522425

@@ -108,7 +108,7 @@ def _thumbnails(ax, a, rows):
     "What each row's box shows, left of the row, unless rows are too thin or there is no picture."
     points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36) # side of a thumbnail
     if a.boxes is None or points < 6: return
-    size = a.frame
+    size = a.extent
     picture,note = picture_of(a.image, size)
     if note: return
     for y,r in enumerate(rows):
@@ -292,7 +292,7 @@ def show_grounding(
     _columns(a) # refuses a caption without words
     if a.boxes is None: return _without_boxes(a, ax)
     own_figure = ax is None
-    size = a.frame
+    size = a.extent
     picture,note = picture_of(a.image, size)
     ax = _picture_axis(ax, picture, size)
     groups,below = words_of_regions(a, skip, floor)
@@ -351,7 +351,7 @@ def show_heat(
     _columns(a) # refuses a caption without words
     heat = a.heat(word)
     columns = a.columns(word)
-    size = a.frame
+    size = a.extent
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())
     colours,label = _colour_scale(*(limits or (lowest,highest)), "pair")
@@ -384,8 +384,8 @@ def show_heats(
     maps = torch.stack([a.heat(word) for word in words])
     known = maps[~maps.isnan()]
     limits = float(known.min()),float(known.max())
-    width,height = a.frame
-    picture,note = picture_of(a.image, a.frame)
+    width,height = a.extent
+    picture,note = picture_of(a.image, a.extent)
     if not note: a = replace(a, picture=lambda: picture) # opened once, not for each word
     axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)

@@ -41,7 +41,7 @@ def _pair_data(alignment, name):
             f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
     size = alignment.size or (alignment.picture.size if alignment.picture else None)
-    if not size: size = (1,1) if boxes is None or not len(boxes) else alignment.frame # what holds all boxes
+    if not size: size = (1,1) if boxes is None or not len(boxes) else alignment.extent # what holds all boxes
     return {
         "name": name, "image": str(alignment.image_id),
         "caption": alignment.caption, "words": list(alignment.words), "gaps": _gaps(alignment),

@@ -84,7 +84,7 @@ def _best_box(alignment, word):
     if alignment.boxes is None or not len(alignment.boxes): return ""
     region = int(alignment.best_regions[word])
     cosine = round(100*float(alignment.cosines[region,word]))
-    return ",".join(map(str, [*_percent(alignment.boxes[region], alignment.frame), cosine]))
+    return ",".join(map(str, [*_percent(alignment.boxes[region], alignment.extent), cosine]))
 
 def caption_buttons(
     alignments:Sequence[Alignment], # One caption with each picture of a card

@@ -139,10 +139,10 @@ def heat(self:Alignment,
                          "so cosines cannot be spread over the picture")
     if not len(self.boxes):
         raise ValueError(f"{image} has no regions, so there is no cosine to spread over the picture")
-    return heat_map(self.cosines[:,columns].mean(1), self.boxes, self.frame, shape)
+    return heat_map(self.cosines[:,columns].mean(1), self.boxes, self.extent, shape)
 
 @patch(as_prop=True)
-def frame(self:Alignment) -> tuple[float,float]: # Pixels
+def extent(self:Alignment) -> tuple[float,float]: # Pixels
     "Width and height of the picture; where its size is not known, the right and lower end of all boxes."
     if self.size is not None: return tuple(map(float, self.size))
     return tuple(map(float, np.asarray(self.boxes)[:,2:].max(0)))
