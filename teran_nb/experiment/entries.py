@@ -43,6 +43,16 @@ Entry = TypedDict("Entry", {
     "records": list[Record]}) # One a seed
 
 # %% ../../nbs/experiment/20_entries.ipynb #368db058
+def _file_name(row): return re.sub(r"[^\w.+-]", "-", row) # without the ending
+
+def entry_path(
+    registry:str|Path, # Folder of one table, such as `results/main`
+    row:str, # Name of the row
+) -> Path: # There may be no such file yet
+    "The file of a row."
+    return project_path(registry)/f"{_file_name(row)}.json"
+
+# %% ../../nbs/experiment/20_entries.ipynb #be6168c4
 _WHERE_TO_READ = "CONTRIBUTING.md says what an entry holds"
 _FRACTION = re.compile(r"[ti]2[ti]_r\d+|mean_recall|([ti]2[ti]_)?ndcg(_\w+)?|"
                        r"noun|colour|size|number|words(_random)?|pairs(_\w+)?")
@@ -71,15 +81,6 @@ def _require_entry(entry, path):
     of_several = ", ".join(fingerprint[:40] for fingerprint in sorted(fingerprints))
     require(len(fingerprints) < 2, "records", f"are of different data ({of_several}); put them into two folders")
 
-def _file_name(row): return re.sub(r"[^\w.+-]", "-", row) # without the ending
-
-def entry_path(
-    registry:str|Path, # Folder of one table, such as `results/main`
-    row:str, # Name of the row
-) -> Path: # There may be no such file yet
-    "The file of a row."
-    return project_path(registry)/f"{_file_name(row)}.json"
-
 def require_entry(
     entry:Mapping, # To be written
     path:Path, # Its file
@@ -88,6 +89,7 @@ def require_entry(
     checked(entry, Entry, path, _WHERE_TO_READ)
     _require_entry(entry, path)
 
+# %% ../../nbs/experiment/20_entries.ipynb #b675219e
 def read_entry(
     path:str|Path, # A file of the registry
 ) -> Entry: # Checked

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from ..core.files import digest, project_path, read_json, write_json
 from ..data.collection import Collection
-from .metrics import Results, Retrieval, read_results
+from .metrics import CONDITIONS, Results, Retrieval, read_results
 from .datasets import Data, load_data
 from .plans import read_plan
 from .runs import read_history
@@ -116,7 +116,6 @@ def record_of(
             "command": command}
 
 # %% ../../nbs/experiment/21_records.ipynb #1985b291
-_OF_A_RECORD = {"model","seed","commit","run","seconds","epochs trained","machine","threads","torch","data","command"}
 _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
 
 def register(
@@ -144,7 +143,10 @@ def register(
     for path,entry in entries.items(): write_json(path, entry)
     return list(entries)
 
-def _conditions_of(result): return {k: v for k,v in result.about.items() if k not in _OF_A_RECORD}
+def _conditions_of(result):
+    "The conditions that all seeds of an entry share; the model is the entry's row."
+    about = {k: v for k,v in result.about.items() if k != "model"}
+    return {k: v for k,v in about.items() if k not in CONDITIONS or not CONDITIONS[k].of_seed}
 
 def _require_same(now, before, path):
     "Refuse a seed that was measured under other conditions."

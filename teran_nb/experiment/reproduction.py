@@ -15,7 +15,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from ..core.display import markdown_table
-from .metrics import Results
+from .metrics import CONDITIONS, Results
 from .datasets import Data
 from .entries import NOT_RECORDED, read_registry
 from .records import data_fingerprint, record_of
@@ -34,7 +34,6 @@ def prediction_interval(
     return float(values.mean()) - half,float(values.mean()) + half
 
 # %% ../../nbs/experiment/22_reproduction.ipynb #152c0b9a
-_COMPARED = ("protocol","candidates","NDCG@25","models","pooling","changed","epochs") # Conditions that both must share
 _ROUNDING = 1e-9 # Of a number that was written and read
 
 def _stored_metrics(result, stored):
@@ -57,8 +56,8 @@ def compare_with_registry(
     for row,seeds in again.lines.items():
         stored = known.lines[row]
         _require_comparable(row, seeds[0], stored, registry, fingerprint)
-        size = re.match("[0-9,]+", stored[0].about["candidates"]) # number of images, the first one of the text
-        finest = 1/int(size[0].replace(",", "")) if size else 0.
+        count = re.match("[0-9,]+", stored[0].about["candidates"]) # of images, or of minimal pairs
+        finest = 1/int(count[0].replace(",", "")) if count else 0.
         for metric in again.columns():
             values = [result.metrics[metric] for result in stored if metric in result.metrics]
             if not values: continue
@@ -74,7 +73,8 @@ def compare_with_registry(
 
 def _require_comparable(row, result, stored, registry, fingerprint):
     "Refuse a result under other conditions, or of other data, than the stored seeds."
-    for condition in _COMPARED:
+    own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
+    for condition in (*own_line,"candidates","epochs"):
         now,before = result.about.get(condition) or "",stored[0].about.get(condition) or ""
         if now != before:
             raise ValueError(f"{row} cannot be compared with {registry}: {condition} is {now!r} now and {before!r} there")
@@ -83,6 +83,7 @@ def _require_comparable(row, result, stored, registry, fingerprint):
         raise ValueError(f"{row} cannot be compared with {registry}: the data are {fingerprint} now and "
                          f"{', '.join(fingerprints)} there")
 
+# %% ../../nbs/experiment/22_reproduction.ipynb #e040f95b
 def require_reproduced(
     again:Results, # Measured now
     data:Data, # What they were measured on
