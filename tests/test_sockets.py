@@ -26,7 +26,7 @@ from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
 from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
-from teran_nb.model.heads import HEADS, CrossingHead, Head, register_head
+from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss
 from teran_nb.model.network import NetworkConfig
 from teran_nb.model.matcher import Matcher, make_matcher
@@ -141,7 +141,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             means = [(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1) for x, mask in (images[1].padded(), captions[1].padded())]
             return (self.project(means[0]) @ means[1].T).float()
 
-    class Crossed(CrossingHead):
+    class Crossed(CrossEncoderHead):
         def __init__(self, dim):
             super().__init__(dim)
             self.scale = torch.nn.Parameter(torch.ones(dim))
@@ -159,7 +159,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             model = make_matcher(small_network(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
-            assert loaded.ranks_by == kind.ranks_by and loaded.crosses == (kind is Crossed)
+            assert loaded.ranks_by == kind.ranks_by and loaded.is_cross_encoder == (kind is Crossed)
             sim = evaluate(loaded, drawn).sim
             with torch.no_grad():
                 assert torch.allclose(sim, model.eval().similarity(model.encode_images(drawn), model.encode_captions(drawn)), atol=1e-4)

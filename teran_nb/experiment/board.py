@@ -67,7 +67,7 @@ def ranker_cost(
     "The cost of a ranker."
     if ranker in POOLINGS: return _pooling_cost(POOLINGS[ranker])
     if ranker in _HEAD_COSTS: return _HEAD_COSTS[ranker]
-    return RankerCost("every pair", "re-ranks") if HEADS[ranker].crosses else RankerCost("the head", "no, a head of its own")
+    return RankerCost("every pair", "re-ranks") if HEADS[ranker].is_cross_encoder else RankerCost("the head", "no, a head of its own")
 
 def _pooling_cost(rule):
     "The cost of a pooling, from the fields that it was registered with."

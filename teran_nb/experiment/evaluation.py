@@ -78,7 +78,7 @@ def evaluate(
     gains:str="exponential", # Of NDCG, as of `retrieval`
     i2t_queries:str="all", # Of NDCG, as of `retrieval`
     pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
-    rerank:int=0, # Only of a model that crosses: score the first k results of each query, ranked by its alignment; 0 for all
+    rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by its alignment; 0 for all
     show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head
     pairs:MinimalPairs|None=None, # Minimal pairs to score, of these images or with pictures of their own
@@ -93,7 +93,7 @@ def evaluate(
     if isinstance(relevance, Relevance): relevance = [relevance]
     folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
     for r in relevance: r.require_captions(captions)
-    if rerank and (pooling or not model.crosses):
+    if rerank and (pooling or not model.is_cross_encoder):
         raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; leave it 0")
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)

@@ -251,7 +251,7 @@ def context_scores(
     "Scores of minimal pairs with and without the context of words and regions."
     if pairs is None: return PairComparison()
     compared = PairComparison({model.name or "model": scores or score_pairs(model, pairs, collection)})
-    if model.crosses or model.ranks_by != POOLINGS[model.pooling].title: return compared
+    if model.is_cross_encoder or model.ranks_by != POOLINGS[model.pooling].title: return compared
     bags = {"words alone": (True,False)}
     if not model.own_regions: bags |= {"regions alone": (False,True), "both alone": (True,True)}
     for name,(words,regions) in bags.items():

@@ -183,7 +183,7 @@ def evaluate_run(
     text:str="", # Folder of an original's text model, where it is not the one its config names
     gains:str="exponential", # Of NDCG, as in `retrieval`
     i2t_queries:str="all", # Of NDCG, as in `retrieval`
-    rerank:int=0, # For a model that crosses: score only the first k results of each query, ranked by its alignment
+    rerank:int=0, # For a cross-encoder: score only the first k results of each query, ranked by its alignment
     pairs:MinimalPairs|None=None, # Minimal pairs whose captions are scored too
     show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head

@@ -127,7 +127,7 @@ def search(self:EncodedSplit,
     query:Encoded, # One sentence or one picture
     direction:str="t2i", # `t2i`: images for a sentence; `i2t`: captions for a picture
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
-    rerank:int=0, # Pairs that a crossing model scores itself; all when 0
+    rerank:int=0, # Pairs that a cross-encoder scores itself; all when 0
 ) -> Tensor: # Similarity of every candidate, `(candidates,)`
     "Score all images, or all captions, for a query."
     if direction == "t2i": return similarity_of(self.encoder, self.images, query, pooling, rerank)[:,0]

@@ -168,7 +168,7 @@ class _QueryPanel(_Panel):
         _show_if(by_sentence, self.text, self.go)
         _show_if(not by_sentence, self.upload)
         _show_if(finder.picture is not None, self.another)
-        _show_if(not finder.pooling and any(finder.models[n].crosses for n in finder.shown_models), self.rerank)
+        _show_if(not finder.pooling and any(finder.models[n].is_cross_encoder for n in finder.shown_models), self.rerank)
 
 # %% ../../nbs/look/07_explore.ipynb #7927a401
 class _WordPanel(_Panel):
@@ -373,7 +373,7 @@ class Explorer:
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
         encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
-        rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
+        rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
     ):
         finder = Finder(models, data, split, pooling, describe, per_page,
                         examples=examples, encoded=encoded, rerank=rerank)

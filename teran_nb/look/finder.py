@@ -149,7 +149,7 @@ class Finder:
         memory:float=4, # GB that the vectors of one split may take, for each model
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
         encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
-        rerank:int=0, # Pairs that a crossing model scores itself, of each query; all when 0
+        rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
@@ -297,10 +297,10 @@ def _model_notes(self:Finder, split):
     "Notes for the reader on the model, on re-ranking and on the index."
     encoder = split.encoder
     images = split.images
-    crosses = encoder.crosses and not self.pooling
-    if encoder.note and (crosses or not encoder.crosses): yield encoder.note
-    if crosses: yield "The cosine filter and “Who else shows it?” compare a word alone, before it meets a picture."
-    if crosses and self.rerank:
+    is_cross_encoder = encoder.is_cross_encoder and not self.pooling
+    if encoder.note and (is_cross_encoder or not encoder.is_cross_encoder): yield encoder.note
+    if is_cross_encoder: yield "The cosine filter and “Who else shows it?” compare a word alone, before it meets a picture."
+    if is_cross_encoder and self.rerank:
         yield f"The best {self.rerank} by the alignment are scored by {encoder.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates
     if indexed and ranks_by_alignment(encoder, self.pooling):

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.packed import require_masked
-from .heads import CrossingHead, register_head
+from .heads import CrossEncoderHead, register_head
 
 # %% ../../nbs/model/11_crossgraph.ipynb #0c13a8ac
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CrossGraphConfig:
 
 # %% ../../nbs/model/11_crossgraph.ipynb #9f130913
 @register_head("crossgraph")
-class CrossGraph(CrossingHead):
+class CrossGraph(CrossEncoderHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
     ranks_by = "a graph of both sides"
     def __init__(self,

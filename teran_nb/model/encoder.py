@@ -164,7 +164,7 @@ class Encoder:
 
     # how it ranks
     pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
-    crosses:bool = False # Whether a score needs both sides of a pair together
+    is_cross_encoder:bool = False # Whether a score needs both sides of a pair together
     index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
     note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
     device:torch.device = torch.device("cpu") # Where `similarity` computes
@@ -183,7 +183,7 @@ class Encoder:
         if not is_encoded(captions): captions = self.encode_captions(captions).to(self.device)
         return images,captions
     def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
-        "The vectors of one pair as its score sees them; unchanged unless the encoder crosses."
+        "The vectors of one pair as its score sees them; unchanged unless the encoder is a cross-encoder."
         return regions,words
 
     # what it reads of an image

@@ -18,7 +18,7 @@ from ..core.config import bounded
 from ..data.features import Regions
 from ..data.collection import CollectionImage
 from .encoder import Encoder
-from .heads import CrossingHead, register_head
+from .heads import CrossEncoderHead, register_head
 from .relations import Relations, attend, require_pairs
 from .iais import iais, singular
 
@@ -48,7 +48,7 @@ class _Projection(nn.Module):
 
 # %% ../../nbs/model/10_joint.ipynb #ffc8c9b6
 @register_head("joint")
-class Joint(CrossingHead):
+class Joint(CrossEncoderHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
     ranks_by = "one transformer over both sides"
     leading = 1 # Slots before those of the words

@@ -168,7 +168,7 @@ def similarity(self:Matcher,
     captions:Encoded|Vectors|Sentences, # Captions, encoded or not, or the other side
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
-    rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
+    rerank:int=0, # With a cross-encoder head: score only the first k results of each query, ranked by the alignment
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair; of what was encoded before, without gradients and dropout."
@@ -183,7 +183,7 @@ def extractor(self:Matcher) -> str: return self.config.extractor
 @patch(as_prop=True)
 def pooling(self:Matcher) -> str: return self.config.pooling
 @patch(as_prop=True)
-def crosses(self:Matcher) -> bool: return self.ranking_head.crosses
+def is_cross_encoder(self:Matcher) -> bool: return self.ranking_head.is_cross_encoder
 @patch(as_prop=True)
 def reads_pictures(self:Matcher) -> bool: return self.vision is not None
 @patch(as_prop=True)
@@ -194,7 +194,7 @@ def ranks_by(self:Matcher) -> str: return self.ranking_head.ranks_by
 @patch(as_prop=True)
 def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
     "What a reader of any alignment of this model should know."
-    if self.crosses:
+    if self.is_cross_encoder:
         return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were mixed, "
                 "and were not trained to match.")
     if any(self.heads[name].aligns for name in self.config.training_heads): return ""
@@ -214,7 +214,7 @@ def fingerprint(self:Matcher) -> str:
 @patch
 def cross_encode(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     "The vectors of one pair as the model's head leaves them, on the CPU."
-    if not self.crosses: return regions,words
+    if not self.is_cross_encoder: return regions,words
     with self.eval_mode(): regions,words = self.ranking_head.cross_encode(regions.to(self.device), words.to(self.device))
     return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
 

@@ -75,19 +75,22 @@ class Network(nn.Module):
         "Vectors of the images and of the captions of a batch."
         whole_images,regions = self.forward_regions(images)
         whole_captions,words = self.forward_words(captions)
-        return Vectors(whole_images, self.region_parts(regions, images)),Vectors(whole_captions, self.word_parts(words, captions))
+        image_vectors = Vectors(whole_images, self.region_parts(regions, images))
+        caption_vectors = Vectors(whole_captions, self.word_parts(words, captions))
+        return image_vectors,caption_vectors
     def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
         if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
         x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
-        return self.finish(0, self.project_regions(x), mask)
+        return self.last_layers("images", self.project_regions(x), mask)
     def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
         x,mask = self.text(batch)
-        return self.finish(-1, self.project_words(x), mask)
-    def finish(self, k:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers, 0 of images and -1 of captions (where shared, the same); the vectors of the class tokens, and of all slots."
-        x = F.normalize(self.last[k](x, mask).float(), dim=-1)
+        return self.last_layers("captions", self.project_words(x), mask)
+    def last_layers(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
+        "Unit vectors of the class tokens, and of all slots, after the last layers of one side, `images` or `captions`."
+        layers = self.last[0] if side == "images" else self.last[-1] # one stack of layers where they are shared
+        x = F.normalize(layers(x, mask).float(), dim=-1)
         return x[:,0],x
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
         "One vector for each region, without I-CLS and padding."
@@ -118,7 +121,7 @@ def similarity(self:Network,
     captions:Vectors, # Captions, as `forward` gives them
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
-    rerank:int=0, # With a head that crosses: score only the first k results of each query, ranked by the alignment
+    rerank:int=0, # With a cross-encoder head: score only the first k results of each query, ranked by the alignment
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
@@ -128,5 +131,5 @@ def similarity(self:Network,
     if head and head not in self.heads:
         raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
     chosen = self.heads[head or self.config.ranking_head]
-    if not (rerank and chosen.crosses): return chosen.similarity(images, captions, **options)
+    if not (rerank and chosen.is_cross_encoder): return chosen.similarity(images, captions, **options)
     return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **options)

@@ -32,8 +32,9 @@ def begin_with(
     weights = other.state_dict()
     misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
     if other.config.text != config.text: misfits.append("text")
-    crossing = sorted(name for name in config.training_heads if name in other.config.training_heads and HEADS[name].crosses)
-    for part in ("shared","extractor","regions","last",*crossing):
+    common_heads = set(config.training_heads) & set(other.config.training_heads)
+    cross_encoders = sorted(name for name in common_heads if HEADS[name].is_cross_encoder) # each has settings of its name
+    for part in ("shared","extractor","regions","last",*cross_encoders):
         if _built(getattr(other.config, part)) != _built(getattr(config, part)): misfits.append(part)
     if other.vision is not None and vision is None: misfits.append("vision model")
     if misfits:

@@ -232,7 +232,7 @@ def _settings_of(config, pretrain):
 def _check_savable(config):
     "Refuse what the published code cannot build."
     for head in config.training_heads:
-        if HEADS[head].crosses:
+        if HEADS[head].is_cross_encoder:
             raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {head} head")
     features = config.regions.features
     stack = config.regions.stack

@@ -171,10 +171,11 @@ class PublishedMatcher(Matcher):
         "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
         x,mask = self.text(batch)
         if self.relate_words is not None: x = self.relate_words(x, mask)
-        return self.finish(-1, self.project_words(x), mask)
+        return self.last_layers("captions", self.project_words(x), mask)
 
-    def finish(self, k:int, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "The last layers, 0 of images and -1 of captions; the vectors of the wholes, and of all slots."
+    def last_layers(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
+        "The vectors of the wholes, and of all slots, after the last layers of one side, `images` or `captions`."
+        k = 0 if side == "images" else -1 # one stack of layers where they are shared
         gather = self.gather[k]
         x = self.last[k](x, mask).float()
         whole = F.normalize(gather(x, mask), dim=-1)

@@ -54,7 +54,7 @@ def compares_regions(
     pooling:str="", # Asked for instead of its own score
 ) -> bool:
     "Whether a search compares words with regions, not vectors of whole images."
-    return encoder is None or encoder.crosses or ranks_by_alignment(encoder, pooling)
+    return encoder is None or encoder.is_cross_encoder or ranks_by_alignment(encoder, pooling)
 
 def new_layout(
     encoded:Encoded, # First images, or a sample of them

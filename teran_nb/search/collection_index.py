@@ -71,12 +71,12 @@ def similarity_of(
     images:Encoded|Index, # Its images
     captions:Encoded, # Sentences
     pooling:str="", # Ranks by the alignment pooled so; by the encoder's own score when empty
-    rerank:int=0, # Pairs of each query that a crossing encoder scores itself; all when 0
+    rerank:int=0, # Pairs of each query that a cross-encoder scores itself; all when 0
     **options, # Of `Encoder.similarity`: `memory`, `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "`Encoder.similarity`, also for an index, in which only its candidates are compared."
     if isinstance(images, Index):
         images.encoder = images.encoder or encoder
         return images.similarity(captions, pooling, rerank=rerank)
-    if encoder.crosses and rerank and not pooling: options["rerank"] = rerank
+    if encoder.is_cross_encoder and rerank and not pooling: options["rerank"] = rerank
     return encoder.similarity(images, captions, pooling, **options)

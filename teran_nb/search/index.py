@@ -34,7 +34,7 @@ from .building import (
     IndexConfig, centroid_drift, check_columns, check_encoded, damaged_images, encode_new, encode_sample, first_centroids,
     image_count, new_images, new_layout, relearn_centroids, warn_of_drift, write_images)
 from .ranking import (
-    CrossingRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
+    CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
 
 # %% ../../nbs/search/08_index.ipynb #cb69766c
 class Index:
@@ -261,7 +261,7 @@ def search(self:Index,
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     candidates:int=0, # Images whose regions are compared; when 0 the index's own number, which grows with its size
     pooling:str="", # Ranks by the alignment pooled so; by the encoder's own score when empty
-    rerank:int=0, # Images that a crossing encoder scores itself, at least `k`
+    rerank:int=0, # Images that a cross-encoder scores itself, at least `k`
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
@@ -454,16 +454,16 @@ def similarity(self:Index,
     captions:Encoded|Packed, # Encoded sentences
     pooling:str="", # As of `search`
     candidates:int=0, # As of `search`
-    rerank:int=0, # As of `search`; images that a crossing encoder scores itself
+    rerank:int=0, # As of `search`; images that a cross-encoder scores itself
 ) -> Tensor: # `(images, captions)` in the order of `names`; minus infinity where no stage proposed the image, 0 for a sentence without words
     "Similarities with the candidates of each sentence."
     captions = encode_sentences(captions, self.encoder, self.layout)
     count = len(self.names)
     _check_search(candidates, pooling)
     ranking = ranking_for(self.backend, self.encoder, pooling)
-    crosses = isinstance(ranking, CrossingRanking)
-    if crosses and not rerank:
-        raise ValueError(f"{self.encoder.index_refusal or 'it crosses both sides'}; choose a pooling, or how many images "
+    is_cross_encoder = isinstance(ranking, CrossEncoderRanking)
+    if is_cross_encoder and not rerank:
+        raise ValueError(f"{self.encoder.index_refusal or 'it is a cross-encoder'}; choose a pooling, or how many images "
                          f"to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
@@ -473,7 +473,7 @@ def similarity(self:Index,
             continue
         rows = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64)
         sims[rows,j] = torch.tensor(scores)
-        if crosses: self._rerank(sims[:,j], rows, rerank, ranking, captions.take([j]))
+        if is_cross_encoder: self._rerank(sims[:,j], rows, rerank, ranking, captions.take([j]))
     return sims
 
 @patch
