@@ -1,4 +1,4 @@
-"""What the page of the families has no room for: tokenizers of SentencePiece, old settings, batches, the cache of the hub."""
+"""What the pages of the families have no room for: boxes and hooks of all of them, SentencePiece, old settings, batches, the hub's cache."""
 import os
 import shutil
 import string
@@ -8,10 +8,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+import torch.nn.functional as F
+from PIL import Image, ImageDraw
 
 from conftest import ROOT
 from teran_nb.core.files import read_json, write_json
+from teran_nb.pretrained.dense import DENSE, DenseMode
+from teran_nb.pretrained.families import unit
 from teran_nb.pretrained.opening import FAMILIES, family_of
 from teran_nb.pretrained.random_models import RANDOM_FAMILIES, save_random
 
@@ -60,6 +63,124 @@ def test_boxes_tile_what_the_model_sees(models, kind):
         assert torch.equal(grid[:, :-1, 2], grid[:, 1:, 0]) and torch.equal(grid[:-1, :, 3], grid[1:, :, 1])
         assert (boxes[:, 2:] > boxes[:, :2]).all() and boxes.min() >= 0
         assert boxes[:, 2].max() <= picture.width and boxes[:, 3].max() <= picture.height
+
+
+ONE_VECTOR = [kind for kind in RANDOM_FAMILIES if FAMILIES[kind].word_source == "prompts"]
+
+
+def painted(size, box):
+    "A black picture with a white square on the box of a patch."
+    picture = Image.new("RGB", size)
+    x1, y1, x2, y2 = box.tolist()
+    ImageDraw.Draw(picture).rectangle((np.ceil(x1), np.ceil(y1), int(x2) - 1, int(y2) - 1), fill="white")
+    return picture
+
+
+def brightness(family, picture):
+    "Mean of the prepared pixels of each patch, in the order of the patches."
+    if family.word_source == "prompts":
+        prepared = family.preprocess([picture])[0]
+    else:
+        prepared = family.processor.process_images(images=[picture])
+    x = prepared["pixel_values"].float()
+    if family.name == "siglip2":
+        return x[0].mean(-1) * prepared["pixel_attention_mask"][0]
+    if family.name == "colqwen2":
+        return x[0].mean(-1).view(-1, 4).mean(-1)
+    if family.name != "colmodernvbert":
+        return F.avg_pool2d(x.mean(1), 8).ravel()
+    tiles = x[0, :-1] if x.shape[1] > 1 else x[0]
+    return F.avg_pool2d(tiles.mean(1), 16).ravel()[family.layout(prepared, 0)[1]]
+
+
+@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
+def test_the_box_of_a_patch_is_what_the_model_reads_there(models, kind):
+    "The painted patch of the model's input is the brightest, whatever the picture's shape."
+    family = family_of(models[kind])
+    for size in ((90, 40), (40, 90), (64, 64), (35, 50)):
+        boxes, = family.pictures([Image.new("RGB", size)]).boxes
+        for k in range(0, len(boxes), 3):
+            assert int(brightness(family, painted(size, boxes[k])).argmax()) == k
+
+
+@pytest.mark.parametrize("kind", ONE_VECTOR)
+def test_the_vector_of_a_patch_is_that_of_its_place(models, kind):
+    "With one block and the values of its attention a patch sees only itself, so the painted square changes its vector most."
+    shallow = family_of(models[kind])
+    encoder = shallow.model.vision_model.encoder
+    del (encoder.layer if kind == "tipsv2" else encoder.layers)[0]
+    for size in ((90, 40), (40, 90)):
+        before = shallow.pictures([Image.new("RGB", size)], "value")
+        for k in range(0, len(before.boxes[0]), 4):
+            after = shallow.pictures([painted(size, before.boxes[0][k])], "value")
+            assert int((after.patches[0] - before.patches[0]).norm(dim=1).argmax()) == k
+
+
+def own_attention(q, k, v, mask, near):
+    "Queries with keys, as the models themselves."
+    logits = q @ k.mT * q.shape[-1]**-.5
+    if mask is not None:
+        logits = logits.masked_fill(~mask[:, None, None], -torch.inf)
+    return logits.softmax(-1) @ v
+
+
+@pytest.mark.parametrize("kind", ONE_VECTOR)
+def test_the_hooks_find_every_part_of_the_last_block(models, kind, monkeypatch):
+    "A mode with the model's own attention gives the model's own states, if heads, scale, projection and residual are found."
+    monkeypatch.setitem(DENSE, "own", DenseMode(own_attention, True, True, ""))
+    family = family_of(models[kind])
+    family.modes = *family.modes, "own"
+    for own, plain in zip(family.pictures(PICTURES, "own").patches, family.pictures(PICTURES, "none").patches):
+        assert torch.allclose(own, plain, atol=1e-5)
+
+
+BOXES = [torch.tensor([[.4, .3, .6, .9], [0., 0., 1., 1.]]) * torch.tensor([*p.size, *p.size]) for p in PICTURES]
+
+
+def vector_by_patches(family, picture, box):
+    "The vector of a box by CLIP's restricted attention, patch by patch."
+    vision, patches = family.model.vision_model, family.pictures([picture])
+    states = vision(**family.processor([picture], return_tensors="pt"), output_hidden_states=True).hidden_states[-2][0, 1:]
+    block, total, covered = vision.encoder.layers[-1], 0, 0
+    for state, (x1, y1, x2, y2) in zip(states, patches.boxes[0].tolist()):
+        wide = min(x2, box[2]) - max(x1, box[0])
+        high = min(y2, box[3]) - max(y1, box[1])
+        share = max(wide, 0)*max(high, 0)/((x2 - x1)*(y2 - y1))
+        total = total + share*block.self_attn.v_proj(block.layer_norm1(state))
+        covered = covered + share
+    y = block.self_attn.out_proj(total/covered)
+    return unit(family.model.visual_projection(vision.post_layernorm(y + block.mlp(block.layer_norm2(y)))))
+
+
+def test_boxes_of_clip_by_restricted_attention(models):
+    family = family_of(models["clip"])
+    for picture, boxes, vectors in zip(PICTURES, BOXES, family.pictures(PICTURES, regions=BOXES).regions):
+        for box, vector in zip(boxes.tolist(), vectors):
+            assert torch.allclose(vector, vector_by_patches(family, picture, box), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["siglip", "siglip2", "aimv2"])
+def test_a_box_on_one_patch_has_its_vector_behind_a_pooling_head(models, kind):
+    family = family_of(models[kind])
+    patches = family.pictures(PICTURES, "none")
+    for vectors, own in zip(family.pictures(PICTURES, regions=patches.boxes).regions, patches.patches):
+        assert torch.allclose(vectors, own, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["metaclip_2", "chinese_clip", "altclip", "tipsv2"])
+def test_boxes_have_vectors_of_unit_length(models, kind):
+    for vectors in family_of(models[kind]).pictures(PICTURES, regions=BOXES).regions:
+        assert torch.allclose(vectors.norm(dim=1), torch.ones(2), atol=1e-5)
+
+
+def test_a_box_on_the_whole_picture_has_its_vector_where_attention_is_level(models):
+    family = family_of(models["siglip"])
+    head = family.model.vision_model.head
+    torch.nn.init.zeros_(head.probe)  # the query of the pooling head
+    torch.nn.init.zeros_(head.attention.in_proj_bias)
+    level = family.pictures(PICTURES, regions=BOXES)
+    for vectors, whole in zip(level.regions, level.whole):
+        assert torch.allclose(vectors[1], whole, atol=1e-5)
 
 
 def test_pictures_of_any_mode(models):

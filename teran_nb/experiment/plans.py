@@ -22,7 +22,7 @@ from ..model.similarity import check_pooling
 from ..model.network import NetworkConfig
 from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
-from ..pretrained.dual import pretrained_name
+from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS, folds
 from .train_config import PRECISIONS, TrainConfig
 from .objective import check_loss, check_own

@@ -28,7 +28,8 @@ from ..model.warmstart import begin_with
 from ..published.published_matcher import PublishedMatcher, Variant
 from ..published.originals import load_original, open_checkpoint
 from ..published.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
-from ..pretrained.dual import DualEncoder, pretrained_name
+from ..pretrained.dual import DualEncoder
+from ..pretrained.opening import pretrained_name
 from .relevance import Relevance
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
