@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from ..core.packed import Packed
 from ..core.config import is_own
 from ..model.alignment import POOLINGS
-from ..model.similarity import check_pooling
 from ..model.losses import LOSSES
 from ..model.more_losses import Uncertainty
-from ..model.heads import HEADS, Vectors, check_head
+from ..model.heads import HEADS, Vectors
 from ..model.relations import cosine_relations
 from ..model.iais import iais
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
 from ..model.pretraining import Pretraining, hardest_candidates, mined_scores, mined_triplet
+from ..model.checks import check_head, check_pooling
 from .train_config import TrainConfig
 from .batches import Batch
 

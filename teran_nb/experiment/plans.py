@@ -18,7 +18,7 @@ from ..core.display import MarkdownRepr
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
-from ..model.similarity import check_pooling
+from ..model.checks import check_pooling
 from ..model.network import NetworkConfig
 from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
