@@ -25,7 +25,8 @@ from ..photos.extractors import learning_backbone
 from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
-from ..published.published_matcher import PublishedMatcher, Variant
+from ..published.variants import Variant, VariantMatcher
+from ..published.published_matcher import PublishedMatcher
 from ..published.originals import load_original, open_checkpoint
 from ..published.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
 from ..pretrained.dual import DualEncoder
@@ -121,7 +122,7 @@ def read_history(
     return History(list(epochs.values()), select)
 
 # %% ../../nbs/experiment/14_runs.ipynb #c83c6402
-_MODEL_CLASSES = {kind.__name__: kind for kind in (Matcher,PublishedMatcher,UniterMatcher)} # by the field `kind` of a saved model's config.json
+_MODEL_CLASSES = {kind.__name__: kind for kind in (Matcher,VariantMatcher,PublishedMatcher,UniterMatcher)} # by the field `kind` of a saved model's config.json
 
 def load_model(
     path:str|Path, # A folder, a file or a hub name, as listed above
@@ -144,7 +145,7 @@ def load_model(
 def _model_class(folder):
     "The class of the model in a folder; `Matcher` for an unknown one, because `Matcher.load` refuses it."
     kind = read_json(folder/"config.json", dict).get("kind")
-    if kind is None: return PublishedMatcher if _is_published(folder) else Matcher
+    if kind is None: return _class_of_format_1(folder)
     return _MODEL_CLASSES.get(kind, Matcher) if isinstance(kind, str) else Matcher
 
 def is_dual(
@@ -165,12 +166,13 @@ def load_models(
     if not any(duals): return [load_model(path, device, text, dual) for path in paths] # refuses `dual`
     return [load_model(path, device, text, dual if is_dual_encoder else None) for path,is_dual_encoder in zip(paths, duals)]
 
-def _is_published(folder):
-    "Whether a model's folder of format 1, which does not name its kind, holds a `PublishedMatcher`."
+def _class_of_format_1(folder):
+    "The class of the model in a folder of format 1, which does not name it."
     about = read_json(folder/"config.json", dict)
     saved = checked(about.get("model"), dict, folder/"config.json")
     reference = checked(saved.get("reference", {}), dict, folder/"config.json")
-    return bool(reference.get("code")) or to_config(Variant, saved.get("variant", {})) != Variant()
+    if reference.get("code"): return PublishedMatcher
+    return Matcher if to_config(Variant, saved.get("variant", {})) == Variant() else VariantMatcher
 
 # %% ../../nbs/experiment/14_runs.ipynb #719bcbd5
 def evaluate_run(
