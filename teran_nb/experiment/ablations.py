@@ -54,7 +54,7 @@ def ablate(
     device:str="auto", # `auto`, `cpu` or `cuda`
     begin:str="", # Folder of a trained run that every row starts from; fresh weights when empty
     grid:dict|None=None, # Fields such as `train.learning_rate` to lists of values: each row is trained with the best combination
-    grid_epochs:int=0, # Of each run of the grid; as many as of the table when 0
+    grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
 ) -> Results: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
     rows = [one_of(row, ROWS, "row") for row in rows]

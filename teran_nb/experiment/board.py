@@ -91,8 +91,7 @@ def board_plan(
     loss:str, # One of `BOARD_LOSSES`, or any name in `LOSSES`
     seed:int=0, # Of everything
     preset:str="quick", # One of `PRESETS`
-    device:str="auto", # `auto`, `cpu` or `cuda`
-    **training, # Other fields of `TrainConfig`, such as `epochs`; 0 means the preset's
+    **settings, # Other parameters of `plan`, such as `device`, `epochs` and `batch_size`
 ) -> Plan:
     "The plan of one cell of the board."
     one_of(loss, dict.fromkeys([*BOARD_LOSSES,*LOSSES]), "loss", registered=True)
@@ -100,10 +99,10 @@ def board_plan(
     scale = LOSSES[fields["loss"]].learned.get("scale")
     if scale and _sums_cosines(ranker): fields = fields | {"logit_scale": .1*scale}
     if fields["loss"] == "sigmoid":
-        batch_size = training.get("batch_size") or PRESETS[preset].training.batch_size
+        batch_size = settings.get("batch_size") or PRESETS[preset].training.batch_size
         fields = fields | {"logit_bias": -math.log(batch_size-1)}
     overrides = ranker_fields(ranker) | {f"train.{k}": v for k,v in fields.items()}
-    return plan(data, preset=preset, seed=seed, device=device, overrides=overrides, **training)
+    return plan(data, preset=preset, seed=seed, overrides=overrides, **settings)
 
 def _sums_cosines(ranker):
     "Whether a ranker is a pooling that sums without dividing."
@@ -155,7 +154,7 @@ def board(
     output:str|Path="runs/board", # Where the runs are kept and found again
     preset:str="quick", # One of `PRESETS`
     trains:bool=True, # Train the cells that are not finished; False: leave them out
-    **settings, # For `board_plan`: `device`, `epochs` ...
+    **settings, # Other parameters of `plan`, such as `device` and `epochs`
 ) -> Board: # On the test split
     "Train and test every ranker with every loss; finished cells are read, stopped ones are resumed."
     cells = []

@@ -113,7 +113,7 @@ def compare(
     seeds:Iterable[int], # The same for all rows
     output:str|Path="runs/compare", # Where the runs are kept and found again
     grid:dict|None=None, # For `tune`: every row is trained with its best combination; none for the preset's
-    grid_epochs:int=0, # Of each run of the grid; as many as of the table when 0
+    grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
     **settings, # Other parameters of `plan`, such as `preset` and `epochs`
 ) -> Results: # On the test split, a line for each row; `about(row, "run")` are the folders
     "Train and test several rows with several seeds; finished runs are read, not repeated."

@@ -70,8 +70,16 @@ def plan(
     device:str="auto", # `auto`, `cpu` or `cuda`
     protocol:str="", # How the test split will be ranked: one of `PROTOCOLS`; all of the split when empty
     begin:str="", # Folder of a trained run to start from, or file of a published UNITER; fresh weights when empty
+    *,
+    epochs:int|None=None, # This and the next six are fields of `TrainConfig`; None: as the preset and the row have it
+    batch_size:int|None=None, # Images in a batch
+    captions_per_image:int|None=None, # Captions of each image in a batch
+    learning_rate:float|None=None, # Highest learning rate
+    loss:str|None=None, # A name in `LOSSES`
+    select:str|None=None, # Validation metric that chooses the best epoch
+    precision:str|None=None, # `fp32`, `bf16` or `fp16`
+    seed:int=0, # Of batches, dropout and masks
     overrides:dict|None=None, # Dotted fields of the network, and of the training after `train.`, to their values
-    **training, # Fields of `TrainConfig`; 0 and empty mean the preset's own, except for the seed
 ) -> Plan: # Checked
     "Turn the parameters of a workflow into a plan."
     changes = ROWS[one_of(row, ROWS, "row")]
@@ -86,7 +94,9 @@ def plan(
         raise ValueError(f"{row} trains no alignment, so no pooling; leave pooling empty")
     network = override(network, _text_fields(text) | ({"pooling": pooling} if pooling else {}))
     if begin: network = _network_of_begin(network, project_path(begin), row)
-    given = {k: v for k,v in training.items() if v or k == "seed"}
+    given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image, "learning_rate": learning_rate,
+             "loss": loss, "select": select, "precision": precision, "seed": seed}
+    given = {field: value for field,value in given.items() if value is not None}
     train_config = override(scale.training, changes.training | scale.by_heads.get("+".join(network.training_heads), {}) | given)
     before = network,train_config
     network,train_config = _apply_overrides(*before, overrides)
@@ -96,7 +106,7 @@ def plan(
     pick_device(device)
     about = {"model": row, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides, "protocol": protocol,
              "begin": begin, "data": data.source}
-    if training.get("loss"): about["loss"] = training["loss"]
+    if loss: about["loss"] = loss
     name = _run_name(about, _overridden_names(*before, network, train_config))
     return Plan(name, about, network, train_config, device, changes.members)
 
