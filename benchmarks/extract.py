@@ -1,4 +1,4 @@
-"""Speed and memory of `teran_nb.extractors.extract_folder` with windows, on photographs.
+"""Speed and memory of `teran_nb.photos.extraction.extract_folder` with windows, on photographs.
 
 `python benchmarks/extract.py [folder]` prints a table in markdown: photographs a second with one process and with several, per core, the CPU time of a
 photograph (which a loaded machine changes less than the clock), and the peak memory of the parent and of its largest process. Without a folder it draws
@@ -13,7 +13,8 @@ from PIL import Image
 from teran_nb.core.display import markdown_table
 from teran_nb.data.descriptors import describe, windows
 from teran_nb.data.pictures import find_pictures
-from teran_nb.photos.extractors import build_extractor, extract_folder
+from teran_nb.photos.extraction import extract_folder
+from teran_nb.photos.extractors import build_extractor
 
 def pictures(folder, count, side):
     "Noisy pictures of our own, as JPEG."

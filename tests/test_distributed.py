@@ -26,7 +26,8 @@ from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import plan
 from teran_nb.model.encoding_cache import load_or_encode
-from teran_nb.photos.prepare import Recipe, example_pictures, prepare
+from teran_nb.photos.prepare import prepare
+from teran_nb.photos.recipes import Recipe, example_pictures
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 

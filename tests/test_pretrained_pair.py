@@ -16,7 +16,8 @@ from teran_nb.data.collection import Collection
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import make_run_folder, plan
 from teran_nb.experiment.runs import evaluate_run, train_run
-from teran_nb.photos.prepare import Recipe, example_pictures, prepare
+from teran_nb.photos.prepare import prepare
+from teran_nb.photos.recipes import Recipe, example_pictures
 from teran_nb.pretrained.random_models import save_random
 
 

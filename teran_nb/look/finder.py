@@ -24,7 +24,8 @@ from ..core.config import one_of
 from ..data.pictures import read_picture
 from ..data.features import Features, Regions
 from ..data.collection import CollectionImage
-from ..photos.extractors import extract_picture, extractor_of
+from ..photos.extractors import extract_picture
+from ..photos.extractor_lookup import extractor_of
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity

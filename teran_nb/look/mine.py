@@ -21,8 +21,10 @@ from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
-from ..photos.vision import EVERYDAY_THINGS
-from ..photos.prepare import Prepared, Recipe, example_pictures, extractor_for, prepare, recipe_hash
+from ..photos.detectors import EVERYDAY_THINGS
+from ..photos.extractor_lookup import extractor_for
+from ..photos.recipes import Recipe, example_pictures, recipe_hash
+from ..photos.prepare import Prepared, prepare
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import encoding_key, load_or_encode
 from ..search.index import Index
@@ -153,7 +155,7 @@ def _common_extractor(models, name, settings, device):
 def open_mine(
     run:str|Path|Sequence|Mapping, # As in `open_models`
     pictures:str="example", # Folder of pictures; `example` draws some
-    extractor:str="", # As in `teran_nb.photos.extractors.extractor`; empty: the model's
+    extractor:str="", # As of `build_extractor`; empty: the model's
     settings:dict|None=None, # Of that extractor
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
     device:str="auto", # `auto`, `cpu` or `cuda`

@@ -27,7 +27,7 @@ from ..data.pictures import opaque, read_picture, upright
 from ..data.features import Features, Regions
 from ..data.collection import Collection, CollectionImage
 from ..photos.extractors import Extractor, extract_picture
-from ..photos.prepare import extractor_for
+from ..photos.extractor_lookup import extractor_for
 from .alignment import POOLINGS
 from .pair import Alignment, CaptionWords, explain
 from .similarity import BlockOptions, similarity

@@ -30,7 +30,8 @@ from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.relevance import rouge_l
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.photos.prepare import Recipe, prepare
+from teran_nb.photos.prepare import prepare
+from teran_nb.photos.recipes import Recipe
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 

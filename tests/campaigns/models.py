@@ -14,8 +14,10 @@ from teran_nb.core.config import seed_everything
 from teran_nb.core.files import write_json
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.model.text import TextConfig, text_encoder
-from teran_nb.photos.prepare import Recipe, prepare
-from teran_nb.photos.vision import Backbone, Detector, LearningBackbone, load_backbone
+from teran_nb.photos.detectors import Detector
+from teran_nb.photos.prepare import prepare
+from teran_nb.photos.recipes import Recipe
+from teran_nb.photos.vision import Backbone, LearningBackbone, load_backbone
 from teran_nb.pretrained.dual import DualEncoder
 from teran_nb.pretrained.scratch import ScratchConfig, small_clip
 from teran_nb.published.uniter import load_uniter
