@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..core.config import one_of
 from ..core.packed import Packed
 from .heads import Vectors
-from .losses import positives
+from .losses import NEGATIVES, positives
 from .text import TokenBatch
 from .regions import RegionBatch
 from .matcher import Matcher
@@ -155,10 +155,11 @@ def mined_scores(
 ) -> Tensor: # The true pair first, then its false images, then its false captions, `(pairs, 1+2*hard)`
     "Scores of true pairs and of chosen false ones, with gradients."
     joint = model.heads["joint"]
-    (pairs,hard) = rows.shape
-    rows,image_places = rows.unique(return_inverse=True)
-    columns,caption_places = columns.unique(return_inverse=True)
-    (_,false_regions),(_,false_words) = model(_chosen(other_images, rows), _chosen(other_captions, columns))
+    pairs,hard = rows.shape
+    # several pairs may have the same false image: each is encoded once, and `image_places` says where it is then
+    image_rows,image_places = rows.unique(return_inverse=True)
+    caption_rows,caption_places = columns.unique(return_inverse=True)
+    (_,false_regions),(_,false_words) = model(_chosen(other_images, image_rows), _chosen(other_captions, caption_rows))
     own = torch.arange(pairs, device=image_of.device)
     regions = Packed.cat([images.parts,false_regions])
     words = Packed.cat([captions.parts,false_words])
@@ -176,7 +177,7 @@ def mined_triplet(
     negatives:str="all", # `all`, `hardest` or `summed`, as of `triplet`
 ) -> Tensor: # Loss of each pair, at least 0, `(pairs,)`
     "Hinge loss of pairs that have false pairs of their own (IAIS eq. 14)."
-    one_of(negatives, ("hardest","all","summed"), "choice of negatives")
+    one_of(negatives, NEGATIVES, "choice of negatives")
     true = scores[:,:1]
     false = scores[:,1:]
     if negatives == "summed": return (margin + false.sum(1) - true[:,0]).clamp(min=0)

@@ -158,9 +158,9 @@ class _Forward:
         self.captions = _length_blocks(word_offsets, columns, by_position=True, in_place=few_regions)
         self.kept_blocks = max(1, kept_words // columns) if len(self.images) > 1 else 1
         largest = max(map(len, self.images), default=0) * max(map(len, self.captions), default=0)
-        self.out = regions.new_empty(largest, dtype=dtype)
-        self.total = torch.float64 if dtype == torch.float64 else torch.float32
-        self.result = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.total)
+        self.buffer = regions.new_empty(largest, dtype=dtype) # the cosines of one block
+        self.sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32
+        self.result = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.sum_dtype)
     def __len__(self): return -(-len(self.captions) // self.kept_blocks) * len(self.images)
     def steps(self):
         "Each image block with some caption blocks, whose sorted words are kept meanwhile."
@@ -174,15 +174,15 @@ class _Forward:
         for images,sorted_words in steps:
             x = images.load(self.values[0], self.dtype)
             for captions,y in sorted_words:
-                cosines = _dots(x, y, self.out[:len(x)*len(y)].view(len(x), len(y)))
+                cosines = _dots(x, y, self.buffer[:len(x)*len(y)].view(len(x), len(y)))
                 if images.order is not None: cosines = cosines.index_select(0, images.order.to(cosines.device))
                 if captions.order is not None: cosines = cosines.index_select(1, captions.order.to(cosines.device))
                 self.pool(images, captions, x, y, cosines)
         return self.result
     def pool(self, images, captions, x, y, cosines):
         sim = 0
-        if "words" in self.sum_over: sim = sim + captions.sums(images.maxima(cosines, 0), 1, self.total)
-        if "regions" in self.sum_over: sim = sim + images.sums(captions.maxima(cosines, 1), 0, self.total)
+        if "words" in self.sum_over: sim = sim + captions.sums(images.maxima(cosines, 0), 1, self.sum_dtype)
+        if "regions" in self.sum_over: sim = sim + images.sums(captions.maxima(cosines, 1), 0, self.sum_dtype)
         self.result[images.sets.to(sim.device)[:,None],captions.sets.to(sim.device)] = sim
 
 # %% ../../nbs/model/03_similarity.ipynb #bdec2fcf
@@ -192,7 +192,7 @@ class _Backward(_Forward):
     def __init__(self, grad, wanted, regions, words, region_offsets, word_offsets, sum_over, dtype, memory):
         super().__init__(regions, words, region_offsets, word_offsets, sum_over, dtype, memory)
         self.grad = grad
-        self.cosine_grad = torch.empty_like(self.out)
+        self.cosine_grad = torch.empty_like(self.buffer)
         self.result = [torch.zeros_like(v, dtype=grad.dtype) if w else None for v,w in zip(self.values, wanted)]
     def pool(self, images, captions, x, y, cosines):
         device = cosines.device
