@@ -63,20 +63,20 @@ def make_matcher(
 
 # %% ../../nbs/model/14_matcher.ipynb #66cfe077
 @patch
-def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
+def check(self:Matcher, regions:Regions) -> None:
+    "Refuse region features that the model was not made for (ValueError)."
+    expected = self.config.regions.features
+    dim = regions.features.shape[1]
+    if dim != expected: raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}")
+    if self.extractor and regions.extractor and regions.extractor != self.extractor:
+        raise ValueError(f"the model was trained on features by {self.extractor!r}, these are by {regions.extractor!r}; "
+                         "extract them the same way, or train on these")
 
 @patch
-def stored_regions(self:Matcher, vectors:Tensor, batch:RegionBatch) -> Packed:
-    "Regions as an `Encoded` holds them."
-    return self.region_parts(vectors, batch)
-
-@patch
-def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
-    "Words as an `Encoded` holds them."
-    return self.word_parts(vectors, batch)
-
-@patch
-def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
+def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can hold
+    "What encoded images depend on besides the model: features, and the picture files where it reads those."
+    paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
+    return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
 @patch
 def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:int, label:str, show_progress_bar:bool) -> tuple[Tensor,Packed]:
@@ -111,28 +111,22 @@ def encode_images(self:Matcher,
         return whole,self.stored_regions(vectors, padded)
     return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show_progress_bar), sets.names)
 
+# %% ../../nbs/model/14_matcher.ipynb #881e5b03
 @patch
-def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can hold
-    "What encoded images depend on besides the model: features, and the picture files where it reads those."
-    paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
-    return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
+def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
 
 @patch
-def check(self:Matcher, regions:Regions) -> None:
-    "Refuse region features that the model was not made for (ValueError)."
-    expected = self.config.regions.features
-    dim = regions.features.shape[1]
-    if dim != expected: raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}")
-    if self.extractor and regions.extractor and regions.extractor != self.extractor:
-        raise ValueError(f"the model was trained on features by {self.extractor!r}, these are by {regions.extractor!r}; "
-                         "extract them the same way, or train on these")
+def stored_regions(self:Matcher, vectors:Tensor, batch:RegionBatch) -> Packed:
+    "Regions as an `Encoded` holds them."
+    return self.region_parts(vectors, batch)
 
-# %% ../../nbs/model/14_matcher.ipynb #2442f845
 @patch
-def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
-    "Tokens of captions, without the words that the model leaves out of its alignment."
-    tokens = self.text.tokenize(texts)
-    return without_words(tokens, stop_words(self.config.stop_words)) if self.config.stop_words else tokens
+def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
+    "Words as an `Encoded` holds them."
+    return self.word_parts(vectors, batch)
+
+@patch
+def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
 
 @patch
 def warn_wordless(self:Matcher, tokens:Tokens) -> None:
@@ -144,6 +138,13 @@ def warn_wordless(self:Matcher, tokens:Tokens) -> None:
 
 @patch
 def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords: return TokenWords(tokens, self.text.tokenizer)
+
+# %% ../../nbs/model/14_matcher.ipynb #2442f845
+@patch
+def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
+    "Tokens of captions, without the words that the model leaves out of its alignment."
+    tokens = self.text.tokenize(texts)
+    return without_words(tokens, stop_words(self.config.stop_words)) if self.config.stop_words else tokens
 
 @patch
 def encode_captions(self:Matcher,
@@ -162,6 +163,7 @@ def encode_captions(self:Matcher,
     whole,parts = self.encode_batches(encode, lengths, batch, "encode captions", show_progress_bar)
     return Encoded(whole, parts, tokens.texts, self.caption_words(tokens, parts))
 
+# %% ../../nbs/model/14_matcher.ipynb #99362892
 @patch
 def similarity(self:Matcher,
     images:Encoded|Vectors|Images, # Images, encoded or not, or one side of `forward`
