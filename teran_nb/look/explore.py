@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import ipywidgets as W
+from fastcore.basics import patch
 from IPython import get_ipython
 from IPython.display import HTML, display
 from markupsafe import Markup
@@ -43,7 +44,7 @@ def _text_field(label, hint, label_pixels=80, **layout):
                   style={"description_width": f"{label_pixels}px"}, layout=W.Layout(**layout))
 
 def _menu(label, options, value, **layout):
-    return W.Dropdown(description=label, options=options, value=value, style={"description_width": "60px"},
+    return W.Dropdown(description=label, options=options, value=value, style={"description_width": "initial"},
                       layout=W.Layout(**{"flex": "1 1 200px", "width": "auto", "max_width": "320px"} | layout))
 
 def _show_if(condition, *widgets):
@@ -113,7 +114,7 @@ class _QueryPanel(_Panel):
         self.upload = W.FileUpload(accept="image/*", multiple=False, description="Upload a picture",
                                    layout=W.Layout(width="190px"))
         self.model = _menu("Model", list(finder.models), finder.first_model)
-        self.beside = _menu("Beside", [("—",""),*((name,name) for name in finder.models)], "")
+        self.compared = _menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "")
         self.pooling = _menu("Pooling", [("each model's own",""),*((p.title,name) for name,p in POOLINGS.items())], "")
         reranks = sorted({0,20,100,500,finder.rerank})
         self.rerank = _menu("Re-rank", [(f"the best {n}" if n else "every pair",n) for n in reranks], finder.rerank)
@@ -121,7 +122,7 @@ class _QueryPanel(_Panel):
         self.min_cosine = W.FloatSlider(
             0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
             style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
-        menus = _row(self.model, self.beside, self.pooling, self.rerank, self.split)
+        menus = _row(self.model, self.compared, self.pooling, self.rerank, self.split)
         self.box = W.VBox([_row(self.direction), _row(self.text, self.go, self.another, self.upload), menus],
                           layout=W.Layout(width="100%"))
         self.on_change(self.direction, self._change_direction)
@@ -129,7 +130,7 @@ class _QueryPanel(_Panel):
         self.on_click(self.go, lambda: finder.ask(self.text.value))
         self.on_click(self.another, lambda: finder.ask_by_picture(None))
         self.on_change(self.upload, self._ask_by_upload)
-        for menu in (self.model,self.beside): self.on_change(menu, lambda _: self._choose_models())
+        for menu in (self.model,self.compared): self.on_change(menu, lambda _: self._choose_models())
         self.on_change(self.pooling, lambda pooling: finder.choose(pooling=pooling))
         self.on_change(self.rerank, lambda rerank: finder.choose(rerank=rerank))
         self.on_change(self.split, lambda split: finder.choose(split=split))
@@ -146,7 +147,7 @@ class _QueryPanel(_Panel):
         self.finder.ask_by_picture(own_picture(content, self.finder.describe, name))
 
     def _choose_models(self):
-        names = [self.model.value,self.beside.value]
+        names = [self.model.value,self.compared.value]
         self.finder.choose([n for n in dict.fromkeys(names) if n])
 
     def _filter(self, min_cosine):
@@ -162,7 +163,7 @@ class _QueryPanel(_Panel):
         self.rerank.value = finder.rerank
         self.min_cosine.value = finder.min_cosine
         self.model.value = finder.first_model
-        self.beside.value = finder.shown_models[1] if len(finder.shown_models) > 1 else ""
+        self.compared.value = finder.shown_models[1] if len(finder.shown_models) > 1 else ""
         if by_sentence: self.text.value = finder.query
         _show_if(finder.captioned, self.direction)
         _show_if(by_sentence, self.text, self.go)
@@ -184,8 +185,8 @@ class _WordPanel(_Panel):
         self.buttons = [] # made once, because a browser needs long for a new widget
         self.words = _row()
         self.replacement = _text_field("Replace by", "another word, Enter", width="240px")
-        self.remove = _button("Remove it", 110)
-        self.everywhere = W.ToggleButton(description="Who else shows it?", layout=W.Layout(width="150px"))
+        self.remove = _button("Remove the word", 140)
+        self.everywhere = W.ToggleButton(description="Find it in all pictures", layout=W.Layout(width="180px"))
         self.edit = _row(self.replacement, self.remove, self.everywhere)
         self.box = W.VBox([self.words, self.edit], layout=W.Layout(width="100%"))
         self.heading = _html()
@@ -235,7 +236,7 @@ class _QueryList(_Panel):
         self.containing = _text_field("Containing", "only those with this text", width="280px")
         self.queries = W.Select(options=[], rows=7, layout=W.Layout(width="100%"))
         self.count = _html()
-        title = "The collection's own queries, and where they fail" if captioned else "Sentences to begin with"
+        title = "Queries of the collection: failures, successes" if captioned else "Sentences to begin with"
         self.box = W.Accordion([W.VBox([_row(self.only, self.containing), self.queries, self.count])], titles=(title,),
                                selected_index=None, layout=W.Layout(width="calc(100% - 4px)"))
         for widget in (self.only,self.containing): self.on_change(widget, lambda _: None)
@@ -268,7 +269,7 @@ class _PairPanel(_Panel):
     def make(self):
         self.table = _html()
         self.shown = None # picture and settings of the table
-        self.box = W.Accordion([self.table], titles=("Its minimal pairs",), selected_index=None,
+        self.box = W.Accordion([self.table], titles=("Minimal pairs of this picture",), selected_index=None,
                                layout=W.Layout(width="calc(100% - 4px)"))
         self.picture = None # row of the picture
         self.on_change(self.box, lambda _: None, "selected_index")
@@ -356,10 +357,6 @@ class _ResultPanel(_Panel):
         self.next.disabled = finder.page+1 >= pages
 
 # %% ../../nbs/look/07_explore.ipynb #9db344e5
-_IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."
-_IN_FILE = ("A saved page of the explorer: {collection}, {date}. It keeps one query and its results; "
-            "to search, open the explorer in JupyterLab.")
-
 class Explorer:
     "A search page in a notebook: type, click, hover. `finder` holds its state."
     def __init__(self,
@@ -396,109 +393,134 @@ class Explorer:
         self.root = self._root()
         self.refresh()
 
-    def _root(self):
-        "All widgets in one column. A rule of its style hides the static page while the widgets have a kernel."
-        live_class = f"teran-live-{id(self):x}"
-        live = f".{live_class}:not(.jupyter-widgets-disconnected)"
-        hide = f"body:has({live}) .{self._static_class} {{ display: none !important }}"
-        style = _html()
-        style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
-        results = self.results
-        rows = [style, self.query_panel.box, self.word_panel.box, self.query_panel.min_cosine, self.query_list.box,
-                self.status, results.query, results.alignment, self.pair_panel.box, self.word_panel.regions,
-                results.all, results.pager, _row(self.export, self.saved)]
-        root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
-        root.add_class("teran-root").add_class(live_class)
-        return root
+# %% ../../nbs/look/07_explore.ipynb #a79d84a9
+@patch
+def _style(self:Explorer, *more): return "\n".join(TEMPLATES.source(name) for name in ("explore.css",*more))
 
-    def act(self,
-        action:Callable[[],object], # Of a reader, such as a search
-    ) -> None:
-        "Run an action and show the result. An error is shown on the page, since widgets would hide it in a log."
-        self.status.value = '<p class="quiet" role="status">working …</p>'
-        try:
-            action()
-            self.refresh()
-        except Exception as e:
-            self.query_panel.update()
-            self._show_status("alert", "note", str(e) or repr(e))
+@patch
+def _root(self:Explorer):
+    "All widgets in one column. A rule of its style hides the static page while the widgets have a kernel."
+    live_class = f"teran-live-{id(self):x}"
+    live = f".{live_class}:not(.jupyter-widgets-disconnected)"
+    hide = f"body:has({live}) .{self._static_class} {{ display: none !important }}"
+    style = _html()
+    style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
+    results = self.results
+    rows = [style, self.query_panel.box, self.word_panel.box, self.query_panel.min_cosine, self.query_list.box,
+            self.status, results.query, results.alignment, self.pair_panel.box, self.word_panel.regions,
+            results.all, results.pager, _row(self.export, self.saved)]
+    root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
+    root.add_class("teran-root").add_class(live_class)
+    return root
 
-    def refresh(self) -> None:
-        "Show the finder's state."
-        for panel in (self.query_panel,self.results,self.word_panel): panel.update()
-        self.pair_panel.picture = self._picture()
-        self.pair_panel.update()
-        _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
-        time_and_hint = f"answered in {1000*self.finder.seconds:.0f} ms. {self._hint()}" if self.finder.results else ""
-        self._show_status("status", "quiet", time_and_hint)
-        if self._static_display: self._renew_static_page()
-        self.query_list.update()
+# %% ../../nbs/look/07_explore.ipynb #78a83385
+@patch
+def act(self:Explorer,
+    action:Callable[[],object], # Of a reader, such as a search
+) -> None:
+    "Run an action and show the result. An error is shown on the page, since widgets would hide it in a log."
+    self.status.value = '<p class="quiet" role="status">working …</p>'
+    try:
+        action()
+        self.refresh()
+    except Exception as e:
+        self.query_panel.update()
+        self._show_status("alert", "note", str(e) or repr(e))
 
-    def _renew_static_page(self):
-        "Render the static page: after a click or an input a second later, since it takes a browser as long as the results."
-        if self._renewal: self._renewal.cancel()
-        def renew(): self._static_display.update(HTML(self.static_html()))
-        kernel = getattr(get_ipython(), "kernel", None)
-        is_by_reader = kernel is not None and kernel.get_parent("shell").get("msg_type") == "comm_msg"
-        if is_by_reader: self._renewal = asyncio.get_running_loop().call_later(1, renew)
-        else: renew() # the output of a cell is complete when it ends
+@patch
+def refresh(self:Explorer) -> None:
+    "Show the finder's state."
+    for panel in (self.query_panel,self.results,self.word_panel): panel.update()
+    self.pair_panel.picture = self._picture()
+    self.pair_panel.update()
+    _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
+    time_and_hint = f"answered in {1000*self.finder.seconds:.0f} ms. {self._hint()}" if self.finder.results else ""
+    self._show_status("status", "quiet", time_and_hint)
+    if self._static_display: self._renew_static_page()
+    self.query_list.update()
 
-    def _picture(self):
-        "Row of the query picture, or of the picture whose alignment is open; None where there is none."
-        picture = self.finder.picture
-        if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
-        return self.results.opened_item if self.results.opened else None
+@patch
+def _picture(self:Explorer):
+    "Row of the query picture, or of the picture whose alignment is open; None where there is none."
+    picture = self.finder.picture
+    if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
+    return self.results.opened_item if self.results.opened else None
 
-    def _hint(self):
-        "What a reader can do next."
-        if self.results.opened: return ""
-        hint = "Click a result to see which word matches which region"
-        return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
+@patch
+def _hint(self:Explorer):
+    "What a reader can do next."
+    if self.results.opened: return ""
+    hint = "Click a result to see which word matches which region"
+    return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
 
-    def _show_status(self, role, kind, text):
-        self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
+@patch
+def _show_status(self:Explorer, role, kind, text):
+    self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
 
-    def click(self,
-        item:int, # Row of a candidate
-    ) -> None:
-        "Open the alignment of a result; without a query, search by that picture."
-        if self.finder.results: self.open(item)
-        else: self.act(lambda: self.finder.ask_by_picture(item))
+# %% ../../nbs/look/07_explore.ipynb #01b88634
+@patch
+def click(self:Explorer,
+    item:int, # Row of a candidate
+) -> None:
+    "Open the alignment of a result; without a query, search by that picture."
+    if self.finder.results: self.open(item)
+    else: self.act(lambda: self.finder.ask_by_picture(item))
 
-    def open(self,
-        item:int, # Row of a candidate
-    ) -> None:
-        "Show why a candidate matches the query."
-        self.act(lambda: self.results.open(item))
+@patch
+def open(self:Explorer,
+    item:int, # Row of a candidate
+) -> None:
+    "Show why a candidate matches the query."
+    self.act(lambda: self.results.open(item))
 
-    def _style(self, *more): return "\n".join(TEMPLATES.source(name) for name in ("explore.css",*more))
+# %% ../../nbs/look/07_explore.ipynb #ed2fa73f
+_IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."
 
-    def static_html(self) -> str: # A `<div>` with its style
-        "The static page with its style, for the saved notebook."
-        page = self._static_page(_IN_NOTEBOOK)
-        return f'<div class="{self._static_class}"><style>{self._style()}</style>{page}</div>'
+@patch
+def static_html(self:Explorer) -> str: # A `<div>` with its style
+    "The static page with its style, for the saved notebook."
+    page = self._static_page(_IN_NOTEBOOK)
+    return f'<div class="{self._static_class}"><style>{self._style()}</style>{page}</div>'
 
-    def _static_page(self, header):
-        pairs = Markup(self.pair_panel.table.value) if self.pair_panel.unfolded else ""
-        return static_page(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, header, pairs)
+@patch
+def _static_page(self:Explorer, header):
+    pairs = Markup(self.pair_panel.table.value) if self.pair_panel.unfolded else ""
+    return static_page(self.finder, self.thumbs, self.word_panel.everywhere.value, self.results.opened, header, pairs)
 
-    def save(self,
-        path:str|Path, # Such as `kites.html`
-    ) -> None:
-        "Write the page as one HTML file that needs no network."
-        collection = collection_title(self.finder.collection.name or "")
-        date = time.strftime("%d %B %Y, %H:%M")
-        body = self._static_page(_IN_FILE.format(collection=collection, date=date))
-        text = TEMPLATES.page("explore_page.html", f"{collection}: explorer", ["explore.css","explore_page.css"],
-                              framed=["view.css","view.js"], style_attributes=True, body=body)
-        with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
+@patch
+def _renew_static_page(self:Explorer):
+    "Render the static page: after a click or an input a second later, since it takes a browser as long as the results."
+    if self._renewal: self._renewal.cancel()
+    def renew(): self._static_display.update(HTML(self.static_html()))
+    kernel = getattr(get_ipython(), "kernel", None)
+    is_by_reader = kernel is not None and kernel.get_parent("shell").get("msg_type") == "comm_msg"
+    if is_by_reader: self._renewal = asyncio.get_running_loop().call_later(1, renew)
+    else: renew() # the output of a cell is complete when it ends
 
-    def _save_new(self):
-        path = self.output/f"{time.strftime('%Y%m%d-%H%M%S')}.html"
-        self.save(path)
-        self.saved.value = str(Markup("<p>saved: {}</p>").format(path))
+@patch
+def _ipython_display_(self:Explorer):
+    self._static_display = display(HTML(self.static_html()), display_id=True)
+    bundle = self.root._repr_mimebundle_() | {"text/plain": "The explorer's widgets need a running kernel."}
+    display(bundle, raw=True)
 
-    def _ipython_display_(self):
-        self._static_display = display(HTML(self.static_html()), display_id=True)
-        bundle = self.root._repr_mimebundle_() | {"text/plain": "The explorer's widgets need a running kernel."}
-        display(bundle, raw=True)
+# %% ../../nbs/look/07_explore.ipynb #f8ee0c93
+_IN_FILE = ("A saved page of the explorer: {collection}, {date}. It keeps one query and its results; "
+            "to search, open the explorer in JupyterLab.")
+
+@patch
+def save(self:Explorer,
+    path:str|Path, # Such as `kites.html`
+) -> None:
+    "Write the page as one HTML file that needs no network."
+    collection = collection_title(self.finder.collection.name or "")
+    date = time.strftime("%d %B %Y, %H:%M")
+    body = self._static_page(_IN_FILE.format(collection=collection, date=date))
+    text = TEMPLATES.page("explore_page.html", f"{collection}: explorer", ["explore.css","explore_page.css"],
+                          framed=["view.css","view.js"], style_attributes=True, body=body)
+    with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
+
+@patch
+def _save_new(self:Explorer):
+    path = self.output/f"{time.strftime('%Y%m%d-%H%M%S')}.html"
+    self.save(path)
+    self.saved.value = str(Markup("<p>saved: {}</p>").format(path))

@@ -300,7 +300,7 @@ def _model_notes(self:Finder, split):
     images = split.images
     is_cross_encoder = encoder.is_cross_encoder and not self.pooling
     if encoder.note and (is_cross_encoder or not encoder.is_cross_encoder): yield encoder.note
-    if is_cross_encoder: yield "The cosine filter and “Who else shows it?” compare a word alone, before it meets a picture."
+    if is_cross_encoder: yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
     if is_cross_encoder and self.rerank:
         yield f"The best {self.rerank} by the alignment are scored by {encoder.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates

@@ -131,14 +131,16 @@ def result_head(
     finder:Finder, # With its query
     name:str, # Of a model
 ) -> Markup: # Empty without a query
-    "Name of a model, number of candidates, rank of the true match, and notes."
+    "Name of a model, number of candidates, rank of the true match, what the numbers of a result are, and notes."
     if not finder.results: return Markup()
     encoder = finder.models[name]
+    result = finder.results[name]
     ranks_by = POOLINGS[finder.pooling].title if finder.pooling else encoder.ranks_by
+    word = finder.query[slice(*finder.words[finder.word])] if finder.words and finder.word is not None else ""
     return TEMPLATES.fragment(
         "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if finder.direction == "t2i" else "sentences",
-        candidates=len(finder.results[name].order), kept=len(finder.kept_items(name)),
-        best_true=finder.best_true(name), notes=finder.results[name].notes)
+        candidates=len(result.order), kept=len(finder.kept_items(name)), best_true=finder.best_true(name),
+        word=word, changed=result.previous_rank is not None, notes=result.notes)
 
 def query_head(
     finder:Finder, # With its query
@@ -175,10 +177,8 @@ def static_page(
         head,cards = region_cards(finder, thumbs)
         regions = head,[c.html for c in cards]
     alignment = TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else None
-    marked = finder.word is not None and finder.results and finder.direction == "t2i"
-    word = finder.query[slice(*finder.words[finder.word])] if marked else ""
     return TEMPLATES.fragment(
-        "explore_static.html", header=header, query=query_head(finder, thumbs, live=False), split=finder.split, word=word,
+        "explore_static.html", header=header, query=query_head(finder, thumbs, live=False), split=finder.split,
         kind="list" if finder.direction == "i2t" and finder.results else "grid", page=finder.page+1,
         pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment, pairs=pairs)
 
