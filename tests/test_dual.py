@@ -16,8 +16,8 @@ from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.metrics import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, own_picture
-from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.look.mine import open_mine
+from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.random_models import RANDOM_FAMILIES, save_random
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
