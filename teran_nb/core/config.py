@@ -75,8 +75,10 @@ def to_config(
     cls:type, # A dataclass
     values:dict, # Field names and values; a dataclass field as a dict, a tuple as a list
     where:str|Path="", # File of the values, for errors
+    earlier_names:dict|None=None, # Names that fields of `cls` had in files of earlier versions, each with today's name
 ) -> Any: # An instance of `cls`
     "Make a dataclass from plain values; unknown field names, and values of another type, are refused."
+    if earlier_names and isinstance(values, dict): values = {earlier_names.get(name, name): value for name,value in values.items()}
     try: return _to_config(cls, values)
     except ValueError as e: raise ValueError(f"{where}: {e}" if where else str(e)) from None
 

@@ -19,12 +19,12 @@ from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.checks import check_pooling
-from ..model.network import NetworkConfig
+from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
 from ..published.papers import PUBLISHED, Published, published
 from ..published.uniter import uniter_config
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS, folds
-from .train_config import PRECISIONS, TrainConfig
+from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig
 from .objective import check_loss, check_own
 from .rows import ROWS, trained_as
 from .presets import PRESETS, config_parts, config_table
@@ -194,8 +194,8 @@ def read_plan(
     "The plan of a run."
     path = user_path(folder)/name
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
-    network = to_config(NetworkConfig, config["model"], path)
-    training = to_config(TrainConfig, config["train"], path)
+    network = to_config(NetworkConfig, config["model"], path, EARLIER_NETWORK_FIELDS)
+    training = to_config(TrainConfig, config["train"], path, EARLIER_TRAIN_FIELDS)
     return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/13_plans.ipynb #4c88255b

@@ -39,7 +39,7 @@ from .similarity import BlockOptions
 from .heads import Vectors
 from .text import TokenBatch, TokenWords, Tokens, load_text, save_text, text_encoder, without_words
 from .regions import RegionBatch, region_batch
-from .network import Network, NetworkConfig
+from .network import EARLIER_NETWORK_FIELDS, Network, NetworkConfig
 
 # %% ../../nbs/model/14_matcher.ipynb #18529a7f
 class Matcher(Network, Encoder, ModelHubMixin, library_name="teran_nb", tags=["image-text-retrieval","word-region-alignment"]):
@@ -311,7 +311,7 @@ def _saved_encoders(config, folder):
 
 def _from_format_1(kind, saved, weights):
     "Configuration and weights of an earlier version, without fields that are gone, and with today's names of weights."
-    known = {field.name for field in dataclasses.fields(kind)}
+    known = {field.name for field in dataclasses.fields(kind)} | EARLIER_NETWORK_FIELDS.keys()
     saved = {k: v for k,v in saved.items() if k in known}
     weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()}
     return saved,weights
@@ -337,7 +337,7 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     saved = about["model"]
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
     if about.get("format", 1) == 1: saved,weights = _from_format_1(cls.Config, saved, weights)
-    config = to_config(cls.Config, saved, folder/"config.json")
+    config = to_config(cls.Config, saved, folder/"config.json", EARLIER_NETWORK_FIELDS)
     _require_buildable(cls, config, folder, weights)
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
