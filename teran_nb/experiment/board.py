@@ -109,7 +109,7 @@ def _sums_cosines(ranker):
     rule = POOLINGS.get(ranker)
     return rule is not None and bool(rule.sum_over) and not (rule.per_word or rule.per_region)
 
-# %% ../../nbs/experiment/19_board.ipynb #31e9d99a
+# %% ../../nbs/experiment/19_board.ipynb #95b64669
 @dataclass(frozen=True)
 class Cell:
     "One ranker trained by one loss with one seed."
@@ -119,6 +119,65 @@ class Cell:
     seconds:float # Of training and validation
     run:Path|None=None # Its folder
 
+# %% ../../nbs/experiment/19_board.ipynb #7d3dd166
+_SHOWN = { # Metric to heading
+    "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "grounding accuracy %",
+    "pairs": "minimal pairs %"}
+
+def _mean_and_spread(results, metric):
+    "Mean and spread of a metric over the seeds, marked where chance could give it."
+    values = [100*r.metrics[metric] for r in results if metric in r.metrics]
+    if not values: return ""
+    spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
+    chance = " (chance)" if np.mean(values) <= 100*chance_bound(results[0], metric) else ""
+    return f"{np.mean(values):.1f}{spread}{chance}"
+
+@dataclass(frozen=True, repr=False)
+class Board(MarkdownRepr):
+    "Rankers and losses side by side; shows itself as a table."
+    cells:tuple # Each a `Cell`
+    title:str="" # Data, and size of the networks
+    def __len__(self): return len(self.cells)
+    def _repr_markdown_(self):
+        "The table, and the conditions below it."
+        if not self.cells: return "*no cell of the board is finished*"
+        measured = set()
+        groups = {} # cells of one loss and ranker, one for each seed
+        for cell in self.cells:
+            measured.update(cell.result.metrics)
+            groups.setdefault((cell.loss,cell.ranker), []).append(cell)
+        shown = {metric: heading for metric,heading in _SHOWN.items() if metric in measured}
+        rows = []
+        for (loss,ranker),cells in groups.items():
+            results = [cell.result for cell in cells]
+            numbers = [_mean_and_spread(results, metric) for metric in shown]
+            seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
+            rows.append([loss, ranker_title(ranker), *numbers, seconds, len(cells), *ranker_cost(ranker)])
+        table = markdown_table(["loss","score",*shown.values(),"seconds","seeds","computed by","index"], rows)
+        def every(name): return ", ".join(dict.fromkeys(str(cell.result.about.get(name, "")) for cell in self.cells))
+        where = f"{every('protocol')}, {every('candidates')}; data {self.title}"
+        how = f"{every('epochs')} epochs, seed {every('seed')}, commit {every('commit')}"
+        return f"{table}\n\n{where}; {how}; seconds of training and validation, as they passed"
+
+# %% ../../nbs/experiment/19_board.ipynb #b40c5f86
+@patch
+def to_pandas(self:Board) -> pd.DataFrame: # Metrics in their own units
+    "A row for each cell and seed."
+    rows = []
+    for cell in self.cells:
+        cost = ranker_cost(cell.ranker)
+        conditions = {"score": cell.ranker, "loss": cell.loss, "seconds": cell.seconds, "computed by": cost.computed_by, "index": cost.index}
+        rows.append(conditions | cell.result.about | cell.result.metrics)
+    return pd.DataFrame(rows)
+
+@patch
+def save(self:Board,
+    path:str|Path, # A markdown file
+) -> None:
+    "Write the table."
+    with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
+
+# %% ../../nbs/experiment/19_board.ipynb #5c02b388
 _Stored = TypedDict("_Stored", {"metrics": dict[str,float|None], "about": dict, "seconds": float, "epochs": int})
 
 def _cell(data, experiment, ranker, loss, folder):
@@ -139,13 +198,7 @@ def _cell(data, experiment, ranker, loss, folder):
     about = stored["about"] | {"epochs": stored["epochs"]}
     return Cell(ranker, loss, Retrieval(stored["metrics"], about), stored["seconds"], folder)
 
-@dataclass(frozen=True, repr=False)
-class Board(MarkdownRepr):
-    "Rankers and losses side by side; shows itself as a table."
-    cells:tuple # Each a `Cell`
-    title:str="" # Data, and size of the networks
-    def __len__(self): return len(self.cells)
-
+# %% ../../nbs/experiment/19_board.ipynb #d2a49c92
 def board(
     data:Data, # What is learned from
     rankers:Iterable[str]=BOARD_RANKERS, # As of `ranker_fields`
@@ -169,58 +222,6 @@ def board(
 def _world(data):
     "Name of the data: the world of drawn scenes, or the folder of a collection."
     return data.source["preset"] if data.source["data"] == "scenes" else Path(data.source["data"]).name
-
-# %% ../../nbs/experiment/19_board.ipynb #ee4d5748
-_SHOWN = { # Metric to heading
-    "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "grounding accuracy %",
-    "pairs": "minimal pairs %"}
-
-def _mean_and_spread(results, metric):
-    "Mean and spread of a metric over the seeds, marked where chance could give it."
-    values = [100*r.metrics[metric] for r in results if metric in r.metrics]
-    if not values: return ""
-    spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    chance = " (chance)" if np.mean(values) <= 100*chance_bound(results[0], metric) else ""
-    return f"{np.mean(values):.1f}{spread}{chance}"
-
-@patch
-def _repr_markdown_(self:Board):
-    "The table, and the conditions below it."
-    if not self.cells: return "*no cell of the board is finished*"
-    measured = set()
-    groups = {} # cells of one loss and ranker, one for each seed
-    for cell in self.cells:
-        measured.update(cell.result.metrics)
-        groups.setdefault((cell.loss,cell.ranker), []).append(cell)
-    shown = {metric: heading for metric,heading in _SHOWN.items() if metric in measured}
-    rows = []
-    for (loss,ranker),cells in groups.items():
-        results = [cell.result for cell in cells]
-        numbers = [_mean_and_spread(results, metric) for metric in shown]
-        seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
-        rows.append([loss, ranker_title(ranker), *numbers, seconds, len(cells), *ranker_cost(ranker)])
-    table = markdown_table(["loss","score",*shown.values(),"seconds","seeds","computed by","index"], rows)
-    def every(name): return ", ".join(dict.fromkeys(str(cell.result.about.get(name, "")) for cell in self.cells))
-    where = f"{every('protocol')}, {every('candidates')}; data {self.title}"
-    how = f"{every('epochs')} epochs, seed {every('seed')}, commit {every('commit')}"
-    return f"{table}\n\n{where}; {how}; seconds of training and validation, as they passed"
-
-@patch
-def to_pandas(self:Board) -> pd.DataFrame: # Metrics in their own units
-    "A row for each cell and seed."
-    rows = []
-    for cell in self.cells:
-        cost = ranker_cost(cell.ranker)
-        conditions = {"score": cell.ranker, "loss": cell.loss, "seconds": cell.seconds, "computed by": cost.computed_by, "index": cost.index}
-        rows.append(conditions | cell.result.about | cell.result.metrics)
-    return pd.DataFrame(rows)
-
-@patch
-def save(self:Board,
-    path:str|Path, # A markdown file
-) -> None:
-    "Write the table."
-    with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
 # %% ../../nbs/experiment/19_board.ipynb #2fd132ff
 @patch

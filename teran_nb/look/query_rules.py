@@ -93,12 +93,15 @@ def _lowest(values, eligible, n):
 def wrong_but_relevant(
     sim:Tensor, # Similarities, `(images, captions)`
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`
-    relevance:Relevance, # Of all captions for all images
+    relevance:Relevance|Sequence[Relevance], # Of all captions for all images; of several, such as of `Data.relevance`, the first
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
     k:int=25, # Results that NDCG counts
-) -> list[int]: # Indices of the queries, the highest NDCG first
+) -> list[int]: # Indices of the queries, the highest NDCG first; none without relevance
     "Queries that miss the true match at rank 1 although their answers are relevant (TERAN Fig. 4)."
+    if not isinstance(relevance, Relevance):
+        if not relevance: return []
+        relevance = relevance[0]
     sim = torch.as_tensor(sim).cpu()
     relevance.require(sim.shape[1], len(sim))
     ndcg = ndcg_at_k(ranking(sim.T if direction == "t2i" else sim, k), relevance, direction, k)
