@@ -27,7 +27,7 @@ class Vectors(NamedTuple):
 class Head(nn.Module):
     "What turns encoded images and captions into similarities."
     is_cross_encoder = False # Whether it reads both sides of a pair together, so that every pair is computed anew
-    aligns = False # Whether training it trains the alignment, so that words and boxes can be trusted
+    aligns = False # Whether it learns by the cosines of words and regions, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     def __init__(self,
         dim:int=0, # Length of all vectors
@@ -133,18 +133,15 @@ def reranked(
     if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(k, len(sim)), 0).indices, True)
     if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
     scores = torch.zeros_like(sim)
-    by_caption = sim.shape[1] < len(sim) # a call for each item of the shorter side
-    if by_caption:
-        shorter,longer = captions.parts,images.parts
-        chosen_by_item,scores_by_item = chosen.T,scores.T # views
-    else:
-        shorter,longer = images.parts,captions.parts
-        chosen_by_item,scores_by_item = chosen,scores
-    items = range(len(shorter))
-    for item in show_progress(items, "re-rank") if show_progress_bar else items:
-        others = chosen_by_item[item].nonzero()[:,0]
-        sides = Vectors(None, shorter[item:item+1]),Vectors(None, longer[others.cpu()])
-        if by_caption: sides = sides[::-1] # images come first
-        scores_by_item[item,others] = head.similarity(*sides, **options).flatten().to(scores)
+    items = range(min(sim.shape)) # a call for each image, or for each caption where these are fewer
+    for k in show_progress(items, "re-rank") if show_progress_bar else items:
+        if len(sim) <= sim.shape[1]:
+            columns = chosen[k].nonzero()[:,0]
+            sides = Vectors(None, images.parts[k:k+1]),Vectors(None, captions.parts[columns.cpu()])
+            scores[k,columns] = head.similarity(*sides, **options)[0].to(scores)
+        else:
+            rows = chosen[:,k].nonzero()[:,0]
+            sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[k:k+1])
+            scores[rows,k] = head.similarity(*sides, **options)[:,0].to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
