@@ -74,7 +74,7 @@ def job(what, a):
         model,images = DualEncoder(family, DualConfig(regions=regions)),sorted(Path(a["pictures"]).iterdir())
     if "windows" in what: images = images[:max(1, len(images)//8)]
     model.encode_images(images[:2])
-    on_images,encoded = cpu_seconds(lambda: model.encode_images(images, batch=8))
+    on_images,encoded = cpu_seconds(lambda: model.encode_images(images, batch_size=8))
     on_captions,_ = cpu_seconds(lambda: model.encode_captions(sentences(a["sentences"])))
     regions = len(encoded.parts.values)/len(images)
     print(json.dumps([len(images)/on_images, regions, a["sentences"]/on_captions, rss("VmHWM")]))

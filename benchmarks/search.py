@@ -106,10 +106,10 @@ def exact_names(images, sentences, k=10):
     best = [similarity(stored, sentences[i:i+50]).topk(k, 0).indices.T for i in range(0, len(sentences), 50)]
     return [[f"im{i}" for i in row] for row in torch.cat(best).tolist()]
 
-def fill(index, images, batch=512):
+def fill(index, images, batch_size=512):
     "CPU seconds of filling an index."
     start = time.process_time()
-    index.add(as_encoded(images), batch=batch)
+    index.add(as_encoded(images), batch_size=batch_size)
     index.optimize()
     return time.process_time() - start
 
@@ -586,7 +586,7 @@ def strangers(images, sentences, args, folder):
     half = len(images)//2
     turn = torch.linalg.qr(torch.randn(images.dim, images.dim, generator=torch.Generator().manual_seed(args.seed)))[0]
     index = Index.open(folder/"strangers", config=IndexConfig(centroid_count=args.centroids))
-    index.add(as_encoded(images[:half]), batch=512)
+    index.add(as_encoded(images[:half]), batch_size=512)
     own,rows = images[half:],[]
     turned = Packed(own.values @ turn, own.offsets)
     asked = Packed(sentences.values @ turn, sentences.offsets)
@@ -598,7 +598,7 @@ def strangers(images, sentences, args, folder):
     measured("images of one kind, their sentences", images[:half], sentences)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        index.add(as_encoded(every), batch=512) # the first half is there already
+        index.add(as_encoded(every), batch_size=512) # the first half is there already
     measured("another kind added, sentences of the first kind", every, sentences)
     measured("another kind added, sentences of that kind", every, asked)
     start = time.perf_counter()

@@ -47,7 +47,7 @@ def acknowledged(batch):
     write(batch)
     print(" ".join(x.image_id for x in batch), flush=True)
 index.backend.write = acknowledged
-index.add(images(1200), batch=40)
+index.add(images(1200), batch_size=40)
 print("done", flush=True)
 """
 
@@ -166,7 +166,7 @@ def test_a_real_server(tmp_path):
     options = {"api_key": os.environ.get("QDRANT_API_KEY", ""), "name": name}
     index = Index.connect(url, config=IndexConfig(centroid_count=100), **options)
     try:
-        index.add(images(1200), batch=100)
+        index.add(images(1200), batch_size=100)
         again = Index.connect(url, **options)
         exact = Index()
         exact.add(images(1200))
@@ -196,9 +196,9 @@ def test_a_server_that_goes_away(tmp_path):
         return upsert(collection, points, **how)
 
     with patch.object(index.backend.client, "upsert", failing), pytest.raises(ConnectionError, match="nothing acknowledged is lost"):
-        index.add(images(200), batch=40)
+        index.add(images(200), batch_size=40)
     assert len(index) == 120 and calls.count("images") == 6
-    assert index.add(images(200), batch=40) == 80
+    assert index.add(images(200), batch_size=40) == 80
     assert len(index.verify()) == 200
 
 

@@ -42,13 +42,13 @@ class Toy(Encoder):
     "No network: a fixed random projection of the regions, a fixed random vector for each word."
     name, fingerprint = "toy", "toy-0"
 
-    def encode_images(self, images, batch=128, show_progress_bar=False):
+    def encode_images(self, images, batch_size=128, show_progress_bar=False):
         images = region_sets(images)
         project = torch.randn(images[0].features.shape[1], 16, generator=torch.Generator().manual_seed(0))
         parts = Packed.from_sets([F.normalize(torch.tensor(r.features).float() @ project, dim=-1) for r in images])
         return Encoded(torch.zeros(len(images), 16), parts, images.names)
 
-    def encode_captions(self, captions, batch=512, show_progress_bar=False):
+    def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
         texts, sets, words = sentences(captions), [], []
         for text in texts:
             spans = [m.span() for m in re.finditer(r"\w+", text)]

@@ -83,13 +83,13 @@ def _naming(where, column):
 # %% ../../nbs/data/05_hf_datasets.ipynb #bc0b8af3
 class _DatasetWriter:
     "Writes rows into the folder of a collection; pictures are described some at a time."
-    def __init__(self, folder, columns, extractor, root, merge, batch):
+    def __init__(self, folder, columns, extractor, root, merge, batch_size):
         self.folder = folder
         self.columns = columns
         self.extractor = extractor
         self.root = root
         self.merge = merge
-        self.batch = batch
+        self.batch_size = batch_size
         self.number = {} # image id to its number
         self.first_row = {} # image id to the place of its first row, for errors
         self.splits = []
@@ -129,7 +129,7 @@ class _DatasetWriter:
             path.unlink()
             raise
         self.waiting.append((image_id,*opened))
-        if len(self.waiting) == self.batch: self.describe()
+        if len(self.waiting) == self.batch_size: self.describe()
 
     def describe(self):
         "Put the waiting pictures into the feature store, with boxes in pixels of the full picture."
@@ -172,7 +172,7 @@ def from_dataset(
     root:str|Path="", # Folder of the pictures, where their column holds names of files
     merge:bool=False, # Whether rows with the same id are one image with several captions
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
-    batch:int=16, # Pictures described together
+    batch_size:int=16, # Pictures described together
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
     one_of(bad, BAD_ROWS, "way with bad rows")
@@ -184,7 +184,7 @@ def from_dataset(
     problems = []
     with atomic(folder) as tmp:
         tmp.mkdir()
-        writer = _DatasetWriter(tmp, columns, extractor, root, merge, batch)
+        writer = _DatasetWriter(tmp, columns, extractor, root, merge, batch_size)
         with writer.features:
             for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
                 columns.require(row, where)

@@ -253,7 +253,7 @@ def parse_tuples(
     kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
-    batch:int=1000, # Captions to parse in one call, counted again in each image; an interrupted run loses the calls it waits for
+    batch_size:int=1000, # Captions to parse in one call, counted again in each image; an interrupted run loses the calls it waits for
 ) -> Tuples: # Of every caption and every image, with synsets and subsets
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = Path(kept or home()/"spice-tuples")
@@ -263,9 +263,9 @@ def parse_tuples(
     parsed = _read_kept(folder)
     new = [g for g in groups if g not in parsed]
     batches = []
-    sentences = batch+1
+    sentences = batch_size+1
     for g in new:
-        if sentences + len(g) > batch:
+        if sentences + len(g) > batch_size:
             batches.append([])
             sentences = 0
         batches[-1].append(g)

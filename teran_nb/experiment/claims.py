@@ -177,7 +177,7 @@ class Findings(MarkdownRepr):
             ours = [_in_words(values, f.claim.metric) for values in f.ours]
             interval = " to ".join(_in_words([end], f.claim.metric) for end in f.interval or ()) or "-"
             cells.append([f.claim.text, f.claim.metric, " / ".join(printed), " / ".join(ours), interval, f.verdict])
-        rows_of_claims = markdown_table(["claim","metric",f"published, {protocols}","ours, scenes","95 % interval","we find"], cells)
+        rows_of_claims = markdown_table(["claim","metric",f"published, {protocols}".removesuffix(", "),"ours, scenes","95 % interval","we find"], cells)
         return f"{rows_of_claims}\n\n{_FOOTNOTE}"
     def save(self,
         path:str|Path, # A markdown file

@@ -120,7 +120,7 @@ def relation_distances(
     collection:Collection, # Images and captions
     images:Encoded=None, # The collection's images, if they are encoded already
     captions:Encoded=None, # Its captions, if they are encoded already
-    batch:int=128, # True pairs at a time
+    batch_size:int=128, # True pairs at a time
 ) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
     relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
@@ -130,7 +130,7 @@ def relation_distances(
     names = ["isda",*(f"iais_{mirror}" for mirror in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
     distances = {name: [] for name in names} # in the order of the result
     with model.eval_mode():
-        for rows in torch.arange(len(image_of)).split(batch):
+        for rows in torch.arange(len(image_of)).split(batch_size):
             regions = images.parts[image_of[rows]].to(model.device).padded()
             words = captions.parts[rows].to(model.device).padded()
             maps = relations_of(*regions, *words)

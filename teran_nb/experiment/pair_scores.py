@@ -196,8 +196,8 @@ class WithoutContext(Encoder):
         self.device,self.own_regions = model.device,model.own_regions
     def reads(self, collection): return self.model.reads(collection)
     def describe(self, image): return self.model.describe(image)
-    def encode_images(self, images, batch=128, show_progress_bar=False):
-        if not self.regions: return self.model.encode_images(images, batch=batch, show_progress_bar=show_progress_bar)
+    def encode_images(self, images, batch_size=128, show_progress_bar=False):
+        if not self.regions: return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
         sets = region_sets(images, self.describe)
         alone = []
         for r in sets:
@@ -208,14 +208,14 @@ class WithoutContext(Encoder):
         offsets = np.cumsum([0,*map(len, sets)])
         whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
         return Encoded(whole, Packed(encoded.parts.values, encoded.parts.offsets[offsets]), sets.names)
-    def encode_captions(self, captions, batch=512, show_progress_bar=False):
+    def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
         texts = sentences(captions)
-        if not self.words: return self.model.encode_captions(texts, batch=batch, show_progress_bar=show_progress_bar)
+        if not self.words: return self.model.encode_captions(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         located = [matching_words(text) for text in texts] # `(word, start, end)` of each word of each text
         row_of = {}
         for text_words in located:
             for word,_,_ in text_words: row_of.setdefault(word, len(row_of))
-        encoded = self.model.encode_captions(list(row_of), batch=batch, show_progress_bar=show_progress_bar)
+        encoded = self.model.encode_captions(list(row_of), batch_size=batch_size, show_progress_bar=show_progress_bar)
         rows = []
         offsets = [0]
         words = []

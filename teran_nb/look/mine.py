@@ -163,7 +163,7 @@ def open_mine(
     index:str="auto", # Use of a search index, as in `encode_or_index`
     memory:float=4, # GB that a model's vectors may take without an index
     dual:Mapping|None=None, # Options of the pretrained dual encoders among the models, as in `load_model`
-    **options, # Of `extract_folder`: `workers`, `batch`
+    **options, # Of `extract_folder`: `workers`, `batch_size`
 ) -> Mine:
     "Extract the regions of your own pictures and encode them by each model, or open what was made before."
     models = open_models(run, device, dual)

@@ -155,11 +155,11 @@ class Encoder:
     "Encodes images and captions separately; the regions and words of a pair can be aligned."
     name:str = "" # For titles and tables
     fingerprint:str = "" # Changes whenever an encoding would; caches and indexes store it
-    def encode_images(self, images:Images, batch:int=128, show_progress_bar:bool=False) -> Encoded:
-        "Encode images, one or many in any form of `Images`, `batch` at a time."
+    def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
+        "Encode images, one or many in any form of `Images`, `batch_size` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_images")
-    def encode_captions(self, captions:Sentences, batch:int=512, show_progress_bar:bool=False) -> Encoded:
-        "Encode captions, one sentence or many, `batch` at a time."
+    def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
+        "Encode captions, one sentence or many, `batch_size` at a time."
         raise TypeError(f"{type(self).__name__} does not define encode_captions")
 
     # how it ranks

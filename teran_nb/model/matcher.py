@@ -79,11 +79,11 @@ def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can
     return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
 @patch
-def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:int, label:str, show_progress_bar:bool) -> tuple[Tensor,Packed]:
+def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch_size:int, label:str, show_progress_bar:bool) -> tuple[Tensor,Packed]:
     "Encode items in batches of like length, and put the results back in their own order."
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
-    chunks = [order[i:i+batch] for i in range(0, len(order), batch)]
+    chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
     wholes,sets = [],[]
     with self.eval_mode(), torch.inference_mode():
         for rows in progress(chunks, label) if show_progress_bar else chunks:
@@ -96,7 +96,7 @@ def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch:i
 @patch
 def encode_images(self:Matcher,
     images:Images, # One image or many; a picture without regions is described first
-    batch:int=128, # Images at a time
+    batch_size:int=128, # Images at a time
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
@@ -109,7 +109,7 @@ def encode_images(self:Matcher,
         padded = padded.to(self.device)
         whole,vectors = self.forward_regions(padded)
         return whole,self.stored_regions(vectors, padded)
-    return Encoded(*self.encode_batches(encode, sets.lengths, batch, "encode images", show_progress_bar), sets.names)
+    return Encoded(*self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar), sets.names)
 
 # %% ../../nbs/model/14_matcher.ipynb #881e5b03
 @patch
@@ -149,7 +149,7 @@ def tokens(self:Matcher, texts:Sequence[str]) -> Tokens:
 @patch
 def encode_captions(self:Matcher,
     captions:Sentences, # One sentence or many
-    batch:int=512, # Captions at a time
+    batch_size:int=512, # Captions at a time
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
@@ -160,7 +160,7 @@ def encode_captions(self:Matcher,
         whole,vectors = self.forward_words(padded)
         return whole,self.stored_words(vectors, padded)
     lengths = [len(ids) for ids in tokens.ids]
-    whole,parts = self.encode_batches(encode, lengths, batch, "encode captions", show_progress_bar)
+    whole,parts = self.encode_batches(encode, lengths, batch_size, "encode captions", show_progress_bar)
     return Encoded(whole, parts, tokens.texts, self.caption_words(tokens, parts))
 
 # %% ../../nbs/model/14_matcher.ipynb #99362892

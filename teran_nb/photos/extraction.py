@@ -87,7 +87,7 @@ def _extract_batch(outcomes, extractor):
         return [o for [o] in alone]
     return [o if o.reason else o._replace(content=next(regions)) for o in outcomes]
 
-def _outcomes(paths, extractor, batch, workers, max_pixels=MAX_PIXELS, thumbnails=False):
+def _outcomes(paths, extractor, batch_size, workers, max_pixels=MAX_PIXELS, thumbnails=False):
     "What became of each file, in order; closing it ends the workers."
     in_reader = extractor if extractor.runs_in_readers else None
     if in_reader and workers > 1: in_reader = json.dumps(extractor.spec)
@@ -98,7 +98,7 @@ def _outcomes(paths, extractor, batch, workers, max_pixels=MAX_PIXELS, thumbnail
     with closing(read):
         if extractor.runs_in_readers: yield from read
         else:
-            while some := list(islice(read, batch)): yield from _extract_batch(some, extractor)
+            while some := list(islice(read, batch_size)): yield from _extract_batch(some, extractor)
 
 # %% ../../nbs/photos/04_extraction.ipynb #01b70aaa
 class NoUsablePictures(ValueError):
@@ -157,7 +157,7 @@ def extract_folder(
     pictures:str|Path, # Folder of pictures, searched with all folders below it
     extractor:Extractor, # From `build_extractor`
     folder:str|Path, # Folder of the new feature store
-    batch:int=16, # Pictures in a batch of a network
+    batch_size:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read; all cores, at most eight, for more than a hundred pictures
     bad:str="skip", # On a file that cannot be used: `skip` it and report it, or `stop`
     thumbnails:str|Path="", # New folder of small JPEGs, one for each image; empty: no thumbnails
@@ -181,7 +181,7 @@ def extract_folder(
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails: thumbnails = Path(thumbnails) if resume else stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
-        outcomes = _outcomes(files.values(), extractor, batch, workers, max_pixels, bool(thumbnails))
+        outcomes = _outcomes(files.values(), extractor, batch_size, workers, max_pixels, bool(thumbnails))
         outcomes = progress(stack.enter_context(closing(outcomes)), "extracting", len(files), disable=not show_progress_bar)
         unusable = _fill(writer, outcomes, files, extractor, thumbnails, stop=bad == "stop")
         failed |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}

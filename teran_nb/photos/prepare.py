@@ -86,7 +86,7 @@ class _Job:
     resume:bool # Continue a stopped run
     device:str # `auto`, `cpu` or `cuda`
     show_progress_bar:bool # Whether to show progress
-    limits:dict # Of `extract_folder`: `batch`, `workers`, `max_pixels`
+    limits:dict # Of `extract_folder`: `batch_size`, `workers`, `max_pixels`
     share:Share # Which of several processes this is
     share_count:int=1 # Number of shares into which the pictures are split
 
@@ -341,7 +341,7 @@ def prepare(
     device:str="auto", # `auto`, `cpu` or `cuda`
     near:int=12, # Bits that may differ, for `same_pictures`
     show_progress_bar:bool=True, # Whether to show progress
-    batch:int=16, # Pictures in a batch of a network
+    batch_size:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read pictures; None for as many as suit
     max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
     share:Share|None=None, # Which of several processes this is; as its launcher says by default
@@ -358,7 +358,7 @@ def prepare(
         raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
     if share.processes > 1 and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    limits = {"batch": batch, "workers": workers, "max_pixels": max_pixels}
+    limits = {"batch_size": batch_size, "workers": workers, "max_pixels": max_pixels}
     work = output.with_name(f".{output.name}.preparing")
     job = _Job(recipe, extractor, work, resume, device, show_progress_bar, limits, share)
     if share.rank == 0: _make(job, request, output, near, start)

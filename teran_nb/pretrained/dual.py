@@ -213,11 +213,11 @@ def _finite(whole, source):
     if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_ERROR_WORDS[1]}")
     return whole
 
-def _check_batch(batch):
-    if batch < 1: raise ValueError(f"a batch of {batch}; encode at least 1 at a time")
+def _check_batch(batch_size):
+    if batch_size < 1: raise ValueError(f"a batch of {batch_size}; encode at least 1 at a time")
 
 @patch
-def _encode_pictures(self:DualEncoder, images, batch, show_progress_bar):
+def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     names = []
     whole = [torch.zeros(0, self.family.dim)]
     parts = []
@@ -226,7 +226,7 @@ def _encode_pictures(self:DualEncoder, images, batch, show_progress_bar):
     count = len(images) if isinstance(images, Collection) else None
     bar = progress(None, "encode pictures", count, disable=not show_progress_bar)
     given = iter(given_images(images))
-    while some := list(islice(given, batch)):
+    while some := list(islice(given, batch_size)):
         pictures = [image.open() for image in some]
         with loading(self.family.source, *_ERROR_WORDS, probe=self.family.try_out):
             vectors = self._vectors(some, pictures)
@@ -247,12 +247,12 @@ def _encode_pictures(self:DualEncoder, images, batch, show_progress_bar):
 @patch
 def encode_images(self:DualEncoder,
     images:Images, # One picture or many
-    batch:int=32, # Pictures at a time; bounds the memory
+    batch_size:int=32, # Pictures at a time; bounds the memory
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # With boxes in pixels of the original pictures
     "Encode pictures."
-    _check_batch(batch)
-    def encode(): return self._encode_pictures(images, batch, show_progress_bar)
+    _check_batch(batch_size)
+    def encode(): return self._encode_pictures(images, batch_size, show_progress_bar)
     if self.cache_folder is None or not isinstance(images, Collection): return encode()
     return load_or_encode(self, images, self.cache_folder, show_progress_bar, encode)
 
@@ -267,13 +267,13 @@ def reads(self:DualEncoder,
 
 # %% ../../nbs/pretrained/09_dual.ipynb #6c89b2ff
 @patch
-def _encode_sentences(self:DualEncoder, texts, batch, show_progress_bar):
+def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     "The whole vector of each sentence and, with tokens, its words and token vectors."
     whole = []
     words = []
     token_vectors = []
-    for i in progress(range(0, len(texts), batch), "encode captions", disable=not show_progress_bar):
-        some = texts[i:i+batch]
+    for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
+        some = texts[i:i+batch_size]
         with loading(self.family.source, *_ERROR_WORDS, probe=self.family.try_out): encoded = self.family.sentences(some)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
@@ -285,12 +285,12 @@ def _encode_sentences(self:DualEncoder, texts, batch, show_progress_bar):
     return _finite(whole, self.family.source),words,token_vectors
 
 @patch
-def _encode_prompts(self:DualEncoder, captions, batch):
+def _encode_prompts(self:DualEncoder, captions, batch_size):
     "The vector of each word of captions that were cut into words; a word that occurs often is encoded once."
     words = [word for caption in captions for word in caption.texts]
     row_of = {word: i for i,word in enumerate(dict.fromkeys(words))}
     def encode(prompts):
-        blocks = [self.family.sentences(prompts[i:i+batch]).whole.float().cpu() for i in range(0, len(prompts), batch)]
+        blocks = [self.family.sentences(prompts[i:i+batch_size]).whole.float().cpu() for i in range(0, len(prompts), batch_size)]
         return torch.cat(blocks)
     vectors = prompt_vectors(list(row_of), encode, self.config.templates)
     rows = torch.tensor([row_of[word] for word in words], dtype=torch.int64)
@@ -308,20 +308,20 @@ def _warn_of_cut_off(self:DualEncoder, texts):
 @patch
 def encode_captions(self:DualEncoder,
     captions:Sentences, # One sentence or many
-    batch:int=512, # Prompts or sentences at a time
+    batch_size:int=512, # Prompts or sentences at a time
     show_progress_bar:bool=False, # Show a bar
     phrases:Sequence[str|tuple[int,int]]=(), # More phrases that are one word each, as of `caption_words`; with prompts only
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
-    _check_batch(batch)
+    _check_batch(batch_size)
     texts = sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
-    whole,words,token_vectors = self._encode_sentences(texts, batch, show_progress_bar)
+    whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
     phrases = [*self.config.phrases, *_as_tuple(phrases)]
     words = [caption_words(text, phrases, self.stop_words) for text in texts]
-    return Encoded(whole, self._encode_prompts(words, batch), texts, words)
+    return Encoded(whole, self._encode_prompts(words, batch_size), texts, words)
 
 # %% ../../nbs/pretrained/09_dual.ipynb #26552733
 @patch

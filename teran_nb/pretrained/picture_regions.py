@@ -77,17 +77,17 @@ def window_patches(
     picture:Image.Image, # A picture, RGB
     dense:str="auto", # Dense mode of the patches, as of `Family.mode`
     scales:Sequence[int]=(1,2), # As of `window_boxes`
-    batch:int=32, # Windows at a time; bounds the memory
+    batch_size:int=32, # Windows at a time; bounds the memory
 ) -> tuple[Tensor,Tensor,Tensor]: # Vector of the whole picture `(dim,)`; vectors `(k, dim)` and pixels `(k, 4)` of the patches
     "The patches of all windows of a picture."
     windows = window_boxes(picture.size, scales)
     crops = [picture.crop(window) for window in windows]
     patches = []
     boxes = []
-    for i in range(0, len(crops), batch):
-        encoded = family.pictures(crops[i:i+batch], dense)
+    for i in range(0, len(crops), batch_size):
+        encoded = family.pictures(crops[i:i+batch_size], dense)
         patches += encoded.patches
-        for in_window,(x,y,*_) in zip(encoded.boxes, windows[i:i+batch]):
+        for in_window,(x,y,*_) in zip(encoded.boxes, windows[i:i+batch_size]):
             boxes.append(in_window.cpu() + torch.tensor([x,y,x,y]))
     return family.pictures([picture], dense).whole[0],torch.cat(patches),torch.cat(boxes)
 

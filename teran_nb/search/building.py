@@ -255,14 +255,14 @@ def new_images(
     images:Encoded|Images, # Of `Index.add`
     columns:Mapping, # Values per image
     is_stored:Callable, # Takes names; returns the set of those that are in the index
-    batch:int=256, # Images at a time
+    batch_size:int=256, # Images at a time
     share:Share=Share(), # The part of this process
 ) -> Iterator[list[NewImage]]: # None of them empty
     "Batches of images that are not in the index."
     rows = share.of(image_count(images))
     numbered = zip(rows, islice(images_with_metadata(images), rows.start, rows.stop))
     seen = set()
-    while given := [NewImage(row, image, metadata) for row,(image,metadata) in islice(numbered, batch)]:
+    while given := [NewImage(row, image, metadata) for row,(image,metadata) in islice(numbered, batch_size)]:
         names = [x.image.image_id for x in given]
         _refuse_duplicates(names, seen)
         stored = is_stored(names)

@@ -23,7 +23,7 @@ def index_images(
     collection:Collection, # Images
     folder:str|Path, # Of the index
     config:IndexConfig=IndexConfig(), # For a new index
-    batch:int=256, # Images at a time
+    batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Pools as the encoder does
     "Make the index of a collection in a folder, continue it, or open it."
@@ -35,7 +35,7 @@ def index_images(
     image_ids = list(collection.image_ids)
     if len(index) < len(image_ids):
         if index.layout is None: _begin(index, collection, source)
-        index.add(collection, batch=batch, show_progress_bar=show_progress_bar)
+        index.add(collection, batch_size=batch_size, show_progress_bar=show_progress_bar)
         index.optimize()
     if compares_regions(encoder) and index.candidates < len(index) and not index.is_calibrated:
         _calibrate(index, collection.captions.texts, show_progress_bar)

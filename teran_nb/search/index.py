@@ -123,7 +123,7 @@ def add(self:Index,
     images:Encoded|Images, # Encoded images, or anything that the encoder takes: a collection, paths, pictures, regions
     columns:Mapping|None=None, # Further columns that `where` may name: a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
-    batch:int=256, # Images at a time
+    batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
     encoded:Encoded|None=None, # The images encoded, in their order, where that is done
     share:Share=Share(), # Which of several processes this is; each adds its part of the images, on a server
@@ -144,7 +144,7 @@ def add(self:Index,
     written = 0
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
-            for new in new_images(images, columns, is_stored, batch, share):
+            for new in new_images(images, columns, is_stored, batch_size, share):
                 vectors = encode_new(new, images, self.encoder, encoded)
                 check_encoded(vectors, self.layout.dim)
                 self._look_up(new[0].metadata)

@@ -149,7 +149,7 @@ def indexing(folder, inputs):
     assert not lost, f"acknowledged and lost: {sorted(lost)}"
     for first in range(0, 48, 8):
         batch = encoded_batch(first, 8)
-        index.add(batch, {"place": ["sea", "town"] * 4}, batch=4)
+        index.add(batch, {"place": ["sea", "town"] * 4}, batch_size=4)
         with open(noted, "a") as f:
             f.write(" ".join(batch.names) + "\n")
             f.flush()
