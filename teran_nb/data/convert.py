@@ -67,7 +67,7 @@ def fit_boxes(
     excess = np.maximum(-boxes, boxes-limit).max(1)
     if (excess > tolerance).any():
         i = int(np.argmax(excess))
-        box = f"box {i} {boxes[i].round(1).tolist()}"
+        box = f"boxes[{i}] = {boxes[i].round(1).tolist()}"
         raise ValueError(f"{box} leaves its {size[0]:g} x {size[1]:g} picture by {excess[i]:.1f}; "
                          "the boxes belong to another size of it")
     return boxes.clip(0, limit), int((excess > 1e-3*tolerance).sum())

@@ -26,7 +26,7 @@ def _pixel_boxes(boxes, size):
     valid = np.isfinite(boxes).all(1) & (hi > lo).all(1) & (hi > 0).all(1) & (lo < edge).all(1)
     if not valid.all():
         i = int(valid.argmin())
-        raise ValueError(f"box {i} is {boxes[i].tolist()}, which holds no pixel of a {size[0]} x {size[1]} picture: "
+        raise ValueError(f"boxes[{i}] is {boxes[i].tolist()}, which holds no pixel of a {size[0]} x {size[1]} picture: "
                          "give x1 < x2 and y1 < y2 in pixels")
     lo = lo.clip(0, edge)
     hi = hi.clip(0, edge)

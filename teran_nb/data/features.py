@@ -47,7 +47,7 @@ def check_regions(
         fail(f"features have the shape {features.shape}, not (regions, {dim})")
     if not len(features): fail("no regions")
     finite = np.isfinite(features).all(1)
-    if not finite.all(): fail(f"region {finite.argmin()} has NaN or infinite features")
+    if not finite.all(): fail(f"features[{finite.argmin()}] has NaN or infinite numbers")
     if r.boxes is not None: _check_boxes(np.asarray(r.boxes), len(features), r.size, fail)
     for name in ("classes","confidences"):
         values = getattr(r, name)
@@ -69,7 +69,7 @@ def _check_boxes(boxes, n, size, fail):
     good = (0 <= x1) & (x1 < x2) & (x2 <= w) & (0 <= y1) & (y1 < y2) & (y2 <= h) # False for NaN
     if not good.all():
         i = good.argmin()
-        fail(f"box {i} {boxes[i].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture")
+        fail(f"boxes[{i}] = {boxes[i].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture")
 
 # %% ../../nbs/data/03_features.ipynb #053a37ec
 STORE_FORMAT = 2 # version of the layout on disk; version 1 can be read too
@@ -110,13 +110,55 @@ class FeatureWriter:
         self.saved_names = 0 # class names that are in the journal
         require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
 
+    def __enter__(self):
+        with ExitStack() as stack:
+            self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.resume)))
+            self.parts = StoreWriter(self.tmp)
+            if self.resume:
+                stack.enter_context(locked(self.tmp))
+                remove_leftovers(self.tmp)
+            if not (self.resume and self._continue()):
+                self.parts.put("offsets", np.zeros(1, "<i8"))
+                if self.resume: self._note(self._head())
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        with self._open:
+            if self.resume: self._keep()
+            self.parts.close()
+            if not self.ids and self.resume: shutil.rmtree(self.tmp) # there is nothing to continue
+            if error is not None: raise error
+            if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
+            self.parts.put_texts("image_ids", list(self.ids))
+            (self.tmp/"journal").unlink(missing_ok=True)
+            numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
+            self.parts.finish({"format": STORE_FORMAT} | self.manifest | {"class_names": self.class_names} | numbers)
+
 # %% ../../nbs/data/03_features.ipynb #37001e39
-def _to_regions(image_id, features, boxes, size, classes, confidences):
-    "The arguments of `add` as arrays."
+def _optional_parts(r): return {"classes": r.classes is not None, "confidences": r.confidences is not None}
+
+@patch
+def add(self:FeatureWriter,
+    image_id:str, # Name of the image, unique in the store
+    features:np.ndarray, # `(regions, dim)`
+    boxes:np.ndarray|None=None, # Pixels, `(regions, 4)`; required unless the writer has `boxes=False`
+    size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
+    classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
+    confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
+) -> None:
+    "Add the regions of one image."
+    if self.resume and len(self.unsaved_ids) >= 256: self._keep()
     boxes = None if boxes is None else np.asarray(boxes, dtype=np.float32)
     classes = None if classes is None else np.asarray(classes)
     size = None if size is None else tuple(size)
-    return Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
+    r = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
+    self._check_image(r)
+    self.optional = _optional_parts(r)
+    self._put(replace(r, classes=self._class_indices(r.classes)))
+    self.total += len(r)
+    self.ids[r.image_id] = len(r)
+    if self.resume: self.unsaved_ids[r.image_id] = len(r)
 
 @patch
 def _check_image(self:FeatureWriter, r:Regions):
@@ -134,9 +176,6 @@ def _check_image(self:FeatureWriter, r:Regions):
     if not fits: fail(f"features do not fit into {self.dtype.name}; keep float32")
     if self.optional not in (None,_optional_parts(r)): fail("classes and confidences are for all images or for none")
 
-def _optional_parts(r): return {"classes": r.classes is not None, "confidences": r.confidences is not None}
-
-# %% ../../nbs/data/03_features.ipynb #200cda0b
 @patch
 def _class_indices(self:FeatureWriter, classes):
     "Indices into `class_names`; new names are appended."
@@ -156,53 +195,6 @@ def _put(self:FeatureWriter, r:Regions):
     for part,array in arrays.items():
         if array is not None: rows[part] = np.asarray(array, dtype=types[part][0]) # all are converted before one is written
     for part,array in rows.items(): self.parts.put(part, array)
-
-@patch
-def add(self:FeatureWriter,
-    image_id:str, # Name of the image, unique in the store
-    features:np.ndarray, # `(regions, dim)`
-    boxes:np.ndarray|None=None, # Pixels, `(regions, 4)`; required unless the writer has `boxes=False`
-    size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
-    classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
-    confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
-) -> None:
-    "Add the regions of one image."
-    if self.resume and len(self.unsaved_ids) >= 256: self._keep()
-    r = _to_regions(image_id, features, boxes, size, classes, confidences)
-    self._check_image(r)
-    self.optional = _optional_parts(r)
-    self._put(replace(r, classes=self._class_indices(r.classes)))
-    self.total += len(r)
-    self.ids[r.image_id] = len(r)
-    if self.resume: self.unsaved_ids[r.image_id] = len(r)
-
-# %% ../../nbs/data/03_features.ipynb #c97e2c1b
-@patch
-def __enter__(self:FeatureWriter):
-    with ExitStack() as stack:
-        self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.resume)))
-        self.parts = StoreWriter(self.tmp)
-        if self.resume:
-            stack.enter_context(locked(self.tmp))
-            remove_leftovers(self.tmp)
-        if not (self.resume and self._continue()):
-            self.parts.put("offsets", np.zeros(1, "<i8"))
-            if self.resume: self._note(self._head())
-        self._open = stack.pop_all()
-    return self
-
-@patch
-def __exit__(self:FeatureWriter, kind, error, trace):
-    with self._open:
-        if self.resume: self._keep()
-        self.parts.close()
-        if not self.ids and self.resume: shutil.rmtree(self.tmp) # there is nothing to continue
-        if error is not None: raise error
-        if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
-        self.parts.put_texts("image_ids", list(self.ids))
-        (self.tmp/"journal").unlink(missing_ok=True)
-        numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
-        self.parts.finish({"format": STORE_FORMAT} | self.manifest | {"class_names": self.class_names} | numbers)
 
 # %% ../../nbs/data/03_features.ipynb #e7250397
 def _count(x):
@@ -382,6 +374,7 @@ def _read_journal(path):
         entries.append(entry)
     return entries
 
+# %% ../../nbs/data/03_features.ipynb #9e76d374
 @patch
 def _continue(self:FeatureWriter):
     "Take over the work of a stopped writer; False where there is none."

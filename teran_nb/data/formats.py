@@ -34,7 +34,7 @@ class PublishedRegions:
 class PublishedRow:
     "One image in a published file, not yet decoded."
     file:Path # File that holds the row
-    where:str # Place in the file, such as `line 7`; empty where the file holds one image
+    where:str # Place in the file: `line 7`, counted from 1; `array[7]`, an index; empty where the file holds one image
     image_id:str # Name of the image in the file
     decode:Callable # Returns the `PublishedRegions`; raises an error where the row is broken
     def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id[:200]}"
@@ -310,7 +310,7 @@ def scan_rows(
     id_file = Path(options.ids or file.with_name(file.name.removesuffix("_ims.npy") + "_ids.txt"))
     ids = _read_ids(id_file, n) if options.ids or id_file.is_file() else map(str, range(n))
     for i,image_id in enumerate(ids):
-        yield PublishedRow(file, f"row {i*copies}", image_id, partial(_decode_scan_image, array, i, copies))
+        yield PublishedRow(file, f"array[{i*copies}]", image_id, partial(_decode_scan_image, array, i, copies))
 
 # %% ../../nbs/data/06_formats.ipynb #1c95fb60
 def _need(module):
@@ -412,7 +412,7 @@ def _array_rows(path, file, features, id_file):
                          "in the order of the rows")
     for place,image_id in zip(places, ids, strict=True):
         first = place.start if isinstance(place, slice) else place
-        yield PublishedRow(path, f"row {first}", image_id, partial(_decode_arrays, _Group(file, place)))
+        yield PublishedRow(path, f"{features}[{first}]", image_id, partial(_decode_arrays, _Group(file, place)))
 
 def hdf5_rows(
     path:Path, # The file

@@ -300,7 +300,7 @@ def read_sugarcrepe(
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         for key,row in read_json(file, dict[str,_Sugar], _CURE).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
-            pairs.append(_checked_pair(f"{file} row {key}", pair))
+            pairs.append(_checked_pair(f"{file} pair {key!r}", pair))
     return pairs
 
 def read_aro(
@@ -308,13 +308,13 @@ def read_aro(
 ) -> list[MinimalPair]: # Of the kind `relation` or `attribution`
     "Read ARO."
     pairs = []
-    for i,row in enumerate(read_json(path, list[_Aro], _CURE)):
+    for n,row in enumerate(read_json(path, list[_Aro], _CURE), 1):
         x = row["bbox_x"]
         y = row["bbox_y"]
         kind = "relation" if "relation_name" in row else "attribution"
         box = x,y,x+row["bbox_w"],y+row["bbox_h"]
         pair = MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=box)
-        pairs.append(_checked_pair(f"{path} row {i}", pair))
+        pairs.append(_checked_pair(f"{path} pair {n}", pair))
     return pairs
 
 def read_winoground(

@@ -48,6 +48,7 @@ class Synonyms:
         bases = self.bases.get(word) or [self.base(word)]
         return frozenset().union(*(self.synsets.get(w, ()) for w in (word,*bases)))
 
+# %% ../../nbs/data/20_spice_program.ipynb #32299ce6
 _CURE = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
 
 def _text_in_jar(jar, name):
