@@ -11,7 +11,7 @@ Recall is against the exact answer over the stored vectors: how often the first 
 `--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
 `--parts scan` and `--parts product` compare every image by its centroids alone, or by product-quantised regions, which no engine offers for sets; `--parts defaults` says
 what the default number of candidates finds, and what `Index.calibrate` makes of it;
-`--parts poolings` the poolings that are not MaxSim; `--parts scale` compares what the page `search/10_scale` computes with the rows of `--json`.
+`--parts poolings` the poolings that are not MaxSim; `--parts scale` compares what the page `search/12_scale` computes with the rows of `--json`.
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
 from dataclasses import dataclass, replace
@@ -487,7 +487,7 @@ def product(images, sentences, args):
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
 
 def scale(images, sentences, args, folder):
-    "What the page `search/10_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
+    "What the page `search/12_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
     measured,rows = measure_costs(as_encoded(images[:4000]), sentences[:20], folder/"scale"),[]
     for row in read_json(args.json)["rows"]:
         if row["way"] != "two stages": continue
