@@ -24,7 +24,7 @@ _SHORT = {
     "register_loss": "model.losses",
     "register_head": "model.heads",
     "show_grounding": "look.show",
-    "show_heatmap": "look.show",
+    "show_alignment": "look.show",
     "show_heat": "look.show",
     "view": "look.view",
     "Index": "search.index",

@@ -21,7 +21,7 @@ from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import ask, show_answers, show_gallery, show_sentences
 from teran_nb.look.receipts import show_receipt
-from teran_nb.look.show import show_grounding, show_heatmap
+from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
@@ -75,7 +75,7 @@ def look_at(model, collection, folder):
     image, text = collection[0], collection.captions.texts[0]
     alignment = model.align(image, text)
     show_grounding(alignment)
-    show_heatmap(alignment)
+    show_alignment(alignment)
     show_receipt(alignment, model.align(collection[1], text))
     page = view(model, image, text).html()
     assert text in page and f'"{alignment.words[-1]}"' in page
