@@ -24,7 +24,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS
 from ..data.minimal_pairs import is_drawn, scene_pairs
-from .metrics import Results, Retrieval, chance_bound
+from .metrics import Results, Retrieval, chance_bound, metric_heading
 from .pair_scores import score_pairs
 from .presets import PRESETS
 from .datasets import Data
@@ -120,9 +120,7 @@ class Cell:
     run:Path|None=None # Its folder
 
 # %% ../../nbs/experiment/19_board.ipynb #7d3dd166
-_SHOWN = { # Metric to heading
-    "t2i_r1": "t2i R@1 %", "t2i_r10": "t2i R@10 %", "i2t_r1": "i2t R@1 %", "i2t_r10": "i2t R@10 %", "words": "grounding accuracy %",
-    "pairs": "minimal pairs %"}
+_SHOWN = ("t2i_r1","t2i_r10","i2t_r1","i2t_r10","words","pairs")
 
 def _mean_and_spread(results, metric):
     "Mean and spread of a metric over the seeds, marked where chance could give it."
@@ -146,7 +144,7 @@ class Board(MarkdownRepr):
         for cell in self.cells:
             measured.update(cell.result.metrics)
             groups.setdefault((cell.loss,cell.ranker), []).append(cell)
-        shown = {metric: heading for metric,heading in _SHOWN.items() if metric in measured}
+        shown = {metric: metric_heading(metric) for metric in _SHOWN if metric in measured}
         rows = []
         for (loss,ranker),cells in groups.items():
             results = [cell.result for cell in cells]

@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from ..core.files import atomic, project_path, read_json
 from ..core.display import MarkdownRepr, markdown_table
 from ..published.papers import PUBLISHED, published, table
-from .metrics import Results, chance_bound, read_results
+from .metrics import Results, chance_bound, metric_heading, read_results
 
 # %% ../../nbs/experiment/18_claims.ipynb #9f800541
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large",
@@ -176,7 +176,7 @@ class Findings(MarkdownRepr):
             printed = [_in_words([v] if v is not None else [], f.claim.metric) for v in f.published]
             ours = [_in_words(values, f.claim.metric) for values in f.ours]
             interval = " to ".join(_in_words([end], f.claim.metric) for end in f.interval or ()) or "-"
-            cells.append([f.claim.text, f.claim.metric, " / ".join(printed), " / ".join(ours), interval, f.verdict])
+            cells.append([f.claim.text, metric_heading(f.claim.metric), " / ".join(printed), " / ".join(ours), interval, f.verdict])
         rows_of_claims = markdown_table(["claim","metric",f"published, {protocols}".removesuffix(", "),"ours, scenes","95 % interval","we find"], cells)
         return f"{rows_of_claims}\n\n{_FOOTNOTE}"
     def save(self,

@@ -31,7 +31,7 @@ from ..data.stopwords import stop_words
 from ..model.text import without_words
 from ..model.matcher import Matcher, load_weights
 from .relevance import Relevance, rouge_l
-from .metrics import format_metric, is_share
+from .metrics import format_metric, is_share, metric_heading
 from .evaluation import evaluate
 from .train_config import PRECISIONS, TrainConfig, pooling_at, learning_rate_at
 from .batches import Batch, Batches, deal
@@ -76,7 +76,7 @@ class History(MarkdownRepr):
         wanted = dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"words","seconds"))
         columns = [c for c in wanted if self.epochs and c in self.epochs[0]]
         plain = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
-        headings = [f"{c} %" if c not in plain and is_share(c) else c for c in columns]
+        headings = [metric_heading(c) for c in columns]
         rows = []
         for e in self.epochs: rows.append([plain[c].format(e[c]) if c in plain else format_metric(e[c], c) for c in columns])
         best = f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else ""

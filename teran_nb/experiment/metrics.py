@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['PROTOCOLS', 'CONDITIONS', 'RECALLS', 'NDCGS', 'LABELS', 'ranking', 'Ranks', 'ranks', 'Protocol', 'named_protocol',
            'folds', 'ConditionUse', 'Candidates', 'candidates_of', 'recall_at_k', 'is_share', 'format_metric',
-           'footnote', 'Retrieval', 'retrieval', 'chance', 'chance_bound', 'Results', 'results', 'read_results']
+           'metric_heading', 'footnote', 'Retrieval', 'retrieval', 'chance', 'chance_bound', 'Results', 'results',
+           'read_results']
 
 # %% ../../nbs/experiment/01_metrics.ipynb #55a68f0e
 import json, re
@@ -188,6 +189,9 @@ RECALLS = ("t2i_r1","t2i_r5","t2i_r10","i2t_r1","i2t_r5","i2t_r10")
 NDCGS = ("t2i_ndcg_rouge","t2i_ndcg_spice","i2t_ndcg_rouge","i2t_ndcg_spice")
 LABELS = {"r1": "R@1", "r5": "R@5", "r10": "R@10", "rouge": "ROUGE-L", "spice": "SPICE"}
 LABELS |= {f"spice_{subset}": f"SPICE {subset}" for subset in SUBSETS}
+_OTHERS = {
+    "mean_recall": "mR %", "words": "grounding accuracy %", "words_random": "accuracy of a random region %",
+    "noun": "nouns %", "colour": "colours %", "size": "sizes %", "number": "numbers %", "pairs": "minimal pairs %"}
 _LOSSES = {"isda": "ISDa", "iais_singular": "IAIS singular", "iais_distributed": "IAIS distributed"} # in nats
 _RELATIONS = {
     "isda_flat": "ISDa, flat maps",
@@ -214,6 +218,17 @@ def format_metric(
     if metric.endswith("median"): return f"{value:g}"
     if metric.endswith("mean"): return f"{value:.1f}"
     return f"{100*value:.1f}"
+
+def metric_heading(
+    metric:str, # Name in `Retrieval.metrics`, such as `t2i_r1`
+) -> str: # Such as `t2i R@1 %`; the name itself where it has no heading
+    "The heading of a column of this metric."
+    direction,_,measure = metric.partition("_")
+    if direction in ("t2i","i2t"):
+        if measure.startswith("ndcg_"): return f"{direction} NDCG {LABELS.get(measure[5:], measure[5:])}"
+        return f"{direction} {LABELS[measure]} %" if measure in LABELS else metric
+    if direction == "pairs" and measure: return f"{measure.replace('_', ' ')} %"
+    return (_OTHERS | _LOSSES | _RELATIONS).get(metric, metric)
 
 # %% ../../nbs/experiment/01_metrics.ipynb #b2646a1e
 def footnote(
@@ -408,9 +423,6 @@ def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditio
     return frame.astype(dict.fromkeys(metrics, float))
 
 # %% ../../nbs/experiment/01_metrics.ipynb #efb265d1
-_GROUNDED = {"words": "grounding accuracy %", "words_random": "accuracy of a random region %",
-             "noun": "nouns %", "colour": "colours %", "size": "sizes %", "number": "numbers %", "pairs": "minimal pairs %"}
-
 @patch
 def columns(self:Results,
     metrics:Iterable[str]=(), # Names, in this order; those of the papers' tables when empty
@@ -419,14 +431,10 @@ def columns(self:Results,
     frame = self.to_pandas()
     names = {c.partition("_ndcg_")[2] for c in frame if "_ndcg_" in c}
     names = sorted(names, key=lambda name: (name not in LABELS,name))
-    headings = {}
-    for d in ("t2i","i2t"):
-        for k in ("r1","r5","r10"): headings[f"{d}_{k}"] = f"{d} {LABELS[k]} %"
-        for name in names: headings[f"{d}_ndcg_{name}"] = f"{d} NDCG {LABELS.get(name, name)}"
-    headings |= {"mean_recall": "mR %"} | _GROUNDED | _LOSSES
-    shown = list(metrics) or list(headings)
-    headings |= _RELATIONS | {c: c[6:].replace("_", " ") + " %" for c in frame if c.startswith("pairs_")}
-    return {metric: headings.get(metric, metric) for metric in shown if metric in frame}
+    usual = []
+    for d in ("t2i","i2t"): usual += [f"{d}_r1",f"{d}_r5",f"{d}_r10"] + [f"{d}_ndcg_{name}" for name in names]
+    shown = list(metrics) or [*usual,*_OTHERS,*_LOSSES]
+    return {metric: metric_heading(metric) for metric in shown if metric in frame}
 
 # %% ../../nbs/experiment/01_metrics.ipynb #7e7d44ca
 @patch
