@@ -167,7 +167,8 @@ def _processor_name():
     lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
     about = {key.strip(): value.strip() for key,_,value in (line.partition(":") for line in lines)} # of the last core
     name = about.get("model name") or platform.processor() or platform.machine()
-    generation = "".join(f", {key} {about[key]}" for key in ("cpu family","model") if key in about) # a virtual machine hides it in the name
+    # a virtual machine hides the generation in the name
+    generation = "".join(f", {key} {about[key]}" for key in ("cpu family","model") if key in about)
     return f"{name}{generation} ({torch.backends.cpu.get_cpu_capability()})"
 
 def environment(

@@ -26,7 +26,9 @@ def user_path(
     "A path from a user; an empty one is refused (ValueError)."
     if not str(path).strip(): raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
     try: return Path(path).expanduser()
-    except RuntimeError: raise ValueError(f"no home directory is known for {path}; name it in full, or write ./ before a file that begins with ~") from None
+    except RuntimeError:
+        raise ValueError(f"no home directory is known for {path}; name it in full, "
+                         "or write ./ before a file that begins with ~") from None
 
 # %% ../../nbs/core/01_files.ipynb #c6d72d96
 _DAY = 24*3600 # seconds after which leftovers of a killed writer are removed
@@ -94,7 +96,8 @@ def _finished(tmp, path):
         _sync(path.parent)
     except Exception as e: # libraries that write files have errors of their own for a full disk
         free = shutil.disk_usage(path.parent).free
-        is_full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) if isinstance(e, OSError) else free < 2**16 or "No space left" in str(e)
+        if isinstance(e, OSError): is_full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        else: is_full = free < 2**16 or "No space left" in str(e)
         if not is_full: raise
         raise OSError(f"{path} cannot be written, the disk has {free/1e6:,.1f} MB free; free some space or choose "
                       f"another folder") from e

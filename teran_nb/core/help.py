@@ -19,7 +19,8 @@ def parameter_help(
     except (TypeError, OSError, SyntaxError, ValueError): return "" # no source, such as a built-in function
     lines = []
     for name,comment in comments.items():
-        if comment and name != "self": lines.append(f"{'returns' if name == 'return' else name}: {' '.join(comment.split())}")
+        if not comment or name == "self": continue
+        lines.append(f"{'returns' if name == 'return' else name}: {' '.join(comment.split())}")
     return "\n".join(lines)
 
 # %% ../../nbs/core/07_help.ipynb #060c02bd

@@ -160,7 +160,7 @@ def whole_model(
     kind:str, # As in `pretrained`
     instead:str, # As in `pretrained`
 ) -> nn.Module: # All of its weights, except poolers, come from the file
-    "Load a network. A file of another kind of model, which would leave some weights random, and weights that are not finite are refused."
+    "Load a network; a file that lacks some of its weights, or holds weights that are not finite, is refused."
     model,about = pretrained(partial(load, output_loading_info=True), name, kind, instead)
     missing = sorted(key for key in about["missing_keys"] if "pooler" not in key)
     if missing:

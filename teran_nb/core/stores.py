@@ -188,7 +188,8 @@ class JoinedArrays:
         if isinstance(rows, slice):
             start,stop,step = rows.indices(len(self))
             k = min(np.searchsorted(self.starts, start, "right") - 1, len(self.arrays) - 1)
-            if step == 1 and stop <= self.starts[k+1]: return self.arrays[k][start-self.starts[k]:max(start, stop)-self.starts[k]]
+            if step == 1 and stop <= self.starts[k+1]:
+                return self.arrays[k][start-self.starts[k]:max(start, stop)-self.starts[k]]
             rows = range(start, stop, step)
         elif isinstance(rows, (int,np.integer)): return self[rows:rows+1 or None][0]
         rows = np.arange(len(self))[np.asarray(rows, dtype=int)]

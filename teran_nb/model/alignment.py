@@ -68,12 +68,13 @@ class Pooling:
     name:str # What configurations and workflows call it
     formula:Callable # `(align, region_mask, word_mask)` to similarities `(images, captions)`
     title:str # What figures and tables call it
-    sum_over:tuple=() # What the best cosines are summed over: ("words",) in MrSw, ("regions",) in MwSr, both in Symm.; empty for a formula that is no sum of maxima
+    sum_over:tuple=() # A sum of maxima over ("words",) as MrSw, ("regions",) as MwSr, both as Symm.; empty for any other
     per_word:bool=False # The sum over words is divided by the number of words
     per_region:bool=False # The sum over regions is divided by the number of regions
-    needs_self_cosines:bool=False # The formula also takes the cosines among the regions of each image, `(images, regions, regions)`, and among the words of each caption
+    needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and among the words, of each set
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
-    def __call__(self, align, region_mask, word_mask, *self_cosines): return self.formula(align, region_mask, word_mask, *self_cosines)
+    def __call__(self, align, region_mask, word_mask, *self_cosines):
+        return self.formula(align, region_mask, word_mask, *self_cosines)
 
 POOLINGS = {} # Every known pooling, by name
 
@@ -93,7 +94,8 @@ def register_pooling(
         # a notebook cell that runs again may replace its own pooling, never one of another module
         if known and known.formula.__module__ != formula.__module__:
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
-        POOLINGS[name] = Pooling(name, formula, title or name, tuple(sum_over), per_word, per_region, needs_self_cosines, all_images)
+        options = tuple(sum_over),per_word,per_region,needs_self_cosines,all_images
+        POOLINGS[name] = Pooling(name, formula, title or name, *options)
         return formula
     return register
 

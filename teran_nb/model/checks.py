@@ -20,7 +20,7 @@ from .heads import HEADS, Vectors
 
 # %% ../../nbs/model/19_checks.ipynb #e04289bf
 def _random_batch(p, regions, words, generator):
-    "What a pooling takes: random cosines of images with so many regions and captions with so many words, and their masks."
+    "Random cosines and masks of images with so many regions and captions with so many words, as a pooling takes them."
     cosines = 2*torch.rand(len(regions), len(words), max(regions), max(words), generator=generator) - 1
     batch = [cosines.requires_grad_(),length_mask(regions),length_mask(words)]
     if p.needs_self_cosines: batch += [torch.eye(max(n)).expand(len(n), -1, -1) for n in (regions,words)]
@@ -34,7 +34,8 @@ def _scores(p, batch, case):
     if not isinstance(scores, Tensor):
         raise ValueError(f"pooling {p.name!r} gives {scores!r} for {case}, not a tensor; is `return` missing?")
     pairs = tuple(batch[0].shape[:2])
-    if scores.shape != pairs: raise ValueError(f"pooling {p.name!r} gives {tuple(scores.shape)} for {case}, not {pairs}")
+    if scores.shape != pairs:
+        raise ValueError(f"pooling {p.name!r} gives {tuple(scores.shape)} for {case}, not {pairs}")
     return scores
 
 def _check_padding(p, batch, score, case):
@@ -42,28 +43,34 @@ def _check_padding(p, batch, score, case):
     cosines,region_mask,word_mask,*self_cosines = batch
     for value in (-1.,0.,1.): # padding may hold any cosine
         padded_self = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(self_cosines, (3,2))]
-        padded = p(F.pad(cosines, (0,2,0,3), value=value), F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_self)
+        padded_cosines = F.pad(cosines, (0,2,0,3), value=value)
+        padded = p(padded_cosines, F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_self)
         if not torch.allclose(padded, score, atol=1e-5):
+            cure = "fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number of real slots"
             if padded.isnan(): cure = "-inf times 0 is nan, so multiply by `align` instead"
-            elif padded.isinf(): cure = "a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of real slots"
-            else: cure = "fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number of real slots"
-            raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {case}, and {padded.item():.4f} with padding "
-                             f"of {value:.0f}; {cure}")
+            if padded.isinf():
+                cure = "a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of real slots"
+            raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {case}, "
+                             f"and {padded.item():.4f} with padding of {value:.0f}; {cure}")
         gradient, = torch.autograd.grad(padded.sum(), cosines)
-        if not gradient.isfinite().all(): raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
+        if not gradient.isfinite().all():
+            raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
 
 def _check_sum(p, batch, score):
     "Refuse a pooling that is not the sum of maxima that it says."
     cosines,region_mask,word_mask = batch[:3]
-    total = 0
-    if "words" in p.sum_over: total = total + mrsw(cosines, region_mask, word_mask)/(word_mask.sum() if p.per_word else 1)
-    if "regions" in p.sum_over: total = total + mwsr(cosines, region_mask, word_mask)/(region_mask.sum() if p.per_region else 1)
-    if not torch.allclose(torch.as_tensor(total), score, atol=1e-5):
-        raise ValueError(f"pooling {p.name!r} says sum_over={p.sum_over}, but its formula is another; leave sum_over empty")
+    n_words = word_mask.sum() if p.per_word else 1
+    n_regions = region_mask.sum() if p.per_region else 1
+    total = torch.zeros_like(score)
+    if "words" in p.sum_over: total = total + mrsw(cosines, region_mask, word_mask)/n_words
+    if "regions" in p.sum_over: total = total + mwsr(cosines, region_mask, word_mask)/n_regions
+    if not torch.allclose(total, score, atol=1e-5):
+        raise ValueError(f"pooling {p.name!r} says sum_over={p.sum_over}, but its formula is another; "
+                         "leave sum_over empty")
 
 def _check_pairs(p, generator):
     "Refuse a pooling that scores a pair differently beside other pairs."
-    for images in (2,3): # fewer images than captions, where a mix-up of their axes fails, and as many, where it is silent
+    for images in (2,3): # a mix-up of the axes fails with fewer images than captions, and is silent with as many
         batch = _random_batch(p, [4,2,1][:images], [3,1,2], generator)
         scores = _scores(p, batch, f"{images} images and 3 captions")
         cosines,region_mask,word_mask,*self_cosines = batch
@@ -71,13 +78,14 @@ def _check_pairs(p, generator):
             own_self = [x[k:k+1] for x,k in zip(self_cosines, (i,j))]
             alone = p(cosines[i:i+1,j:j+1], region_mask[i:i+1], word_mask[j:j+1], *own_self)
             if not torch.allclose(scores[i,j], alone[0,0], atol=1e-5):
-                raise ValueError(f"pooling {p.name!r} gives {scores[i,j].item():.4f} for image {i} and caption {j} among others, and "
-                                 f"{alone.item():.4f} alone; a number for each image needs [:,None], one for each caption [None]")
+                raise ValueError(f"pooling {p.name!r} gives {scores[i,j].item():.4f} for image {i} and caption {j} "
+                                 f"among others, and {alone.item():.4f} alone; a number for each image needs [:,None], "
+                                 "one for each caption [None]")
 
 def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
-    "Refuse a pooling whose score depends on padding or on other pairs, or which is not the sum that `sum_over` says (ValueError)."
+    "Refuse a pooling that depends on padding or on other pairs, or is not the sum that `sum_over` says (ValueError)."
     p = POOLINGS[one_of(pooling, POOLINGS, "pooling", registered=True)] if isinstance(pooling, str) else pooling
     generator = torch.Generator().manual_seed(0)
     for regions,words in ((4,3), (1,2), (3,1)):
@@ -96,7 +104,7 @@ def _random_side(lengths, dim, generator):
     return vectors,Vectors(vectors[:n], Packed.from_sets(vectors[n:].split(lengths)))
 
 def _checked_scores(name, head, images, captions):
-    "The scores of a head, refused if they are no finite matrix, or if a pair has another score alone than among others."
+    "The scores of a head, refused if they are no finite matrix, or if a pair has another score alone."
     shape = len(images.whole),len(captions.whole)
     try: sim = head.similarity(images, captions, memory=512, show_progress_bar=False)
     except (AttributeError, IndexError, RuntimeError, TypeError) as e:
@@ -111,8 +119,8 @@ def _checked_scores(name, head, images, captions):
         caption = Vectors(captions.whole[j:j+1], captions.parts[j:j+1])
         alone = head.similarity(image, caption)[0,0]
         if not torch.allclose(sim[i,j], alone, rtol=1e-4, atol=1e-4):
-            raise ValueError(f"head {name!r} gives {sim[i,j].item():.4f} for image {i} and caption {j} among others, and "
-                             f"{alone.item():.4f} alone; use the masks, since padding depends on the longest set")
+            raise ValueError(f"head {name!r} gives {sim[i,j].item():.4f} for image {i} and caption {j} among others, "
+                             f"and {alone.item():.4f} alone; use the masks, since padding depends on the longest set")
     return sim
 
 def _require_gradient(name, gradient, side):
@@ -132,7 +140,7 @@ def check_head(
     floats = head.floats_per_pair(36, 12) if head.is_cross_encoder else 1
     if not isinstance(floats, int) or floats < 1:
         raise ValueError(f"head {name!r} says that a pair takes {floats!r} floats; needed is a whole number above 0")
-    for n in (2,3): # fewer images than captions, where a mix-up of their axes fails, and as many, where it is silent
+    for n in (2,3): # a mix-up of the axes fails with fewer images than captions, and is silent with as many
         image_vectors,images = _random_side([3,1,4][:n], config.dim, g)
         caption_vectors,captions = _random_side([2,5,1], config.dim, g)
         sim = _checked_scores(name, head, images, captions)

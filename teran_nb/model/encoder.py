@@ -39,9 +39,10 @@ class Encoded(NamedTuple):
     parts:Packed # Regions or words of each, of unit length
     names:list # Image ids, or the captions themselves
     words:Sequence[CaptionWords] = () # Of captions: the words that the vectors stand for
-    boxes:Packed|None = None # Where the encoder chooses its own regions: pixels of each, `(regions, 4)`; None where the features have the boxes
+    boxes:Packed|None = None # Pixels of each region, `(regions, 4)`, if the encoder chose the regions; else None
     sizes:Tensor|None = None # With `boxes`: width and height of each picture in pixels, `(n, 2)`
-    def to(self, device:torch.device) -> "Encoded": return self._replace(whole=self.whole.to(device), parts=self.parts.to(device))
+    def to(self, device:torch.device) -> "Encoded":
+        return self._replace(whole=self.whole.to(device), parts=self.parts.to(device))
     def take(self, rows:Sequence[int]) -> "Encoded":
         "Some of the images or captions, in the order of `rows`."
         rows = torch.as_tensor(rows, dtype=torch.int64)
@@ -58,7 +59,7 @@ class GivenImage(NamedTuple):
     "One image as it was given to an encoder: its regions, its picture, or both."
     image_id:str # Its name in a collection, that of its file, or its place among the images given
     regions:Regions|None=None # None where only a picture was given
-    picture:Path|Image.Image|Callable|None=None # A file, a picture, or a function that opens it; None where only regions were given
+    picture:Path|Image.Image|Callable|None=None # A file, a picture, or a function that opens it; None without a picture
     def open(self) -> Image.Image: # Upright, RGB
         "The picture."
         if self.picture is None:
@@ -76,7 +77,8 @@ def _given(image, i):
         path = user_path(image)
         if not path.exists(): path = project_path(image)
         if not path.is_file():
-            what = "is a folder; name a file in it, or make a collection of it by `prepare`" if path.is_dir() else "is not there"
+            what = "is not there"
+            if path.is_dir(): what = "is a folder; name a file in it, or make a collection of it by `prepare`"
             raise FileNotFoundError(f"picture {image} {what} (images come first, then sentences)")
         return GivenImage(path.stem, None, path)
     if isinstance(image, Image.Image): return GivenImage(f"picture {i+1}", None, upright(image.copy())[0])
@@ -117,7 +119,7 @@ class RegionSets(Sequence):
 
 def region_sets(
     images:Images, # One image or many
-    describe:Callable[[GivenImage],Regions]|None=None, # The regions of a picture that comes without them, such as `Encoder.describe`
+    describe:Callable[[GivenImage],Regions]|None=None, # Makes the regions of a plain picture, such as `Encoder.describe`
 ) -> RegionSets: # With `names` and `lengths`
     "The regions of some images."
     if isinstance(images, (Collection,Features)):
@@ -172,13 +174,19 @@ class Encoder:
     @property
     def ranks_by(self) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
     def eval_mode(self) -> AbstractContextManager: return torch.no_grad() # A network also leaves out dropout
-    def similarity(self, images:Encoded|Images, captions:Encoded|Sentences, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
-        "Similarity of every pair, `(images, captions)`."
+    def similarity(self,
+        images:Encoded|Images, # Images, encoded or not
+        captions:Encoded|Sentences, # Captions, encoded or not
+        pooling:str="", # How the alignment is pooled; the encoder's own by default
+        **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
+    ) -> Tensor: # `(images, captions)`
+        "Similarity of every pair."
         images,captions = self.ensure_encoded(images, captions)
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     def ensure_encoded(self, images:Encoded|Images, captions:Encoded|Sentences) -> tuple:
         "Both sides, encoded where they are not yet."
-        def is_encoded(side): return isinstance(side, tuple) and hasattr(side, "parts") # `Encoded`, or `Vectors` of a network
+        def is_encoded(side): # an `Encoded`, or `Vectors` of a network
+            return isinstance(side, tuple) and hasattr(side, "parts")
         if not is_encoded(images): images = self.encode_images(images).to(self.device)
         if not is_encoded(captions): captions = self.encode_captions(captions).to(self.device)
         return images,captions
@@ -188,10 +196,11 @@ class Encoder:
 
     # what it reads of an image
     extractor:str = "" # What makes the region features it reads; empty for any
-    picture_extractor:Extractor|None = None # Makes the regions of plain pictures; `find_extractor` finds it when it is needed
-    own_regions:bool = False # Whether it finds regions in the picture itself, so that `Encoded.boxes` hold and not those of the features
+    picture_extractor:Extractor|None = None # Makes the regions of plain pictures; found by `find_extractor` when needed
+    own_regions:bool = False # Whether it finds regions in the picture itself, whose boxes are `Encoded.boxes`
     reads_pictures:bool = False # Whether it needs the picture of an image beside its regions
-    def check(self, regions:Regions) -> None: "Accept all region features; a model that needs its own refuses others (ValueError)."
+    def check(self, regions:Regions) -> None:
+        "Accept all region features; a model that needs its own refuses others (ValueError)."
     def reads(self, collection:Collection) -> list: # Anything that JSON can hold
         "What the encoded images of a collection depend on, besides the encoder."
         return [collection.features.manifest["sha256"],collection.image_ids]
@@ -205,7 +214,8 @@ class Encoder:
             except ValueError as e:
                 raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of "
                                  "the model to it") from None
-        return extract_picture(image.picture if isinstance(image.picture, Path) else image.open(), self.picture_extractor, image.image_id)
+        picture = image.picture if isinstance(image.picture, Path) else image.open()
+        return extract_picture(picture, self.picture_extractor, image.image_id)
 
 # %% ../../nbs/model/04_encoder.ipynb #9683cf07
 @patch
@@ -277,7 +287,7 @@ def explain(self:Encoder,
 # %% ../../nbs/model/04_encoder.ipynb #c68ae14e
 @patch
 def align(self:Encoder,
-    image:CollectionImage|Regions|Picture, # A picture (a path, a picture of Pillow, an array), an image of a collection, or its regions
+    image:CollectionImage|Regions|Picture, # A picture in any form, an image of a collection, or its regions
     caption:str, # A sentence
 ) -> Alignment: # With the picture, where there is one
     "Align one image with one sentence."
@@ -290,7 +300,8 @@ def align(self:Encoder,
     image = given[0]
     regions = image.regions
     if regions is None and not self.own_regions: regions = self.describe(image)
-    encoded = self.encode_images([image._replace(regions=regions) if self.own_regions or self.reads_pictures else regions])
+    reads_picture = self.own_regions or self.reads_pictures
+    encoded = self.encode_images([image._replace(regions=regions) if reads_picture else regions])
     picture = image.open if isinstance(image.picture, Path) else image.picture
     alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
     if regions is None: return alignment

@@ -79,8 +79,14 @@ def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can
     return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
 @patch
-def encode_batches(self:Matcher, encode:Callable, lengths:Sequence[int], batch_size:int, label:str, show_progress_bar:bool) -> tuple[Tensor,Packed]:
-    "Encode items in batches of like length, and put the results back in their own order."
+def encode_batches(self:Matcher,
+    encode:Callable[[np.ndarray],tuple], # From rows to their whole vectors and their parts
+    lengths:Sequence[int], # Regions or tokens of each item
+    batch_size:int, # Items at a time
+    label:str, # Of the bar
+    show_progress_bar:bool, # Show a bar
+) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
+    "Encode items in batches of like length."
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
     chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
@@ -237,7 +243,8 @@ def find_extractor(self:Matcher) -> Extractor:
 def picture_warning(self:Matcher, regions:Regions) -> str:
     "Why answers about this image may mean little: it is unlike the training images."
     if self.provenance is None or not self.provenance.is_out_of_distribution(regions): return ""
-    return f"The picture is unlike the images that this model was trained on ({self.provenance.data}), so its answers mean little here."
+    return (f"The picture is unlike the images that this model was trained on ({self.provenance.data}), "
+            "so its answers mean little here.")
 
 @patch
 def is_known(self:Matcher, word:str) -> bool:
@@ -262,7 +269,8 @@ def save(self:Matcher, folder:str|Path) -> None:
         return
     with atomic(folder) as tmp:
         tmp.mkdir()
-        write_json(tmp/"config.json", {"format": 2, "kind": type(self).__name__, "model": dataclasses.asdict(self.config)})
+        about = {"format": 2, "kind": type(self).__name__, "model": dataclasses.asdict(self.config)}
+        write_json(tmp/"config.json", about)
         save_text(self.text, tmp/"text")
         if self.vision is not None: self.vision.save(tmp/"vision")
         save_tensors(weights, tmp/"model.safetensors")
@@ -300,7 +308,8 @@ def model_folder(
     if not (folder/"config.json").is_file(): raise FileNotFoundError(f"no model in {folder}: config.json is not there")
     if not (folder/"model.safetensors").is_file():
         members = sorted(p.name for p in folder.glob("member-*"))
-        why = f"it is an ensemble, name {folder/members[0]} or another member" if members else "model.safetensors is not there"
+        why = "model.safetensors is not there"
+        if members: why = f"it is an ensemble, name {folder/members[0]} or another member"
         raise FileNotFoundError(f"no model in {folder}: {why}")
     return folder
 

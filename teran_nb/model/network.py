@@ -48,7 +48,8 @@ class NetworkConfig:
         for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
         one_of(self.pooling, self.poolings, "pooling", registered=self.poolings is POOLINGS)
         if self.ranking_head not in ("alignment","global",*self.training_heads):
-            raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {', '.join(self.training_heads)}")
+            trained = ", ".join(self.training_heads)
+            raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}")
     @property
     def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name; the published code has others
 
@@ -60,7 +61,7 @@ class Network(nn.Module):
     def __init__(self,
         config:NetworkConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
-        vision:nn.Module|None=None, # Makes region features from pictures and boxes, where these learn too; None where features are given
+        vision:nn.Module|None=None, # Makes region features from pictures and learns too; None where features are given
     ):
         super().__init__()
         self.config = config
@@ -71,7 +72,8 @@ class Network(nn.Module):
         self.project_words = nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
         self.heads = nn.ModuleDict()
-        for name in dict.fromkeys(("alignment","global",*config.training_heads)): # the first two have no weights: always there
+        # the first two have no weights, so each model has them
+        for name in dict.fromkeys(("alignment","global",*config.training_heads)):
             self.heads[name] = HEADS[name].build(config)
     def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
         "Vectors of the images and of the captions of a batch."

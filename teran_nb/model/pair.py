@@ -51,7 +51,7 @@ class Alignment:
     piece_of:list|None = None # Which of `words` each piece belongs to, -1 for none; None with `pieces`
     piece_texts:list|None = None # How the tokenizer writes each piece
     model_note:str = "" # What a reader should know of the model: that it ranks by something else than these cosines
-    warning:str = "" # Why the cosines may mean little: words, or a picture, unlike those of the training; "" for no reason
+    warning:str = "" # Why the cosines may mean little: words, or a picture, unlike those of the training; else empty
     known:list|None = None # Whether each word was seen in training; None where that is not known
     self_cosines:tuple = () # Cosines among the regions and among the pieces, where the pooling compares them
     def __post_init__(self):
@@ -174,7 +174,8 @@ def _pooling_inputs(alignment, pooling):
     if p.needs_self_cosines and not alignment.self_cosines:
         raise ValueError(f"{p.title} also compares the regions among themselves, which this alignment does not hold; "
                          f"align the pair again with pooling={p.name!r}")
-    return p,alignment.cosines if alignment.pieces is None else alignment.pieces,alignment.self_cosines if p.needs_self_cosines else ()
+    cosines = alignment.cosines if alignment.pieces is None else alignment.pieces
+    return p,cosines,alignment.self_cosines if p.needs_self_cosines else ()
 
 @patch
 def score(self:Alignment,

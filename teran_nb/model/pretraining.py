@@ -111,9 +111,10 @@ class Pretraining(nn.Module):
         true,false = joint.score(first)[:,0].float().split([len(own),2*len(own)])
         return (F.softplus(-true).mean() + F.softplus(false).mean())/2
 
-    def forward(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor: # `(3,)`, in the order of `TASKS`
-        "The losses of the three tasks."
-        return torch.stack([task(model, images, captions, image_of) for task in (self.predict_words, self.predict_regions, self.match)])
+    def forward(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+        "The losses of the three tasks, `(3,)`, in the order of `TASKS`."
+        tasks = self.predict_words,self.predict_regions,self.match
+        return torch.stack([task(model, images, captions, image_of) for task in tasks])
 
 # %% ../../nbs/model/16_pretraining.ipynb #6b48490d
 def hardest_candidates(

@@ -86,7 +86,7 @@ class RegionConfig:
     width:int=0 # Length inside the encoder; that of the features when 0, as in the papers
     stack:StackConfig=StackConfig() # TE layers of the visual pipeline
     place:str="concat-and-process" # How geometry is added to the features: one of `PLACES`; the papers' by default
-    thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn with the network, which then reads pictures; -1 for all layers, 0 for none: the features stay as they are
+    thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn too; -1 for all, 0 for none
     def __post_init__(self):
         one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):

@@ -165,7 +165,8 @@ class _Forward:
     def steps(self):
         "Each image block with some caption blocks, whose sorted words are kept meanwhile."
         for k in range(0, len(self.captions), self.kept_blocks):
-            sorted_words = [(block, block.load(self.values[1], self.dtype)) for block in self.captions[k:k+self.kept_blocks]]
+            captions = self.captions[k:k+self.kept_blocks]
+            sorted_words = [(block, block.load(self.values[1], self.dtype)) for block in captions]
             for images in self.images: yield images,sorted_words
     def run(self, show_progress_bar=False):
         "Compute all blocks; returns the similarity matrix."
@@ -201,8 +202,10 @@ class _Backward(_Forward):
         if "words" in self.sum_over: images.add_at_maxima(cosine_grad, cosines, 0, grad[:,captions.owners.to(device)])
         if "regions" in self.sum_over: captions.add_at_maxima(cosine_grad, cosines, 1, grad[images.owners.to(device)])
         region_grad,word_grad = self.result
-        if region_grad is not None: region_grad.index_add_(0, images.rows.to(device), _dots(cosine_grad, y.T).to(region_grad.dtype))
-        if word_grad is not None: word_grad.index_add_(0, captions.rows.to(device), _dots(cosine_grad.T, x.T).to(word_grad.dtype))
+        if region_grad is not None:
+            region_grad.index_add_(0, images.rows.to(device), _dots(cosine_grad, y.T).to(region_grad.dtype))
+        if word_grad is not None:
+            word_grad.index_add_(0, captions.rows.to(device), _dots(cosine_grad.T, x.T).to(word_grad.dtype))
 
 # %% ../../nbs/model/03_similarity.ipynb #7c231c2f
 def _padded(values, offsets, sets):
@@ -288,8 +291,8 @@ def similarity(
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)
     if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, show_progress_bar)
-    def summed(sum_over):
-        return _SumOfMaxima.apply(regions.values, words.values, regions.offsets, words.offsets, sum_over, dtype, memory, show_progress_bar)
+    sides = regions.values,words.values,regions.offsets,words.offsets
+    def summed(sum_over): return _SumOfMaxima.apply(*sides, sum_over, dtype, memory, show_progress_bar)
     if not (p.per_word or p.per_region): return summed(p.sum_over)
     sims = []
     for side in p.sum_over: # a pass for each side, since they are divided by different numbers
@@ -312,6 +315,7 @@ def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
             if dtype != torch.float64: cosines = [x.float() for x in cosines]
             return p(cosines[0], region_mask, word_mask, *cosines[1:])
     floats = 6 * int(regions.lengths.max()) * int(words.lengths.max())
-    sim = every_pair(score_pairs, regions[images], words[captions], floats, memory=memory, show_progress_bar=show_progress_bar, all_images=p.all_images)
+    sim = every_pair(score_pairs, regions[images], words[captions], floats, memory=memory,
+                     show_progress_bar=show_progress_bar, all_images=p.all_images)
     device = sim.device
     return sim.new_zeros(len(regions), len(words)).index_put((images.to(device)[:,None],captions.to(device)), sim)

@@ -101,7 +101,7 @@ class TokenWords(Sequence):
     def __init__(self,
         tokens:Tokens, # Of the captions
         tokenizer:PreTrainedTokenizerFast, # That made them
-        token_of:Sequence|None=None, # For each caption, the token of each of its vectors, -1 for none; the tokens of words by default
+        token_of:Sequence|None=None, # Token of each vector of each caption, -1 for none; the tokens of words by default
     ):
         self.tokens = tokens
         self.tokenizer = tokenizer
@@ -139,8 +139,8 @@ def without_words(
 @dataclass(frozen=True)
 class TextConfig:
     "Which text encoder, and how large."
-    kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean`, which averages the two directions (CGAM) where the others join them
-    pretrained:str="" # Hugging Face name or folder of a BERT-like model, or of a whole CLIP, whose text side is taken; empty for one trained from scratch
+    kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean`, which averages the directions that the others join (CGAM)
+    pretrained:str="" # Hugging Face name or folder of a BERT-like model or a CLIP; empty for one trained from scratch
     layers:int=bounded(6, at_most=1000) # Layers that are kept of a pretrained one (TERAN's code keeps 6; 0 for all), or built
     dim:int=768 # Size of a token vector of a BERT from scratch
     heads:int=12 # Attention heads of a BERT from scratch
