@@ -73,7 +73,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "data.duplicates": ("_read_hashes", "pictures: same"),
     "data.features": ("_read_journal", "unfinished store"),
     "data.formats": ("_table_lines _vinvl_tables _KeyedTable _decode_vinvl_row _load _read_ids lmdb_rows hdf5_rows", "features"),
-    "data.minimal_pairs": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
+    "data.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
     "data.pictures": ("read_picture", "pictures"),
     "data.provenance": ("open_provenance _open_subspace", "provenance"),
     "data.spice": ("read_tuples", "relevance: tuples"),

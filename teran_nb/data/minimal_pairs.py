@@ -4,23 +4,21 @@
 
 # %% auto #0
 __all__ = ['OPPOSITES', 'CHANGES', 'Mention', 'Statement', 'Change', 'minimal_pairs', 'MinimalPair', 'MinimalPairs',
-           'scene_pairs', 'is_drawn', 'read_sugarcrepe', 'read_aro', 'read_winoground', 'read_pairs', 'open_pairs']
+           'scene_pairs', 'is_drawn']
 
 # %% ../../nbs/data/21_minimal_pairs.ipynb #e2a05782
-import json, re
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple
 
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
-from ..core.files import checked, project_path, read_json, read_text, user_path
-from .pictures import PICTURE_SUFFIXES, within
-from .collection import Collection, Pictures
+from .collection import Collection
 from .clipart import KINDS, PAINTS, SIZES
 from .drawing import BACKDROPS, Scene, Thing, compose
 from .grammar import NAMES, NUMBERS, SPATIAL_RELATIONS, SIZE_NAMES, plural, things_meant
@@ -271,106 +269,3 @@ def _boxes_meant(collection, i):
     for j in collection.captions.of(i):
         for link in links[j] if links else (): boxes.update(link.boxes)
     return boxes
-
-# %% ../../nbs/data/21_minimal_pairs.ipynb #91c37e39
-_Sugar = TypedDict("_Sugar", {"filename": str, "caption": str, "negative_caption": str})
-_Aro = TypedDict("_Aro", {"image_path": str, "true_caption": str, "false_caption": str,
-                          "relation_name": NotRequired[str],
-                          "bbox_x": float, "bbox_y": float, "bbox_w": float, "bbox_h": float})
-_Wino = TypedDict("_Wino", {"image_0": str, "image_1": str, "caption_0": str, "caption_1": str,
-                            "collapsed_tag": NotRequired[str]})
-_CURE = "copy the benchmark's file again"
-
-def _checked_pair(where, pair):
-    "Refuse a pair with an empty caption, two equal captions or an empty box."
-    x1,y1,x2,y2 = pair.box or (0,0,1,1)
-    problem = ""
-    if not (pair.true_caption.strip() and pair.false_caption.strip()): problem = "an empty caption"
-    elif pair.true_caption == pair.false_caption: problem = f"the same caption twice, {pair.true_caption!r}"
-    elif x2 <= x1 or y2 <= y1: problem = f"a box of {x2-x1:g} x {y2-y1:g} pixels"
-    if problem: raise ValueError(f"{where} has {problem}; {_CURE}, or leave this row out")
-    return pair
-
-def read_sugarcrepe(
-    path:str|Path, # `swap_att.json` and the like, or the folder with all of them
-) -> list[MinimalPair]: # The kind is the name of the file
-    "Read SugarCrepe."
-    path = user_path(path)
-    pairs = []
-    for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-        for key,row in read_json(file, dict[str,_Sugar], _CURE).items():
-            pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
-            pairs.append(_checked_pair(f"{file} pair {key!r}", pair))
-    return pairs
-
-def read_aro(
-    path:str|Path, # `visual_genome_relation.json` or `visual_genome_attribution.json`
-) -> list[MinimalPair]: # Of the kind `relation` or `attribution`
-    "Read ARO."
-    pairs = []
-    for n,row in enumerate(read_json(path, list[_Aro], _CURE), 1):
-        x = row["bbox_x"]
-        y = row["bbox_y"]
-        kind = "relation" if "relation_name" in row else "attribution"
-        box = x,y,x+row["bbox_w"],y+row["bbox_h"]
-        pair = MinimalPair(row["image_path"], row["true_caption"], row["false_caption"], kind, box=box)
-        pairs.append(_checked_pair(f"{path} pair {n}", pair))
-    return pairs
-
-def read_winoground(
-    path:str|Path, # `examples.jsonl`
-) -> list[MinimalPair]: # Of the kind that `collapsed_tag` names
-    "Read Winoground."
-    pairs = []
-    for n,line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip(): continue
-        try: value = json.loads(line)
-        except (ValueError, RecursionError) as e:
-            raise ValueError(f"{path} line {n} is not JSON ({e}); {_CURE}") from None
-        row = checked(value, _Wino, f"{path} line {n}", _CURE)
-        kind = row.get("collapsed_tag") or "pair"
-        pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], kind, row["image_1"])
-        pairs.append(_checked_pair(f"{path} line {n}", pair))
-    return pairs
-
-# %% ../../nbs/data/21_minimal_pairs.ipynb #3f6af790
-def read_pairs(
-    path:str|Path, # A `.json` of SugarCrepe or ARO, the folder of SugarCrepe, or a `.jsonl` of Winoground
-    pictures:str|Path, # Folder of the pictures
-) -> MinimalPairs: # Named by the file
-    "Read a benchmark of minimal pairs with its pictures."
-    path = user_path(path)
-    folder = user_path(pictures)
-    if not path.is_dir() and path.suffix == ".jsonl": pairs = read_winoground(path)
-    elif not path.is_dir() and isinstance(read_json(path), list): pairs = read_aro(path)
-    else: pairs = read_sugarcrepe(path)
-    if not pairs: raise ValueError(f"{path} holds no minimal pairs; name a file or a folder with some")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"the folder of pictures {folder} is not there; name the folder with those of "
-                                f"{path.name}")
-    files = {}
-    for pair in pairs:
-        for name in filter(None, (pair.image,pair.second_image)):
-            if name not in files: files[name] = _picture_file(folder, name)
-    missing = [name for name,file in files.items() if file is None]
-    if missing:
-        raise FileNotFoundError(f"{path} names {len(missing):,} pictures that are not in {folder}, "
-                                f"such as {missing[0][:80]}; name the folder that holds them, or leave their rows out")
-    return MinimalPairs(tuple(pairs), files, path.stem)
-
-def _picture_file(folder, name):
-    "A picture by its name, with or without the ending of its file; None where there is none."
-    path = within(folder, name)
-    if path is None: return None
-    return path if path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else Pictures(folder).path(name)
-
-def open_pairs(
-    pairs:str, # `scenes`: those of drawn scenes; a file or folder of a benchmark, for `read_pairs`; empty for none
-    collection:Collection, # Drawn scenes, for `scenes`
-    pictures:str="", # Folder of the pictures, for `read_pairs`; `images` beside the file when empty
-) -> MinimalPairs|None: # None where there are none: other data than drawn scenes
-    "The minimal pairs that a workflow names."
-    if not pairs: return None
-    if pairs == "scenes": return scene_pairs(collection) if is_drawn(collection) else None
-    path = project_path(pairs)
-    return read_pairs(path, project_path(pictures) if pictures else path.parent/"images")

@@ -120,18 +120,18 @@ class _About(TypedDict):
 _CURE = "copy the model again"
 
 def save_provenance(
-    kept:Provenance, # What to write
+    record:Provenance, # What to write
     folder:str|Path, # Folder of a model; files that are there are replaced
 ) -> None:
     "Write the provenance of a model."
     folder = user_path(folder)
-    about = {"format": 1, "data": kept.data, "extractor": kept.extractor, "recipe": kept.recipe, "words": kept.words}
-    if kept.subspace is not None:
-        arrays = {"mean": kept.subspace.mean, "std": kept.subspace.std, "directions": kept.subspace.directions}
+    about = {"format": 1, "data": record.data, "extractor": record.extractor, "recipe": record.recipe, "words": record.words}
+    if record.subspace is not None:
+        arrays = {"mean": record.subspace.mean, "std": record.subspace.std, "directions": record.subspace.directions}
         save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
-        about["limit"] = kept.subspace.limit
-    learned = kept.path and kept.path/VISUAL_WORDS_FILE
-    if learned and learned.is_file() and kept.path != folder:
+        about["limit"] = record.subspace.limit
+    learned = record.path and record.path/VISUAL_WORDS_FILE
+    if learned and learned.is_file() and record.path != folder:
         with atomic(folder/VISUAL_WORDS_FILE) as tmp: shutil.copyfile(learned, tmp)
     write_json(folder/"provenance.json", about)
 

@@ -28,7 +28,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.data.duplicates import same_pictures
 from teran_nb.data.features import Features, FeatureWriter
-from teran_nb.data.minimal_pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
+from teran_nb.data.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
