@@ -52,51 +52,6 @@ class EdgeBackend(QdrantBackend):
     @property
     def types(self): return edge_engine()
 
-    def _open(self):
-        layout_file = self.folder/"index.json"
-        shard = self.folder/"shard"
-        if not layout_file.exists() and not shard.is_dir():
-            raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; name another folder, or an "
-                                    f"empty one")
-        self._lock()
-        if not layout_file.exists(): # a process was killed before its first image, or the file was lost
-            if self._holds_images(shard):
-                raise FileNotFoundError(f"{layout_file} is not there, and {shard} holds images; copy the index again")
-            return
-        saved = read_json(layout_file)
-        self.layout = read_layout(saved, layout_file)
-        if self.layout.centroid_field: self.centroids = Centroids(self._load_centroids(), saved["residual"])
-        self._checksums.open()
-        if not self._checksums.is_complete: # damage could end this process
-            fields = [self.layout.centroid_field] if self.layout.centroid_field else []
-            if problem := reading_problem(shard, fields): self._refuse(problem)
-        with self._reading():
-            self.shard = self.types.EdgeShard.load(str(shard))
-            first,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
-        dims = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}
-        if not dims <= {self.layout.dim}:
-            raise ValueError(f"{layout_file}: layout.dim is {self.layout.dim}, and the vectors in {shard} have "
-                             f"{dims.pop()} numbers; copy the index again")
-
-    def _load_centroids(self):
-        path = self.folder/f"{self.layout.centroid_field}.safetensors"
-        vectors = load_tensors(path, "rebuild the index from its pictures").get("vectors", torch.zeros(0))
-        if vectors.shape[1:] != (self.layout.dim,) or vectors.dtype != torch.float32 or not len(vectors) or not vectors.isfinite().all():
-            raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids "
-                             f"of {self.layout.dim} dimensions; "
-                             "rebuild the index from its pictures")
-        return vectors
-
-    def _holds_images(self, shard):
-        "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
-        if reading_problem(shard, []): return False
-        self.shard = self.types.EdgeShard.load(str(shard))
-        count = self.count()
-        self.shard.close()
-        self.shard = None
-        self._count = None
-        return count > 0
-
     def _lock(self):
         if self._locked: return
         busy = (f"{self.folder} is open in another process, and Qdrant Edge lets one process open a folder, even to read it; "
@@ -104,19 +59,6 @@ class EdgeBackend(QdrantBackend):
         try: self._locks.enter_context(locked(self.folder))
         except RuntimeError: raise RuntimeError(busy) from None
         self._locked = True
-
-    @contextmanager
-    def _reading(self):
-        "Name the folder in errors of the engine, whose panics are no `Exception`."
-        try: yield
-        except (KeyboardInterrupt,SystemExit): raise
-        except BaseException as e: self._refuse(e)
-
-    def _refuse(self, reason):
-        self.is_damaged = True
-        reason = " ".join(str(reason).split())[:300]
-        raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
-                         f"{REPAIR_ADVICE}") from None
 
     def close(self) -> None:
         "Close the engine's files, list their checksums, and let other processes open the folder."
@@ -134,6 +76,7 @@ class EdgeBackend(QdrantBackend):
             self._locks.close()
             _OPEN.pop(str(self.folder.resolve()), None)
 
+# %% ../../nbs/search/04_edge.ipynb #ff520f3e
 def open_edge(
     folder:str|Path, # Of an index, or an empty one, or one that is not there
 ) -> EdgeBackend:
@@ -142,6 +85,22 @@ def open_edge(
     backend = _OPEN.get(key)
     if backend is None: backend = _OPEN[key] = EdgeBackend(folder)
     return backend
+
+# %% ../../nbs/search/04_edge.ipynb #a5678a36
+@patch
+@contextmanager
+def _reading(self:EdgeBackend):
+    "Name the folder in errors of the engine, whose panics are no `Exception`."
+    try: yield
+    except (KeyboardInterrupt,SystemExit): raise
+    except BaseException as e: self._refuse(e)
+
+@patch
+def _refuse(self:EdgeBackend, reason):
+    self.is_damaged = True
+    reason = " ".join(str(reason).split())[:300]
+    raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
+                     f"{REPAIR_ADVICE}") from None
 
 # %% ../../nbs/search/04_edge.ipynb #594fcf2f
 @patch
@@ -316,3 +275,52 @@ def optimize(self:EdgeBackend) -> None:
 def verify(self:EdgeBackend) -> None:
     "Compare files with their checksums (ValueError)."
     self._checksums.check()
+
+# %% ../../nbs/search/04_edge.ipynb #73bbdbf1
+@patch
+def _open(self:EdgeBackend):
+    layout_file = self.folder/"index.json"
+    shard = self.folder/"shard"
+    if not layout_file.exists() and not shard.is_dir():
+        raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; name another folder, or an "
+                                f"empty one")
+    self._lock()
+    if not layout_file.exists(): # a process was killed before its first image, or the file was lost
+        if self._holds_images(shard):
+            raise FileNotFoundError(f"{layout_file} is not there, and {shard} holds images; copy the index again")
+        return
+    saved = read_json(layout_file)
+    self.layout = read_layout(saved, layout_file)
+    if self.layout.centroid_field: self.centroids = Centroids(self._load_centroids(), saved["residual"])
+    self._checksums.open()
+    if not self._checksums.is_complete: # damage could end this process
+        fields = [self.layout.centroid_field] if self.layout.centroid_field else []
+        if problem := reading_problem(shard, fields): self._refuse(problem)
+    with self._reading():
+        self.shard = self.types.EdgeShard.load(str(shard))
+        first,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
+    dims = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}
+    if not dims <= {self.layout.dim}:
+        raise ValueError(f"{layout_file}: layout.dim is {self.layout.dim}, and the vectors in {shard} have "
+                         f"{dims.pop()} numbers; copy the index again")
+
+@patch
+def _load_centroids(self:EdgeBackend):
+    path = self.folder/f"{self.layout.centroid_field}.safetensors"
+    vectors = load_tensors(path, "rebuild the index from its pictures").get("vectors", torch.zeros(0))
+    if vectors.shape[1:] != (self.layout.dim,) or vectors.dtype != torch.float32 or not len(vectors) or not vectors.isfinite().all():
+        raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids "
+                         f"of {self.layout.dim} dimensions; "
+                         "rebuild the index from its pictures")
+    return vectors
+
+@patch
+def _holds_images(self:EdgeBackend, shard):
+    "Whether the engine finds images; a folder that it cannot open has none that were acknowledged."
+    if reading_problem(shard, []): return False
+    self.shard = self.types.EdgeShard.load(str(shard))
+    count = self.count()
+    self.shard.close()
+    self.shard = None
+    self._count = None
+    return count > 0
