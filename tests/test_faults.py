@@ -65,7 +65,7 @@ OPENS = {"open", "read_text", "read_bytes", "read_json", "open_plain", "load", "
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json", "captions"),
-    "core.hub": ("check_folder _check_settings whole_model require_rows", "vision, dual, text"),
+    "core.hub": ("_check_settings whole_model require_rows", "vision, dual, text"),
     "core.stores": ("Store load_tensors check_archive open_packed", "feature store, tensors, packed sets, original"),
     "data.caption_files": ("_read_object _text_lines read_table _xml read_entities _read_any", "captions"),
     "data.collection": ("_find_pictures", "collection"),
@@ -91,7 +91,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "look.website": ("_previous_files", "website"),
     "model.encoding_cache": ("_open_encoded", "encoded images"),
     "model.matcher": ("_saved_config load generate_model_card", "model"),
-    "model.text": ("_architecture _pretrained_encoder text_encoder load_text", "text, model: settings"),
+    "model.text": ("_architecture _pretrained_encoder load_text", "text, model: settings"),
     "photos.prepare": ("_left_out _work_folder _open_prepared", "prepare"),
     "photos.vision": ("load_vision_part _processor load_pretrained load_backbone", "vision, detector"),
     "photos.visual_words": ("load", "visual words"),
@@ -99,7 +99,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "published.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
     "search.checksums": ("file_checksum FileChecksums", "search index"),
-    "search.edge": ("EdgeBackend create", "search index"),
+    "search.edge": ("EdgeBackend create _open _load_centroids _holds_images", "search index"),
 }
 IN_NONE = {  # and why
     "core.config:_processor_name": "the machine's own description",
@@ -120,7 +120,7 @@ IN_NONE = {  # and why
     "experiment.registry:workflow_command": "a notebook of this repository",
     "experiment.registry:fill_documents": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
-    "experiment.runs:_is_published": "the same file as `model: settings`",
+    "experiment.runs:_class_of_format_1": "the same file as `model: settings`",
     "model.matcher:_from_pretrained": "the hub's client",
     "photos.extraction:_from_json": "a text of this process",
     "photos.recipes:request_of": "a text of this process",
