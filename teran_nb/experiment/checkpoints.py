@@ -28,6 +28,7 @@ class Checkpoint(TypedDict):
     data:str # Hash of the images and captions
     config:dict[str,dict] # `train` and `model`
 
+# %% ../../nbs/experiment/08_checkpoints.ipynb #2243c985
 def write_checkpoint(
     state:Checkpoint, # Where the run stands
     folder:Path, # The run's folder
@@ -40,6 +41,7 @@ def write_checkpoint(
             except OSError: shutil.copyfile(last, p) # a file system without links
     with atomic(last) as p: torch.save(state, p)
 
+# %% ../../nbs/experiment/08_checkpoints.ipynb #ee81d3e3
 def read_run_checkpoint(
     path:Path, # last.pt or previous.pt
 ) -> Checkpoint: # On the CPU

@@ -29,11 +29,12 @@ from ..core.display import MarkdownRepr, markdown_table, progress, still_running
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.text import without_words
+from ..model.network import EARLIER_NETWORK_FIELDS
 from ..model.matcher import Matcher, load_weights
 from .relevance import Relevance, rouge_l
 from .metrics import format_metric, is_share, metric_heading
 from .evaluation import evaluate
-from .train_config import PRECISIONS, TrainConfig, pooling_at, learning_rate_at
+from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig, pooling_at, learning_rate_at
 from .batches import Batch, Batches, deal
 from .objective import Objective, check_own, is_distributed
 from .checkpoints import last_checkpoint, require_same_config, write_checkpoint
@@ -288,8 +289,9 @@ def save(self:Learner) -> None:
 def restore(self:Learner) -> None:
     "Go back to the checkpoint of the folder."
     state,path = last_checkpoint(self.folder)
-    kinds = {"train": TrainConfig, "model": type(self.objective.model.config)}
-    saved = {name: asdict(to_config(kind, state["config"].get(name, {}), path)) for name,kind in kinds.items()}
+    saved_train = to_config(TrainConfig, state["config"].get("train", {}), path, EARLIER_TRAIN_FIELDS)
+    saved_model = to_config(type(self.objective.model.config), state["config"].get("model", {}), path, EARLIER_NETWORK_FIELDS)
+    saved = {"train": asdict(saved_train), "model": asdict(saved_model)}
     require_same_config(saved, _configs(self), path)
     if state["data"] != self.data:
         raise ValueError(f"{path} was trained on other images or captions, or chosen by other relevance; resume "

@@ -78,6 +78,8 @@ def _grid_beside(run):
     return {"choice": Choice(read_plan(run).about["overrides"], 0.).label, "grid": validations} if validations else {}
 
 # %% ../../nbs/experiment/21_records.ipynb #eaf568f4
+_PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
+
 class _Machine(TypedDict):
     platform:str
     device_name:str
@@ -116,8 +118,6 @@ def record_of(
             "command": command}
 
 # %% ../../nbs/experiment/21_records.ipynb #1985b291
-_PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
-
 def register(
     results:Results, # `about(row, "run")` names folders of runs, where there are any
     registry:str|Path, # Folder of one table; made if it is not there
