@@ -94,6 +94,7 @@ def metric_unit(
     if metric == "loss": return 1,"loss"
     return (1,"NDCG") if "ndcg" in metric else (100,"%")
 
+# %% ../../nbs/look/13_charts.ipynb #85a4a4e2
 def _label_ends(ax, ends):
     "Names right of the axis, `(y, name, colour)` each, pushed apart where they would overlap."
     (left,right),(low,high) = ax.get_xlim(),ax.get_ylim()
@@ -370,7 +371,7 @@ def show_front(
     ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
     front = np.maximum.accumulate([-recall for _,recall in ordered])
     ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0)
-    ax.set(xlabel=cost, ylabel="of the exact ten, %", title=f"Recall against {cost}")
+    ax.set(xlabel=cost, ylabel="recall of the exact ten, %", title=f"Recall of the exact ten against {cost}")
     least = min(row["R@10 %"] for row in rows)
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
     ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))

@@ -16,7 +16,7 @@ from ..model.pair import Alignment
 from .figures import COLOURS, grey_stop_words, new_axis, plain, shortened, wrapped
 
 # %% ../../nbs/look/12_receipts.ipynb #76e8ddf9
-REST = "not from words" # The row of the part of a score that comes from no word
+REST = "not from words" # Name of the row of the part of a score that comes from no word
 
 def _receipt_rows(a, other, most):
     "Text and two values for each row; a column adds up to the score of its picture."
@@ -71,16 +71,17 @@ def show_receipt(
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
     places = np.arange(len(rows))
     values = np.array([row[1:] for row in rows])
-    ax.barh(places-.19, values[:,0], .36, label=plain(names[0]), color=COLOURS[0], lw=0)
+    ax.barh(places-.19, values[:,0], .36, label=plain(f"{names[0]} picture"), color=COLOURS[0], lw=0)
     striped = {"hatch": "////", "edgecolor": "white", "lw": 0}
-    ax.barh(places+.19, values[:,1], .36, label=plain(names[1]), color=COLOURS[4], **striped)
+    ax.barh(places+.19, values[:,1], .36, label=plain(f"{names[1]} picture"), color=COLOURS[4], **striped)
     ax.plot([0,0], [-.5,len(rows)-.5], color="black", lw=.8)
     low = min(0, values.min())
     high = max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
     _receipt_table(ax, rows, names, "sum" if a.model_note else "similarity")
-    meaning = f"{POOLINGS[a.pooling].title}: what each word adds; their sum is"
-    meaning += f" no similarity. {a.model_note}" if a.model_note else " the similarity"
+    meaning = f"Contribution of each word, by the pooling {POOLINGS[a.pooling].title}. "
+    if a.model_note: meaning += f"Their sum does not rank: {a.model_note}"
+    else: meaning += "Their sum is the similarity."
     ax.set_xlabel(wrapped(meaning, 76, 5), fontsize=8)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
@@ -96,5 +97,5 @@ def _receipt_title(a, rows):
     if abs(difference) < 1e-6: return "No word makes a difference"
     total = sum(row[1]-row[2] for row in rows)
     decimals = _decimals([difference])
-    subject = "What comes from no word" if word == REST else f"“{shortened(word, 20)}”"
+    subject = "The part not from words" if word == REST else f"“{shortened(word, 20)}”"
     return f"{subject} makes the greatest difference: {difference:+z.{decimals}f} of {total:+z.{decimals}f}"
