@@ -123,10 +123,10 @@ def html(self:AlignmentView) -> str: # Without any outside address
         if opened.picture: pair["picture"] = pictures.setdefault(jpeg_uri(opened.picture), len(pictures))
         pairs.append(pair)
     cosines = np.concatenate([np.asarray(a.cosines).ravel() for a in self.alignments])
-    limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100)
-    low = np.floor(cosines.min(initial=0)*100)/100
+    low = np.floor(cosines.min(initial=0)*100)/100 # the ends of the slider
     high = np.ceil(cosines.max(initial=.01)*100)/100
-    floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0.
+    limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100) # the colours go from -limit to limit,
+    floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0. # or from a floor above 0
     data = {"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor}
     self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], low=low, high=high,
                                 heading=self.title, back=self.back, data=data)

@@ -105,6 +105,7 @@ class CallRecorder:
     @property
     def hidden(self) -> Tensor: return self.args[0] if self.args else self.kwargs["hidden_states"] # What went in
 
+# %% ../../nbs/pretrained/00_dense.ipynb #c2996ca0
 def dense_states(
     last:LastBlock, # The last block
     call:CallRecorder, # Its recorded call

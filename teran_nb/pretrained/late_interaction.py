@@ -90,7 +90,7 @@ def pictures(self:LateFamily,
             raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than {self.max_aspect_ratio} "
                              "times as long as short; cut it into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
-    vectors = unit(self.model(**self.inputs(batch)).embeddings)
+    vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,picture in enumerate(pictures):
         grid,order = self.layout(batch, i)
         patch_tokens = vectors[i][batch["input_ids"][i].to(self.device) == self.processor.image_token_id]
@@ -117,7 +117,7 @@ def sentences(self:LateFamily,
             raise ValueError(f"{text!r} holds {self.processor.image_token}, the token that stands for a picture; leave it out")
     batch = self.processor.process_queries(text=list(texts), return_offsets_mapping=True)
     spans = batch.pop("offset_mapping").tolist()
-    vectors = unit(self.model(**self.inputs(batch)).embeddings)
+    vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,text in enumerate(texts):
         real = batch["attention_mask"][i].bool()
         span_of = {} # by the token's place
