@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DRIFT_LIMIT', 'IndexConfig', 'ranks_by_alignment', 'compares_regions', 'new_layout', 'check_encoded', 'encode_sample',
-           'region_arrays', 'vectors_for_centroids', 'first_centroids', 'assign_centroids', 'to_stored_images',
+           'region_arrays', 'vectors_for_centroids', 'first_centroids', 'to_stored_images', 'assign_centroids',
            'write_images', 'centroid_drift', 'warn_of_drift', 'image_count', 'images_with_metadata', 'check_columns',
            'NewImage', 'new_images', 'encode_new', 'damaged_images', 'relearn_centroids']
 
@@ -41,6 +41,7 @@ class IndexConfig:
     int8:bool=False # Keep regions in 8 bits too and compare candidates by them first; pays above some 5,000 of them where vectors have 128 numbers or more
     seed:int=0 # Of k-means and of its sample
 
+# %% ../../nbs/search/06_building.ipynb #57cbe221
 def ranks_by_alignment(
     encoder:Encoder, # The model
     pooling:str="", # Asked for instead of its own score
@@ -56,6 +57,7 @@ def compares_regions(
     "Whether a search compares words with regions, not vectors of whole images."
     return encoder is None or encoder.is_cross_encoder or ranks_by_alignment(encoder, pooling)
 
+# %% ../../nbs/search/06_building.ipynb #0e67e2a4
 def new_layout(
     encoded:Encoded, # First images, or a sample of them
     encoder:Encoder|None, # The model
@@ -70,6 +72,7 @@ def new_layout(
         pooling=one_of(pooling, POOLINGS, "pooling"), dtype=config.dtype,
         whole_dim=encoded.whole.shape[1] if store_whole else 0, merged_count=config.merged_count, merged_for_centroids=config.merged_for_centroids, int8=config.int8)
 
+# %% ../../nbs/search/06_building.ipynb #b0fec276
 def check_encoded(
     encoded:Encoded, # Images
     dim:int=0, # Of the vectors of the index; 0 for a new index
@@ -101,6 +104,7 @@ def encode_sample(
     check_encoded(sample)
     return sample
 
+# %% ../../nbs/search/06_building.ipynb #acc8621a
 def region_arrays(
     parts:Packed, # Regions of images
     dtype:str, # In which the index stores them
@@ -118,6 +122,7 @@ def vectors_for_centroids(
     count = layout.merged_for_centroids
     return merge_regions(regions, count) if count else regions
 
+# %% ../../nbs/search/06_building.ipynb #8ef4093e
 def first_centroids(
     sample:Encoded, # Some of the images
     count:int, # Images that the index will hold
@@ -137,19 +142,7 @@ def first_centroids(
     rows = torch.randperm(len(vectors), generator=generator)[:most]
     return learn_centroids(vectors[rows], k, config.seed)
 
-# %% ../../nbs/search/06_building.ipynb #7fe2c5ec
-def assign_centroids(
-    images:Sequence[StoredImage], # Changed in place
-    centroids:Centroids, # Of the index
-    layout:Layout, # Of the index
-) -> tuple[int,float]: # Vectors that got centroids, and the sum of their distances
-    "Find the nearest centroids of images."
-    sets = [vectors_for_centroids(x.regions, layout) for x in images]
-    codes,distances = nearest(torch.from_numpy(np.concatenate(sets)), centroids.vectors)
-    stops = np.cumsum([len(s) for s in sets])
-    for x,own in zip(images, np.split(codes, stops[:-1])): x.sparse = centroids.of_image(own) if len(own) else None
-    return len(codes),float(distances.sum())
-
+# %% ../../nbs/search/06_building.ipynb #8488f4e8
 def to_stored_images(
     encoded:Encoded, # Images
     metadata:Sequence[dict], # Per image
@@ -165,6 +158,20 @@ def to_stored_images(
         images.append(image)
     return images
 
+# %% ../../nbs/search/06_building.ipynb #7fe2c5ec
+def assign_centroids(
+    images:Sequence[StoredImage], # Changed in place
+    centroids:Centroids, # Of the index
+    layout:Layout, # Of the index
+) -> tuple[int,float]: # Vectors that got centroids, and the sum of their distances
+    "Find the nearest centroids of images."
+    sets = [vectors_for_centroids(x.regions, layout) for x in images]
+    codes,distances = nearest(torch.from_numpy(np.concatenate(sets)), centroids.vectors)
+    stops = np.cumsum([len(s) for s in sets])
+    for x,own in zip(images, np.split(codes, stops[:-1])): x.sparse = centroids.of_image(own) if len(own) else None
+    return len(codes),float(distances.sum())
+
+# %% ../../nbs/search/06_building.ipynb #c0439f1d
 def write_images(
     backend:Backend, # With a layout, in which the distances are added up
     encoded:Encoded, # Images
@@ -183,6 +190,7 @@ def write_images(
     layout.added_distance += distance
     return len(images)
 
+# %% ../../nbs/search/06_building.ipynb #c373770c
 DRIFT_LIMIT = 1.15 # Drift above which `Index.add` advises to rebuild
 
 def centroid_drift(
@@ -231,6 +239,7 @@ def images_with_metadata(
         if splits is not None: metadata["split"] = str(splits[i])
         yield image,metadata
 
+# %% ../../nbs/search/06_building.ipynb #6fc937ed
 def check_columns(
     columns:Mapping, # Of `Index.add`
     count:int, # Images
@@ -278,6 +287,7 @@ def _refuse_duplicates(names, seen):
         if name in seen: raise ValueError(f"two images are named {name!r}; give each its own name")
         seen.add(name)
 
+# %% ../../nbs/search/06_building.ipynb #0d16fc2a
 def encode_new(
     new:list[NewImage], # A batch; boxes and sizes are added to its metadata
     images:Encoded|Images, # Of `Index.add`, from which the batch was taken
@@ -320,6 +330,7 @@ def _is_sound(image, backend):
     assign_centroids([expected], backend.centroids, backend.layout)
     return image.sparse is not None and set(expected.sparse.indices) == set(image.sparse.indices)
 
+# %% ../../nbs/search/06_building.ipynb #8051afae
 def relearn_centroids(
     backend:Backend, # With a layout, not exact
     centroid_count:int=0, # Number of centroids; `default_centroid_count` of the stored vectors when 0
