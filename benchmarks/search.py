@@ -1,17 +1,27 @@
 """Recall, time and size of `teran_nb.search`: exact in memory against Qdrant Edge in two and three stages, in one process, interleaved.
 
-`python benchmarks/search.py --worlds FOLDER --run RUN` encodes scenes by a trained model and prints tables in markdown. The first 10,000 have captions; they and as many
-more as `--images` asks for are drawn where the folder does not hold them yet. `--collection FOLDER` takes the images and captions of a collection, before those of the worlds; without both the vectors are synthetic, and clustered as those of trained models are: a region is one of `--latent`
-directions (some common, most rare; eight of them in an image) plus noise, of cosine 0.6 with its direction; a sentence is made of 8 to 14 regions of one image plus noise.
+Images and sentences:
 
-Recall is against the exact answer over the stored vectors: how often the first is the same, how many of the ten best are found. Times are of one call of
-`Index.search` with one sentence that is encoded already, with the vectors of its ten answers; the index's files are in the page cache, so no disk is timed.
-`--parts growth` shows how the candidates that find 90, 95 and 99 % of the exact ten grow with the collection: the rank of each of the ten in the first stage.
-`--parts strangers` shows what happens when images of another kind are added: all regions turned by one random rotation, for which the centroids were not learned.
-`--parts ideas` tries other first stages, each a change of `Weights`; `--parts engine` quantised and pooled regions between the first stage and the last, in Qdrant Edge;
-`--parts scan` and `--parts product` compare every image by its centroids alone, or by product-quantised regions, which no engine offers for sets; `--parts defaults` says
-what the default number of candidates finds, and what `Index.calibrate` makes of it;
-`--parts poolings` the poolings that are not MaxSim; `--parts scale` compares what the page `search/12_scale` computes with the rows of `--json`.
+* `--worlds FOLDER --run RUN`: drawn scenes, encoded by a trained model. The first 10,000 have captions; missing scenes are drawn.
+* `--collection FOLDER`: the images and captions of a collection, before those of `--worlds`.
+* neither: synthetic vectors, clustered as those of trained models are. A region is one of `--latent` directions (some common, most
+  rare; eight in an image) plus noise, with a cosine of 0.6. A sentence is 8 to 14 regions of one image plus noise.
+
+Recall is against the exact answer over the stored vectors: whether the first image is the same, and how many of the ten best are found.
+A time is that of one call of `Index.search` with one encoded sentence, with the vectors of its ten answers. The index's files are in
+the page cache, so no disk is timed.
+
+Tables, in markdown, by `--parts`:
+
+* `measure`: recall, time and size of each way to search
+* `growth`: candidates that find 90, 95 and 99 % of the exact ten, at several sizes
+* `strangers`: images of another kind are added, which are regions turned by a random rotation that no centroid was learned from
+* `ideas`: other first stages, each a change of `Weights`
+* `engine`: quantised and merged regions between the first stage and the last, in Qdrant Edge
+* `scan`, `product`: every image compared by its centroids alone, or by product-quantised regions; no engine offers these for sets
+* `defaults`: what the default number of candidates finds, and what `Index.calibrate` makes of it
+* `poolings`: poolings that are not MaxSim
+* `scale`: what the page `search/12_scale` computes, beside the rows of `--json`
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
 from dataclasses import dataclass, replace
