@@ -40,7 +40,7 @@ def own_home(tmp_path, monkeypatch):
     monkeypatch.setenv("TERAN_NB_HOME", str(tmp_path / "home"))
 
 
-@pytest.mark.parametrize("config", [DualConfig(), DualConfig(regions="boxes", score="alignment"), DualConfig(words="tokens", pooling="mravgw")],
+@pytest.mark.parametrize("config", [DualConfig(), DualConfig(regions="boxes", ranking_head="alignment"), DualConfig(words="tokens", pooling="mravgw")],
                          ids=["patches and prompts", "boxes, ranked by the alignment", "tokens"])
 def test_every_way_to_look_at_it(drawn, clip, config, tmp_path):
     model = DualEncoder(load_model(clip).family, config, "clip")

@@ -24,7 +24,7 @@ def one_of(
     value:Any, # Chosen value
     known:Iterable, # Values to choose from; anything that supports `in` and iteration
     name:str, # What is chosen, for the error: `pooling`
-    registered:bool=False, # Whether users can register more, as with the decorator `pooling`; the error says so
+    registered:bool=False, # Whether users can register more, as with the decorator `register_pooling`; the error says so
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones."
     try: is_known = value in known
@@ -36,7 +36,7 @@ def one_of(
 # %% ../../nbs/core/02_config.ipynb #838d3924
 def new_name(
     name:str, # Argument of the decorator
-    kind:str, # The decorator: `pooling`
+    kind:str, # What the decorator registers, such as `pooling`
 ) -> str: # `name`
     "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
     if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')

@@ -134,14 +134,14 @@ def reranked(
     if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
     scores = torch.zeros_like(sim)
     items = range(min(sim.shape)) # a call for each image, or for each caption where these are fewer
-    for k in show_progress(items, "re-rank") if show_progress_bar else items:
+    for item in show_progress(items, "re-rank") if show_progress_bar else items:
         if len(sim) <= sim.shape[1]:
-            columns = chosen[k].nonzero()[:,0]
-            sides = Vectors(None, images.parts[k:k+1]),Vectors(None, captions.parts[columns.cpu()])
-            scores[k,columns] = head.similarity(*sides, **options)[0].to(scores)
+            columns = chosen[item].nonzero()[:,0]
+            sides = Vectors(None, images.parts[item:item+1]),Vectors(None, captions.parts[columns.cpu()])
+            scores[item,columns] = head.similarity(*sides, **options)[0].to(scores)
         else:
-            rows = chosen[:,k].nonzero()[:,0]
-            sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[k:k+1])
-            scores[rows,k] = head.similarity(*sides, **options)[:,0].to(scores)
+            rows = chosen[:,item].nonzero()[:,0]
+            sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[item:item+1])
+            scores[rows,item] = head.similarity(*sides, **options)[:,0].to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)

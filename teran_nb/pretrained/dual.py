@@ -55,7 +55,7 @@ class DualConfig:
     words:str="auto" # Source of word vectors, `prompts` or `tokens`; `auto` takes tokens where a family trained them
     regions:str="patches" # One of `REGIONS`
     boxes_by:str="roi-align" # How boxes get vectors, one of `BOXES_BY`
-    score:str="own" # Pairs are ranked by the model's `own` score, or by the `alignment`
+    ranking_head:str="own" # Pairs are ranked by the model's `own` score, or by the `alignment`
     pooling:str="mrsw" # How the alignment is pooled, a name in `POOLINGS`
     templates:tuple=PROMPT_TEMPLATES # Prompts, each with one `{}` for the word
     phrases:tuple=() # Phrases that are one word wherever they stand
@@ -66,7 +66,7 @@ class DualConfig:
         one_of(self.words, ("auto","prompts","tokens"), "kind of words")
         one_of(self.regions, REGIONS, "kind of regions")
         one_of(self.boxes_by, BOXES_BY, "way to describe boxes")
-        one_of(self.score, ("own","alignment"), "score")
+        one_of(self.ranking_head, ("own","alignment"), "ranking head")
         one_of(self.pooling, POOLINGS, "pooling")
         window_boxes((1,1), self.scales) # refuses wrong scales
 
@@ -121,11 +121,11 @@ def late_interaction(self:DualEncoder) -> bool: # Whether its own score compares
 
 @patch(as_prop=True)
 def pooling(self:DualEncoder) -> str: # How its alignment is pooled, a name in `POOLINGS`
-    return "mrsw" if self.late_interaction and self.config.score == "own" else self.config.pooling
+    return "mrsw" if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
 
 @patch(as_prop=True)
 def ranks_by(self:DualEncoder) -> str: # For titles and tables
-    by_alignment = self.late_interaction or self.config.score == "alignment"
+    by_alignment = self.late_interaction or self.config.ranking_head == "alignment"
     return POOLINGS[self.pooling].title if by_alignment else "its own score"
 
 @patch(as_prop=True)
@@ -133,7 +133,7 @@ def note(self:DualEncoder) -> str: # Empty where the own score is the alignment
     "A caution for readers of words and boxes."
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."
-    if self.late_interaction or self.config.score == "alignment": return ""
+    if self.late_interaction or self.config.ranking_head == "alignment": return ""
     return ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
             "what its patches fit; they do not add up to that score.")
 
@@ -333,7 +333,7 @@ def similarity(self:DualEncoder,
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
     images,captions = self.ensure_encoded(images, captions)
-    if pooling or self.late_interaction or self.config.score == "alignment":
+    if pooling or self.late_interaction or self.config.ranking_head == "alignment":
         return similarity(images.parts, captions.parts, pooling or self.pooling, **how)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     return sim.float().to(images.whole.device)
