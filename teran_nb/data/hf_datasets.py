@@ -204,7 +204,9 @@ def _dataset_key(dataset, columns, extractor, root, merge, bad):
     if not all(fingerprints):
         raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
     name = extractor.name if extractor else ""
-    return digest([fingerprints,[name,columns.image,columns.captions,columns.ids,columns.split,str(root),merge,bad]])[:16]
+    split_names = list(dataset) if isinstance(dataset, dict) else []
+    reading = [name,columns.image,columns.captions,columns.ids,columns.split,str(root),merge,bad]
+    return digest([fingerprints,reading,*split_names])[:16]
 
 # %% ../../nbs/data/05_hf_datasets.ipynb #5a4c8322
 def to_dataset(
