@@ -20,7 +20,7 @@ import torch
 import transformers
 from PIL import Image, __version__ as pillow_version
 
-from ..core.files import atomic, digest
+from ..core.files import atomic, digest, user_path
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import MAX_PIXELS, find_pictures, read_picture
@@ -168,6 +168,7 @@ def extract_folder(
     partial:bool=False, # Whether other processes extract further pictures, so that a detector may find nothing in these
 ) -> Extraction: # Counts, and the files that were left out
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
+    pictures = user_path(pictures)
     failed = {}
     files = _select(find_pictures(pictures, bad, failed), pictures, only)
     workers = worker_count(len(files), workers)
