@@ -12,7 +12,9 @@ from conftest import papermill, play
 from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
+from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
 from teran_nb.experiment.datasets import load_data
+from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.metrics import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, own_picture
@@ -73,6 +75,15 @@ def test_small_pictures_have_boxes_in_pixels_of_the_features(drawn, clip, tmp_pa
     boxed = DualEncoder(load_model(clip).family, DualConfig(regions="boxes"))
     assert np.allclose(boxed.encode_images(small).boxes[0], drawn[0].regions.boxes, atol=1e-3)
     assert boxed.align(small[0], "a house").size == drawn[0].regions.size
+
+
+def test_a_collection_without_region_features_is_read(drawn, clip, tmp_path):
+    few = drawn.select(range(4))
+    pictures = from_dataset(to_dataset(few), tmp_path / "pictures", captions="captions", ids="image_id")
+    assert pictures.features.extractor == PICTURES_ONLY and pictures.features.dim == 1
+    model = load_model(clip)
+    assert np.array_equal(model.encode_images(pictures).whole, model.encode_images(few).whole)
+    assert evaluate(model, pictures).sim.shape == (4, len(few.captions))
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from ..core.files import atomic, locked, require_space
 from ..core.config import pick_device, seed_everything, to_config
 from ..core.display import MarkdownRepr, markdown_table, progress, still_running
 from ..data.collection import Collection
+from ..data.hf_datasets import PICTURES_ONLY
 from ..data.stopwords import stop_words
 from ..model.text import without_words
 from ..model.network import EARLIER_NETWORK_FIELDS
@@ -347,6 +348,9 @@ def _stop_signals():
 # %% ../../nbs/experiment/09_learner.ipynb #661cc19b
 def _check_possible(model, train, valid, config, relevance, folder, resume):
     "Refuse before training what would fail during it."
+    if train.features.extractor == PICTURES_ONLY:
+        raise ValueError(f"{train!r} has no region features to learn from: give `from_dataset` an extractor, or use a "
+                         "pretrained dual encoder, which reads the pictures")
     check_own(model.config, config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
