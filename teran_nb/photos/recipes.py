@@ -20,10 +20,13 @@ from ..data.pictures import PICTURE_SUFFIXES
 from ..data.convert import file_stamps
 from ..data.drawing import compose
 from ..data.grammar import scene_captions
+from ..data.scenes import SEED_STEP
 from ..data.curate import Selection
 from .extractors import Extractor
 
 # %% ../../nbs/photos/06_recipes.ipynb #89cae7f9
+_EXAMPLE_WORLD = 77 # The pictures show the first scenes of `scenes(seed=77)`
+
 def _draw_pictures(folder, n):
     "JPEGs of drawn scenes and their captions."
     folder.mkdir()
@@ -32,7 +35,7 @@ def _draw_pictures(folder, n):
     texts = []
     image_of = []
     for i,image_id in enumerate(image_ids):
-        scene = compose(77_000_000+i)
+        scene = compose(_EXAMPLE_WORLD*SEED_STEP + i)
         scene.picture().save(folder/f"{image_id}.JPG", quality=92)
         captions = [text for text,_ in scene_captions(scene, Random(i))]
         texts += captions
@@ -42,7 +45,7 @@ def _draw_pictures(folder, n):
 def example_pictures(
     n:int=36, # Number of pictures
 ) -> Path: # Folder of JPEGs and `captions.csv`
-    "Drawn scenes as picture files, made on first use in `home()`; none of them is in `scenes()`."
+    "Drawn scenes as picture files, made on first use in `home()`; only `scenes(seed=77)` has the same ones."
     return make_once(home()/f"own-pictures-v1-{n}", lambda folder: _draw_pictures(folder, n))
 
 # %% ../../nbs/photos/06_recipes.ipynb #260a53ae
