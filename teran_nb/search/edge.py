@@ -68,7 +68,7 @@ class EdgeBackend(QdrantBackend):
             if self._checksums.is_partial: self._checksums.withdraw()
             if shard: shard.close()
             if shard and self.layout and self._checksums.is_withdrawn and not self.is_damaged:
-                with self._reading(): self.types.EdgeShard.load(str(self.folder/"shard")).close() # its log changes files once more
+                with self._engine_call(): self.types.EdgeShard.load(str(self.folder/"shard")).close() # its log changes files once more
                 self._checksums.write()
         finally:
             self._locked = False
@@ -89,7 +89,7 @@ def open_edge(
 # %% ../../nbs/search/04_edge.ipynb #a5678a36
 @patch
 @contextmanager
-def _reading(self:EdgeBackend):
+def _engine_call(self:EdgeBackend):
     "Name the folder in errors of the engine, whose panics are no `Exception`."
     try: yield
     except (KeyboardInterrupt,SystemExit): raise
@@ -151,7 +151,7 @@ def _update(self:EdgeBackend, operation, size):
     try:
         require_space(self.folder, size + _MIN_FREE_BYTES)
         self._checksums.withdraw()
-        with self._reading():
+        with self._engine_call():
             self.shard.update(operation)
             self.shard.flush()
         self._checksums.write_small()
@@ -210,7 +210,7 @@ def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query
     "Ask the engine."
     answers = []
     for query in queries:
-        with self._reading(): answers.append(self.shard.query(query))
+        with self._engine_call(): answers.append(self.shard.query(query))
     return answers
 
 @patch
@@ -228,7 +228,7 @@ def compare(self:EdgeBackend, requests:Sequence[Request]) -> list[list[tuple[UUI
 @patch
 def to_image(self:EdgeBackend, point:Any, with_vectors:bool, similarity:float=0.) -> StoredImage:
     "The image that a point holds; ValueError where its vectors do not match its checksum."
-    with self._reading(): image = QdrantBackend.to_image(self, point, with_vectors, similarity)
+    with self._engine_call(): image = QdrantBackend.to_image(self, point, with_vectors, similarity)
     expected = image.metadata.pop("checksum", None)
     if with_vectors and expected not in (None,image_checksum(image, self.layout.dtype)):
         raise ValueError(f"image {image.image_id!r} in {self.folder} does not match its checksum; the index is damaged, "
@@ -238,20 +238,20 @@ def to_image(self:EdgeBackend, point:Any, with_vectors:bool, similarity:float=0.
 @patch
 def retrieve(self:EdgeBackend, ids:list[str], with_vectors:list[str]|bool) -> list:
     "Points by id."
-    with self._reading(): return self.shard.retrieve(ids, True, with_vectors)
+    with self._engine_call(): return self.shard.retrieve(ids, True, with_vectors)
 
 @patch
 def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]: # And the next offset, None at the end
     "Some points in the order of their ids."
     request = self.types.ScrollRequest(offset, limit, with_payload=with_payload, with_vector=with_vectors)
-    with self._reading(): return self.shard.scroll(request)
+    with self._engine_call(): return self.shard.scroll(request)
 
 @patch
 def count(self:EdgeBackend, conditions:Sequence[Condition]=()) -> int:
     "Number of images that fulfil the conditions."
     if self.shard is None: return 0
     q = self.types
-    with self._reading():
+    with self._engine_call():
         if conditions: return self.shard.count(q.CountRequest(filter=self.filter_for(conditions)))
         if self._count is None: self._count = self.shard.count(q.CountRequest())
     return self._count
@@ -268,7 +268,7 @@ def optimize(self:EdgeBackend) -> None:
     if self.shard is None: return
     files = self._checksums.files
     self._checksums.withdraw()
-    with self._reading(): is_changed = self.shard.optimize()
+    with self._engine_call(): is_changed = self.shard.optimize()
     if files and not is_changed: self._checksums.write(files)
 
 @patch
@@ -296,7 +296,7 @@ def _open(self:EdgeBackend):
     if not self._checksums.is_complete: # damage could end this process
         fields = [self.layout.centroid_field] if self.layout.centroid_field else []
         if problem := reading_problem(shard, fields): self._refuse(problem)
-    with self._reading():
+    with self._engine_call():
         self.shard = self.types.EdgeShard.load(str(shard))
         first,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
     dims = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}

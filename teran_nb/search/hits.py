@@ -38,6 +38,6 @@ class Hits(MarkdownRepr):
         for query,hits in zip(self.queries, self.rows):
             for rank,hit in enumerate(hits, 1):
                 best = [hit.alignment.best(j) for j in range(len(hit.alignment.words))] if hit.alignment else []
-                regions = ", ".join(f"{m.word} {m.region} ({m.cosine:.2f})" for m in best[:8])
+                regions = ", ".join(f"{m.word} → region {m.region} ({m.cosine:.2f})" for m in best[:8])
                 lines.append([query, rank, hit.image_id, f"{hit.similarity:.2f}", regions])
-        return markdown_table(["sentence","rank","image","similarity","word region (cosine)"], lines[:20])
+        return markdown_table(["sentence","rank","image","similarity","best region of each word (cosine)"], lines[:20])
