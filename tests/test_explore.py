@@ -67,6 +67,19 @@ def changed(page, old):
     raise AssertionError(f"the results stayed as they were: {old}")
 
 
+def click_until_shown(button, sign):
+    "Click until the answer is shown: while the frame of a view takes its height, the page moves, and a click may miss its button."
+    from playwright.sync_api import TimeoutError
+
+    for _ in range(5):
+        button.click()
+        try:
+            return sign.wait_for(timeout=6_000)
+        except TimeoutError:
+            continue
+    raise AssertionError(f"no answer to five clicks: {sign}")
+
+
 def run_all(page):
     "Run all cells; what is run while the kernel is still being connected is lost, so it is asked for again."
     from playwright.sync_api import Error
@@ -119,8 +132,7 @@ def test_type_click_hover(lab, browser, screens):
     lit = view.locator(".box[data-active=true]")
     assert lit.count() == 1 and f"region {lit.get_attribute('data-region')}" in word.get_attribute("aria-label")
     page.screenshot(path=screens / "explore-1280-view.png")
-    root.get_by_role("button", name="Save this page").click()
-    root.get_by_text("saved:").wait_for()
+    click_until_shown(root.get_by_role("button", name="Save this page"), root.get_by_text("saved:"))
     root.get_by_text("Minimal pairs of this picture").click()
     pairs = root.locator("table:visible", has_text="object")
     pairs.first.wait_for(timeout=30_000)
