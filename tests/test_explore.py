@@ -67,17 +67,16 @@ def changed(page, old):
     raise AssertionError(f"the results stayed as they were: {old}")
 
 
-def click_until_shown(button, sign):
-    "Click until the answer is shown: while the frame of a view takes its height, the page moves, and a click may miss its button."
-    from playwright.sync_api import TimeoutError
-
-    for _ in range(5):
-        button.click()
-        try:
-            return sign.wait_for(timeout=6_000)
-        except TimeoutError:
-            continue
-    raise AssertionError(f"no answer to five clicks: {sign}")
+def click_at_rest(button):
+    "Scroll to the button, and click once it has stayed in its place for a second: JupyterLab moves the page while it scrolls."
+    button.scroll_into_view_if_needed()
+    seen = []
+    for _ in range(300):
+        seen = [*seen[-9:], button.bounding_box()]
+        if len(seen) == 10 and all(box == seen[0] for box in seen):
+            return button.click()
+        time.sleep(.1)
+    raise AssertionError(f"the page does not come to rest: {seen}")
 
 
 def run_all(page):
@@ -132,7 +131,8 @@ def test_type_click_hover(lab, browser, screens):
     lit = view.locator(".box[data-active=true]")
     assert lit.count() == 1 and f"region {lit.get_attribute('data-region')}" in word.get_attribute("aria-label")
     page.screenshot(path=screens / "explore-1280-view.png")
-    click_until_shown(root.get_by_role("button", name="Save this page"), root.get_by_text("saved:"))
+    click_at_rest(root.get_by_role("button", name="Save this page"))
+    root.get_by_text("saved:").wait_for()
     root.get_by_text("Minimal pairs of this picture").click()
     pairs = root.locator("table:visible", has_text="object")
     pairs.first.wait_for(timeout=30_000)

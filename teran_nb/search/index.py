@@ -34,7 +34,7 @@ from .building import (
     image_count, new_images, new_layout, relearn_centroids, warn_of_drift, write_images)
 from .ranking import (
     CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
-from .candidates import best_names, candidates_for, enough_candidates, found_fraction
+from .candidates import best_names, candidates_for, enough_candidates, found_fraction, require_recall
 from .hits import Hit, Hits
 
 # %% ../../nbs/search/10_index.ipynb #3d4db66e
@@ -299,6 +299,7 @@ def calibrate(self:Index,
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
+    require_recall(recall)
     if self.layout is None or self.backend.exact: return self
     captions = encode_sentences(sentences, self.encoder, self.layout)
     enough = enough_candidates(region_ranking(self.backend, self.encoder), captions, k, recall, show_progress_bar)
