@@ -40,7 +40,7 @@ def step(model, rank=0, world=1):
     m = make_matcher(p.network, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
-    objective = accelerator.prepare(Objective(m, TrainConfig(relations=p.training.relations)))
+    objective = accelerator.prepare(Objective(m, TrainConfig(iais=p.training.iais)))
     loss = objective(batch, 1.0)
     accelerator.backward(loss)
     bare = accelerator.unwrap_model(objective)

@@ -186,7 +186,7 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, dataset.collection.features.dim).state_dict(), source)
-    small = {"train.hard": 2, "train.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.batch_size": 4, "train.warmup_steps": 2, "train.learning_rate": 1e-3}
+    small = {"train.joint.hard_negatives": 2, "train.joint.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.batch_size": 4, "train.warmup_steps": 2, "train.learning_rate": 1e-3}
     todo = plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
     assert (todo.network.training_heads, todo.network.joint.width, todo.training.optimizer, todo.training.schedule) == (("joint",), 128, "adamw", "linear")
     with pytest.raises(ValueError, match="is a UNITER, and teran-mrsw has no joint head"):

@@ -122,7 +122,7 @@ def test_compare_fills_its_table(tmp_path):
 @pytest.mark.slow
 def test_compare_varies_a_field(tmp_path):
     "Two schedules of IAIS beside the model without it: a line for each, and the figures of ISDa."
-    about = {"varied": "iais-singular", "field": "train.annealing, train.iais.scale", "values": [["exp", 5], ["linear", 5]]}
+    about = {"varied": "iais-singular", "field": "train.iais.annealing, train.iais.scale", "values": [["exp", 5], ["linear", 5]]}
     done = play("compare", models=["single-stream"], seeds=[0], epochs=1, overrides={"train.batch_size": 4}, output=str(tmp_path), **about)
     assert list(done["table"].lines) == ["single-stream", "iais-singular exp 5", "iais-singular linear 5"]
     assert list(done["measured"].line) == list(done["table"].lines) and done["measured"].isda.notna().all()

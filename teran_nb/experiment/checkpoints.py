@@ -85,7 +85,7 @@ def require_same_config(
     before = _flat(saved)
     after = _flat(now)
     may_change = {"train.workers","train.patience"}
-    depends_on_epochs = after["train.schedule"] in ("cosine","linear") or after["train.relations"] or after["train.start_pooling"]
+    depends_on_epochs = after["train.schedule"] in ("cosine","linear") or after["train.iais.mirror"] or after["train.start_pooling"]
     if not depends_on_epochs: may_change.add("train.epochs")
     changed = []
     for key in sorted(before.keys()|after.keys()):

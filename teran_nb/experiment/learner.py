@@ -144,7 +144,7 @@ def batches(self:Learner) -> Batches:
     vision = self.objective.model.vision
     read = None if vision is None else vision.read
     return Batches(self.train, self.tokens, dealt, acc.process_index, acc.num_processes, read,
-                   c.candidates if c.hard else 0, (c.seed,self.epoch))
+                   c.joint.candidates if c.joint.hard_negatives else 0, (c.seed,self.epoch))
 
 # %% ../../nbs/experiment/09_learner.ipynb #cbecdbf5
 @patch

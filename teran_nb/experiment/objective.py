@@ -164,15 +164,15 @@ class Objective(Criterion):
         heads = model.config.training_heads
         super().__init__(config, len(heads))
         self.iais_head = next((head for head in ("joint","alignment") if head in heads), "") # IAIS is added to its loss
-        if config.relations and not self.iais_head:
-            raise ValueError(f"relations={config.relations!r} needs the joint head or the alignment, and this model "
+        if config.iais.mirror and not self.iais_head:
+            raise ValueError(f"IAIS (mirror={config.iais.mirror!r}) needs the joint head or the alignment, and this model "
                              f"has {', '.join(heads)}")
-        if config.hard and "joint" not in heads:
-            raise ValueError(f"hard={config.hard} negatives are read by the joint head, and this model has "
+        if config.joint.hard_negatives and "joint" not in heads:
+            raise ValueError(f"hard_negatives={config.joint.hard_negatives} are read by the joint head, and this model has "
                              f"{', '.join(heads)}")
         self.model = model
         self.heads = heads
-        self.pretraining = Pretraining(model) if config.pretrain else None
+        self.pretraining = Pretraining(model) if config.joint.pretrain else None
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
     def forward(self,
         batch:Batch, # Images and captions of one step
@@ -199,7 +199,7 @@ class Objective(Criterion):
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
         sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
-        if head == "joint" and self.config.squash: sim = sim.sigmoid()
+        if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
         return self.value(self.rule.formula, i, sim, image_of)
     def pair_loss(self, regions:Packed, words:Packed) -> Tensor|None: # None where the loss has no such part
         "The part of the loss that reads the regions and words of true pairs, with the learned parameters of the first head."
@@ -207,22 +207,22 @@ class Objective(Criterion):
         return self.value(self.rule.pair_formula, 0, *regions.padded(), *words.padded())
     def iais_loss(self, regions:Packed, words:Packed, done:float) -> Tensor|None: # None without IAIS
         "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
-        c = self.config
-        if not c.relations: return None
+        c = self.config.iais
+        if not c.mirror: return None
         sides = *regions.padded(),*words.padded()
-        if self.iais_head == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.iais.layer)
-        else: maps = cosine_relations(*sides, c.iais.temperature)
-        losses = iais(maps, c.relations, c.anchors, c.iais.form)
-        return c.iais.weight_at(c.annealing, done)*self.reduced(losses)
+        if self.iais_head == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.layer)
+        else: maps = cosine_relations(*sides, c.temperature)
+        losses = iais(maps, c.mirror, c.anchors, c.form)
+        return c.weight_at(done)*self.reduced(losses)
     def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None where the joint head learns as the other heads do
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
         if batch.others is None: return None
         c = self.config
         candidates = (batch.image_of,batch.others.images,batch.others.captions)
-        hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.hard)
+        hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.joint.hard_negatives)
         scores = mined_scores(self.model, images, captions, *candidates, *hardest)
-        if c.squash: scores = scores.sigmoid()
+        if c.joint.sigmoid_scores: scores = scores.sigmoid()
         return self.reduced(mined_triplet(scores, c.margin, c.negatives))
     def reduced(self, losses:Tensor) -> Tensor:
         "Sum or mean of the losses of pairs, over all processes."

@@ -15,7 +15,7 @@ from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.joint import JointConfig
 from ..model.network import NetworkConfig
-from .train_config import TrainConfig
+from .train_config import JointTraining, TrainConfig
 
 # %% ../../nbs/experiment/11_presets.ipynb #00129f78
 def config_parts(
@@ -105,7 +105,7 @@ _AS_PUBLISHED = replace(_PAPER, training=TrainConfig(batch_size=30, warmup_steps
 _IAIS = Preset( # 5,000 steps with ten validations
     _PAPER.network,
     TrainConfig(epochs=10, steps=500, batch_size=8, learning_rate=5e-5, optimizer="adamw", schedule="linear", warmup_steps=500,
-                negatives="all", squash=True, hard=31, candidates=399, select="rsum"),
+                negatives="all", joint=JointTraining(hard_negatives=31, candidates=399, sigmoid_scores=True), select="rsum"),
     {},
     ("The text has 8 pairs a step, the code 8 on each of 8 GPUs, as UNITER.",
      "The text gives a pair 31 hard negatives of both sides; the code draws the pairs of the two sides apart.",

@@ -43,12 +43,12 @@ ROWS = { # Name to row, in the order of the papers' tables; then our own
     "teran-mrsw-bigru": Row({"text.kind": "bigru", "text.pretrained": ""}),
     "teran-mrsw-ens": Row(members=2),
     "single-stream": Row(_JOINT),
-    "iais-singular": Row(_JOINT, {"relations": "singular"}),
-    "iais-distributed": Row(_JOINT, {"relations": "distributed"}),
-    "iais-singular-l": Row(_JOINT, {"relations": "singular", "anchors": "L"}),
-    "iais-singular-v": Row(_JOINT, {"relations": "singular", "anchors": "V"}),
-    "iais-distributed-l": Row(_JOINT, {"relations": "distributed", "anchors": "L"}),
-    "iais-distributed-v": Row(_JOINT, {"relations": "distributed", "anchors": "V"}),
+    "iais-singular": Row(_JOINT, {"iais.mirror": "singular"}),
+    "iais-distributed": Row(_JOINT, {"iais.mirror": "distributed"}),
+    "iais-singular-l": Row(_JOINT, {"iais.mirror": "singular", "iais.anchors": "L"}),
+    "iais-singular-v": Row(_JOINT, {"iais.mirror": "singular", "iais.anchors": "V"}),
+    "iais-distributed-l": Row(_JOINT, {"iais.mirror": "distributed", "iais.anchors": "L"}),
+    "iais-distributed-v": Row(_JOINT, {"iais.mirror": "distributed", "iais.anchors": "V"}),
     "cgam": Row(_CGAM),
     "cgam-ens": Row(_CGAM, members=2),
     "cgam-no-image": Row(_CGAM | {"crossgraph.image": False}),
@@ -56,12 +56,12 @@ ROWS = { # Name to row, in the order of the papers' tables; then our own
     "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}),
     "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1}),
     "cgam-one-head-printed": Row(_CGAM | {"crossgraph.heads": 1}, {"negatives": "hardest", "learning_rate": 2e-4}),
-    "teran-mrsw-iais-singular": Row(training={"relations": "singular", "iais.weight": .02}),
-    "teran-mrsw-iais-distributed": Row(training={"relations": "distributed", "iais.weight": .02}),
-    "single-stream-pretraining": Row(_JOINT, {"pretrain": True}),
+    "teran-mrsw-iais-singular": Row(training={"iais.mirror": "singular", "iais.weight": .02}),
+    "teran-mrsw-iais-distributed": Row(training={"iais.mirror": "distributed", "iais.weight": .02}),
+    "single-stream-pretraining": Row(_JOINT, {"joint.pretrain": True}),
     "single-stream-pretrained": Row(_JOINT, begins="single-stream-pretraining"),
-    "iais-singular-pretrained": Row(_JOINT, {"relations": "singular"}, begins="single-stream-pretraining"),
-    "iais-distributed-pretrained": Row(_JOINT, {"relations": "distributed"}, begins="single-stream-pretraining")}
+    "iais-singular-pretrained": Row(_JOINT, {"iais.mirror": "singular"}, begins="single-stream-pretraining"),
+    "iais-distributed-pretrained": Row(_JOINT, {"iais.mirror": "distributed"}, begins="single-stream-pretraining")}
 
 # %% ../../nbs/experiment/10_rows.ipynb #cebad11e
 def trained_as(
