@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..core.config import bounded, one_of
 from ..model.alignment import POOLINGS
-from ..model.losses import LOSSES
+from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
 from .metrics import NDCGS, RECALLS
 
@@ -33,7 +33,7 @@ _CHOICES = { # Field of `TrainConfig`: its possible values, and what an error ca
     "optimizer": (("adam","adamw"), "optimizer"),
     "schedule": (("step","constant","cosine","linear"), "schedule"),
     "precision": (PRECISIONS, "precision"),
-    "negatives": (("hardest","all","summed"), "choice of negatives"),
+    "negatives": (NEGATIVES, "choice of negatives"),
     "reduction": (("sum","mean"), "reduction"),
     "select": (("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")}
 _LEAST = { # Field of `TrainConfig`: its lowest value

@@ -59,12 +59,13 @@ def every_pair(
             rows.append(torch.cat([block(i, c) for c in captions], 1))
     return torch.cat(rows)[image_order.argsort()][:,caption_order.argsort()]
 
-# %% ../../nbs/model/03_similarity.ipynb #7d9aea6c
+# %% ../../nbs/model/03_similarity.ipynb #fb990b7e
 def _max(x):
     "The maximum over the middle axis, `(n, length, m)` to `(n, m)`."
     if not x.is_cpu or x.dtype.itemsize > 2: return x.amax(1)
     return F.max_pool2d(x[:,None].permute(0,3,1,2), (1,x.shape[1]))[:,:,0,0]
 
+# %% ../../nbs/model/03_similarity.ipynb #7d9aea6c
 class _Block:
     "Some sets of a pack, sorted by length. Those of one length form a group `(sets, length)`, by position `(length, sets)`."
     def __init__(self, offsets, sets, by_position, in_place):
