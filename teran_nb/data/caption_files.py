@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from ..core.files import checked, gc_paused, read_bytes, read_json, read_text, user_path
+from ..core.schema import checked
+from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
 from .captions import Captions, Link, require_unique, some_names
 

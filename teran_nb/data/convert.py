@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, checked, digest, read_json, read_text, user_path
+from ..core.schema import checked
+from ..core.files import atomic, digest, read_json, read_text, user_path
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from .captions import Captions

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ..core.files import checked, most_unpacked, open_plain, read_text, require_file, user_path
+from ..core.schema import checked
+from ..core.files import most_unpacked, open_plain, read_text, require_file, user_path
 
 # %% ../../nbs/data/06_formats.ipynb #f91fc0de
 @dataclass(frozen=True)

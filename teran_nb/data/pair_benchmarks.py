@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from ..core.files import checked, project_path, read_json, read_text, user_path
+from ..core.schema import checked
+from ..core.files import project_path, read_json, read_text, user_path
 from .pictures import PICTURE_SUFFIXES, within
 from .collection import Collection, Pictures
 from .minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from ..core.display import progress
-from ..core.files import atomic, checked, digest, home, most_unpacked, require_file
+from ..core.schema import checked
+from ..core.files import atomic, digest, home, most_unpacked, require_file
 from .captions import Captions
 from .spice import Tuples, concept_words, read_tuples
 

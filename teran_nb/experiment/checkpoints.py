@@ -12,7 +12,8 @@ from typing import TypedDict
 
 import torch
 
-from ..core.files import atomic, checked
+from ..core.schema import checked
+from ..core.files import atomic
 from ..core.stores import check_archive
 
 # %% ../../nbs/experiment/08_checkpoints.ipynb #c289bd89

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypedDict
 
-from ..core.files import checked, project_path, read_json, user_path
+from ..core.schema import checked
+from ..core.files import project_path, read_json, user_path
 from ..core.config import one_of
 from .metrics import Results, Retrieval
 from .rows import ROWS

@@ -22,7 +22,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core.files import atomic, checked, read_json, user_path
+from ..core.schema import checked
+from ..core.files import atomic, read_json, user_path
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.spice import SUBSETS

@@ -22,7 +22,8 @@ from rapidfuzz.process import cdist
 from scipy.stats import rankdata
 from torch import Tensor
 
-from ..core.files import atomic, checked, digest, home, require_file, require_space, user_path
+from ..core.schema import checked
+from ..core.files import atomic, digest, home, require_file, require_space, user_path
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions

@@ -14,7 +14,8 @@ from typing import TypedDict
 
 import torch
 
-from ..core.files import checked, project_path, read_json, read_text, write_json
+from ..core.schema import checked
+from ..core.files import project_path, read_json, read_text, write_json
 from ..core.config import git_commit_hash, one_of, override, pick_device, seed_everything, to_config
 from ..core.display import LOG_SECONDS, log_line
 from ..core.hub import hub_config

@@ -9,7 +9,8 @@ __all__ = ['extractor_of', 'learning_backbone', 'training_features', 'extractor_
 import re
 from pathlib import Path
 
-from ..core.files import checked, project_path, read_json
+from ..core.schema import checked
+from ..core.files import project_path, read_json
 from ..core.hub import no_download
 from ..data.features import Features, VISUAL_WORDS_FILE
 from ..data.scenes import SCENES_EXTRACTOR

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ..core.files import checked, digest, locked, project_path, read_json, remove_leftovers, write_json
+from ..core.schema import checked
+from ..core.files import digest, locked, project_path, read_json, remove_leftovers, write_json
 from ..core.config import git_commit_hash, to_config
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..core.parallel import Share, this_share, wait_for

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ..core.files import atomic, checked, require_file, user_path
+from ..core.schema import checked
+from ..core.files import atomic, require_file, user_path
 from ..core.config import to_config
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.hub import loading, pretrained

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..core.config import bounded, one_of, to_config
-from ..core.files import checked
+from ..core.schema import checked
 from ..core.packed import Packed
 from ..model.similarity import similarity
 from .centroids import Centroids, Sparse, learn_centroids, merge_regions, nearest
