@@ -47,7 +47,7 @@ from teran_nb.data.features import Features
 from teran_nb.data.scenes import SEED_STEP, draw_world
 from teran_nb.data.stopwords import STOP_WORDS
 from teran_nb.experiment.runs import load_model
-from teran_nb.look.charts import show_front
+from teran_nb.look.charts import show_recall_by_cost
 from teran_nb.look.figures import grid, save
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
@@ -228,8 +228,8 @@ def draw(path):
     axes = grid(2*len(sizes), 2, (5,3.4), titles=[f"{n:,} images" for n in sizes])
     for i,n in enumerate(sizes):
         own = [row for row in rows if row["images"] == n]
-        show_front(own, "CPU ms", axes[2*i], legend=False)
-        show_front(own, "bytes an image", axes[2*i + 1])
+        show_recall_by_cost(own, "CPU ms", axes[2*i], legend=False)
+        show_recall_by_cost(own, "bytes an image", axes[2*i + 1])
     save(axes[0], Path(path).with_suffix(".png"))
 
 # the first stage alone

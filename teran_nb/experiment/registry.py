@@ -18,7 +18,7 @@ from .datasets import Data, load_data
 from .plans import read_plan
 from .ablations import without_contexts
 from .entries import read_entry, read_registry
-from .records import read_runs, register
+from .records import read_runs, write_entries
 from .reproduction import require_reproduced
 from .documents import fill_document
 
@@ -69,7 +69,7 @@ def enter(
 ) -> pd.DataFrame|None: # The files, and their numbers of seeds
     "Enter the results of a workflow in the registry."
     if not registry: return None
-    paths = register(results, registry, command, data)
+    paths = write_entries(results, registry, command, data)
     seeds = [len(read_entry(path)["records"]) for path in paths]
     return pd.DataFrame({"entered": [path.name for path in paths], "seeds": seeds})
 
@@ -108,7 +108,7 @@ def enter_runs(
     if pairs:
         source = read_plan(project_path(runs[0])).about["data"]
         chosen = without_contexts(chosen, load_data(**source))
-    register(chosen, registry, command)
+    write_entries(chosen, registry, command)
     return read_registry(registry)
 
 # %% ../../nbs/experiment/24_registry.ipynb #a6a3c155

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['OTHER_METRICS', 'CURVES', 'STYLES', 'MARKERS', 'EPOCH_METRICS', 'metric_name', 'show_curves', 'metric_unit',
-           'show_epochs', 'correlation', 'show_against', 'show_by', 'show_schedules', 'show_rows', 'show_pairs',
-           'show_board', 'show_relations', 'show_front', 'show_agreement']
+           'show_epochs', 'correlation', 'show_correlation', 'show_sweep', 'show_schedules', 'show_table_rows',
+           'show_pairs', 'show_board', 'show_relations', 'show_recall_by_cost', 'show_agreement']
 
 # %% ../../nbs/look/13_charts.ipynb #02f9fa37
 from collections.abc import Sequence
@@ -152,7 +152,7 @@ def correlation(
     return float(np.corrcoef(x, y)[0,1])
 
 # %% ../../nbs/look/13_charts.ipynb #f5182fef
-def show_against(
+def show_correlation(
     table:pd.DataFrame, # A row for each point, such as an epoch or a run; the column `line` names the model
     x:str, # Metric on the horizontal axis
     y:str, # Metric on the vertical axis
@@ -199,7 +199,7 @@ def _compared_lines(ax, unswept, metric, reference):
     return ends
 
 # %% ../../nbs/look/13_charts.ipynb #de644eab
-def show_by(
+def show_sweep(
     results:Results, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
     metrics:Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
@@ -248,7 +248,7 @@ def show_schedules(
     return ax
 
 # %% ../../nbs/look/13_charts.ipynb #4d03c37a
-def show_rows(
+def show_table_rows(
     results:Results, # Of models, by their names
     metric:str="t2i_r1", # A metric in [0,1]
     protocol:str="", # Of the published values; empty: `COCO 1K` or `Flickr30k 1K`, whichever has more of the rows
@@ -356,7 +356,7 @@ def _attention_map(ax, attention, texts, limit, title):
 # %% ../../nbs/look/13_charts.ipynb #eeab799c
 _RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
 
-def show_front(
+def show_recall_by_cost(
     rows:Sequence[dict], # Ways of searching: `way`, `R@10 %` and costs; the rows of one way from few candidates to many
     cost:str="CPU ms", # A cost of the rows, such as `CPU ms` or `bytes an image`
     ax:Axes|None=None, # Where to draw
