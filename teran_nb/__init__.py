@@ -14,7 +14,7 @@ show_docments()
 
 _SHORT = {
     "load_data": "experiment.datasets",
-    "plan": "experiment.plans",
+    "make_plan": "experiment.plans",
     "train_run": "experiment.runs",
     "load_model": "experiment.runs",
     "evaluate": "experiment.evaluation",

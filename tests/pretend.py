@@ -95,11 +95,11 @@ def device():
 def trained(row, text, output):
     "A tiny run's folder and the loss of its first epoch."
     from teran_nb.experiment.datasets import load_data
-    from teran_nb.experiment.plans import make_run_folder, plan
+    from teran_nb.experiment.plans import make_plan, new_run_folder
     from teran_nb.experiment.runs import train_run
     world = load_data("scenes", preset="tiny")
-    todo = plan(world, row, "tiny", text=text)
-    folder = make_run_folder(todo, output)
+    todo = make_plan(world, row, "tiny", text=text)
+    folder = new_run_folder(todo, output)
     return folder,train_run(todo, world, folder).epochs[0]["loss"]
 
 def asked(folder):

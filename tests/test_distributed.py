@@ -24,7 +24,7 @@ from teran_nb.experiment.objective import Objective
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.plans import plan
+from teran_nb.experiment.plans import make_plan
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe, example_pictures
@@ -35,7 +35,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def step(model, rank=0, world=1):
     "Loss and gradients of one batch, or of this process's share of it."
     data = load_data(preset="tiny")
-    p = plan(data, model, "tiny", device="cpu")
+    p = make_plan(data, model, "tiny", device="cpu")
     seed_everything(0)
     m = make_matcher(p.network, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
@@ -66,7 +66,7 @@ def encoder():
     "A model that is not trained, of the features of windows."
     data = load_data(preset="tiny")
     seed_everything(0)
-    config = replace(plan(data, "teran-symm", "tiny", device="cpu").network, extractor="")
+    config = replace(make_plan(data, "teran-symm", "tiny", device="cpu").network, extractor="")
     return make_matcher(config, data.train.captions.texts).eval()
 
 

@@ -14,7 +14,7 @@ from teran_nb import load_model
 from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.plans import make_run_folder, plan
+from teran_nb.experiment.plans import make_plan, new_run_folder
 from teran_nb.experiment.runs import evaluate_run, train_run
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe, example_pictures
@@ -90,9 +90,9 @@ def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
     data, histories, weights = load_data(str(made / "world")), [], []
     how = SMALL | {"regions.thaw": 1, "regions.stack.dropout": 0., "last.dropout": 0., "text.fine_tune": False,
                    "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
-    todo = plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, batch_size=4)
+    todo = make_plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, batch_size=4)
     for processes in (1, 2):
-        run = make_run_folder(todo, tmp_path, f"processes-{processes}")
+        run = new_run_folder(todo, tmp_path, f"processes-{processes}")
         histories.append(train_run(todo, data, run, processes).epochs)
         weights.append(torch.load(run / "last.pt", weights_only=True)["objective"])
     (one,), (two,) = histories

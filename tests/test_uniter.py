@@ -15,7 +15,7 @@ from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.experiment.datasets import Data, load_data
 from teran_nb.experiment.evaluation import evaluate
-from teran_nb.experiment.plans import make_run_folder, plan
+from teran_nb.experiment.plans import make_plan, new_run_folder
 from teran_nb.experiment.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
@@ -187,12 +187,12 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, dataset.collection.features.dim).state_dict(), source)
     small = {"train.joint.hard_negatives": 2, "train.joint.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.batch_size": 4, "train.warmup_steps": 2, "train.learning_rate": 1e-3}
-    todo = plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
+    todo = make_plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
     assert (todo.network.training_heads, todo.network.joint.width, todo.training.optimizer, todo.training.schedule) == (("joint",), 128, "adamw", "linear")
     with pytest.raises(ValueError, match="is a UNITER, and teran-mrsw has no joint head"):
-        plan(dataset, "teran-mrsw", "tiny", begin=str(source))
-    whole = train_run(todo, dataset, make_run_folder(todo, tmp_path, "whole"))
-    run, features = make_run_folder(todo, tmp_path, "stopped"), dataset.train.features
+        make_plan(dataset, "teran-mrsw", "tiny", begin=str(source))
+    whole = train_run(todo, dataset, new_run_folder(todo, tmp_path, "whole"))
+    run, features = new_run_folder(todo, tmp_path, "stopped"), dataset.train.features
     dataset.train.features = Interrupted(features, 4*9 + 12)  # each step reads 4 images and 5 candidates: in the fifth of six
     with pytest.raises(KeyboardInterrupt, match="stopped in epoch 2 after step"):
         train_run(todo, dataset, run)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['one_of', 'new_name', 'is_own', 'bounded', 'rename_fields', 'to_config', 'override', 'seed_everything', 'pick_device',
-           'git_commit_hash', 'environment', 'new_run']
+           'git_commit_hash', 'environment', 'numbered_folder']
 
 # %% ../../nbs/core/03_config.ipynb #6ddc79f6
 import copy, dataclasses, os, platform, random, re, subprocess
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from .schema import checked
-from .files import write_json
 
 # %% ../../nbs/core/03_config.ipynb #cb622a55
 def one_of(
@@ -211,18 +210,14 @@ def environment(
     }
 
 # %% ../../nbs/core/03_config.ipynb #84547a3b
-def new_run(
-    name:str, # Name of the run
-    config:dict, # All settings
-    env:dict, # From `environment`
-    root:str|Path="runs", # Folder of all runs
-) -> Path: # New folder with `config.json` and `environment.json`
-    "Make the folder of a run."
+def numbered_folder(
+    path:str|Path, # Wanted folder
+) -> Path: # The new, empty folder
+    "Make a folder; if its name is taken, the first free number is added."
+    path = Path(path)
     for i in range(1, 10_000):
-        path = Path(root)/(name if i == 1 else f"{name}-{i}")
-        try: path.mkdir(parents=True)
+        numbered = path if i == 1 else path.with_name(f"{path.name}-{i}")
+        try: numbered.mkdir(parents=True)
         except FileExistsError: continue
-        write_json(path/"config.json", config)
-        write_json(path/"environment.json", env)
-        return path
-    raise FileExistsError(f"{root} holds ten thousand runs called {name}; choose another name")
+        return numbered
+    raise FileExistsError(f"{path.parent} holds ten thousand folders called {path.name}; choose another name")

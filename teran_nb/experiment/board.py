@@ -28,7 +28,7 @@ from .metrics import Results, Retrieval, chance_bound, metric_heading
 from .pair_scores import score_pairs
 from .presets import PRESETS
 from .datasets import Data
-from .plans import Plan, plan, run_folder
+from .plans import Plan, make_plan, same_run_folder
 from .runs import evaluate_run, load_model, read_history, train_run
 
 # %% ../../nbs/experiment/19_board.ipynb #359ad46a
@@ -91,7 +91,7 @@ def board_plan(
     loss:str, # One of `BOARD_LOSSES`, or any name in `LOSSES`
     seed:int=0, # Of everything
     preset:str="quick", # One of `PRESETS`
-    **settings, # Other parameters of `plan`, such as `device`, `epochs` and `batch_size`
+    **settings, # Other parameters of `make_plan`, such as `device`, `epochs` and `batch_size`
 ) -> Plan:
     "The plan of one cell of the board."
     one_of(loss, dict.fromkeys([*BOARD_LOSSES,*LOSSES]), "loss", registered=True)
@@ -102,7 +102,7 @@ def board_plan(
         batch_size = settings.get("batch_size") or PRESETS[preset].training.batch_size
         fields = fields | {"logit_bias": -math.log(batch_size-1)}
     overrides = ranker_fields(ranker) | {f"train.{k}": v for k,v in fields.items()}
-    return plan(data, preset=preset, seed=seed, overrides=overrides, **settings)
+    return make_plan(data, preset=preset, seed=seed, overrides=overrides, **settings)
 
 def _sums_cosines(ranker):
     "Whether a ranker is a pooling that sums without dividing."
@@ -178,19 +178,19 @@ def save(self:Board,
 # %% ../../nbs/experiment/19_board.ipynb #5c02b388
 _Stored = TypedDict("_Stored", {"metrics": dict[str,float|None], "about": dict, "seconds": float, "epochs": int})
 
-def _cell(data, experiment, ranker, loss, folder):
+def _cell(data, plan, ranker, loss, folder):
     "A cell after its training and its test; a finished one is read."
     path = folder/"board.json"
-    run_folder(experiment, folder) # refuses a run of another configuration
+    same_run_folder(plan, folder) # refuses a run of another configuration
     if not path.is_file():
-        train_run(experiment, data, folder)
-        result = evaluate_run(folder, data.test, experiment.device)[1]
+        train_run(plan, data, folder)
+        result = evaluate_run(folder, data.test, plan.device)[1]
         seconds = sum(epoch["seconds"] for epoch in read_history(folder).epochs)
-        epochs = experiment.training.epochs
+        epochs = plan.training.epochs
         write_json(path, {"metrics": result.metrics, "about": result.about, "seconds": seconds, "epochs": epochs})
     stored = read_json(path, _Stored, "remove it, and the run is tested again")
     if is_drawn(data.test) and "pairs" not in stored["metrics"]:
-        pair_scores = score_pairs(load_model(folder, experiment.device), scene_pairs(data.test), data.test)
+        pair_scores = score_pairs(load_model(folder, plan.device), scene_pairs(data.test), data.test)
         stored["metrics"] |= pair_scores.metrics
         write_json(path, stored)
     about = stored["about"] | {"epochs": stored["epochs"]}
@@ -205,16 +205,16 @@ def board(
     output:str|Path="runs/board", # Where the runs are kept and found again
     preset:str="quick", # One of `PRESETS`
     trains:bool=True, # Train the cells that are not finished; False: leave them out
-    **settings, # Other parameters of `plan`, such as `device` and `epochs`
+    **settings, # Other parameters of `make_plan`, such as `device` and `epochs`
 ) -> Board: # On the test split
     "Train and test every ranker with every loss; finished cells are read, stopped ones are resumed."
     cells = []
     rankers,losses = list(rankers),list(losses)
     world = _world(data)
     for seed,loss,ranker in itertools.product(seeds, losses, rankers):
-        experiment = board_plan(data, ranker, loss, seed, preset, **settings)
+        plan = board_plan(data, ranker, loss, seed, preset, **settings)
         folder = project_path(output)/f"{world}-{preset}-{ranker}-{loss}-seed{seed}"
-        if trains or (folder/"board.json").is_file(): cells.append(_cell(data, experiment, ranker, loss, folder))
+        if trains or (folder/"board.json").is_file(): cells.append(_cell(data, plan, ranker, loss, folder))
     return Board(tuple(cells), f"{world}, networks of the size {preset}")
 
 def _world(data):

@@ -20,19 +20,19 @@ from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Results, Retrieval, ranks
 from .rows import ROWS, trained_as
 from .datasets import Data
-from .plans import Plan, plan, read_plan, run_folder
+from .plans import Plan, make_plan, read_plan, same_run_folder
 from .runs import evaluate_run, read_history, train_run
 
 # %% ../../nbs/experiment/16_compare.ipynb #90e0a101
 def train_once(
-    experiment:Plan, # What to train
+    plan:Plan, # What to train
     data:Data, # What it learns from
     output:Path, # Folder of all runs
 ) -> Path: # The folder of its run, `NAME-seedN`
     "Train a plan, unless its run is finished; the file `done` marks the end."
-    folder = run_folder(experiment, output/f"{experiment.name}-seed{experiment.training.seed}")
+    folder = same_run_folder(plan, output/f"{plan.name}-seed{plan.training.seed}")
     if not (folder/"done").is_file():
-        train_run(experiment, data, folder)
+        train_run(plan, data, folder)
         (folder/"done").touch()
     return folder
 
@@ -44,7 +44,7 @@ def _plan(data, row, seed, output, settings, chosen=None):
         begin = train_once(_plan(data, begins, seed, output, settings), data, output)
         settings = settings | {"begin": _in_project(begin)}
     overrides = (settings.get("overrides") or {}) | (chosen or {})
-    return plan(data, row, seed=seed, **settings | {"overrides": overrides})
+    return make_plan(data, row, seed=seed, **settings | {"overrides": overrides})
 
 def _in_project(folder):
     "The path of a folder as text, relative to the project where it lies in it."
@@ -70,7 +70,7 @@ def tune(
     grid:dict, # Fields of the plan, such as `train.learning_rate`, each to the list of its values
     output:str|Path="runs/compare", # Where the runs are kept and found again, in its folder `grid`
     seed:int=9, # Of every run of the grid
-    **settings, # Other parameters of `plan`, such as `preset` and `epochs`
+    **settings, # Other parameters of `make_plan`, such as `preset` and `epochs`
 ) -> list[Choice]: # The best first; of equals, the earlier one of the grid
     "Train a row once with each combination of a grid; finished runs are read, not repeated."
     choices = []
@@ -78,8 +78,8 @@ def tune(
     runs = project_path(output)/"grid"
     for values in itertools.product(*grid.values()):
         choice = Choice(dict(zip(grid, values)), 0.)
-        experiment = _plan(data, row, seed, runs, settings, choice.overrides)
-        history = read_history(train_once(experiment, data, runs/_folder_name(choice.label)))
+        plan = _plan(data, row, seed, runs, settings, choice.overrides)
+        history = read_history(train_once(plan, data, runs/_folder_name(choice.label)))
         choices.append(choice._replace(validation=history.best()[history.select]))
     return sorted(choices, key=lambda choice: -choice.validation)
 
@@ -114,7 +114,7 @@ def compare(
     output:str|Path="runs/compare", # Where the runs are kept and found again
     grid:dict|None=None, # For `tune`: every row is trained with its best combination; none for the preset's
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
-    **settings, # Other parameters of `plan`, such as `preset` and `epochs`
+    **settings, # Other parameters of `make_plan`, such as `preset` and `epochs`
 ) -> Results: # On the test split, a line for each row; `about(row, "run")` are the folders
     "Train and test several rows with several seeds; finished runs are read, not repeated."
     lines = dict.fromkeys(rows, ())
@@ -133,15 +133,15 @@ def _outcome(data, row, seed, output, choices, settings):
     chosen = choices[0].overrides if choices else None
     member_seeds = range(seed, seed + ROWS[row].members)
     plans = [_plan(data, trained_as(row), member_seed, output, settings, chosen) for member_seed in member_seeds]
-    runs = [train_once(experiment, data, output) for experiment in plans]
+    runs = [train_once(plan, data, output) for plan in plans]
     tested = _test_once(data, row, runs, plans[0].device)
     return Retrieval(tested["metrics"], tested["about"] | _how_trained(plans[0], runs[0], choices))
 
-def _how_trained(experiment, run, choices):
+def _how_trained(plan, run, choices):
     "How a run was trained, as a result's conditions."
     epochs = read_history(run).epochs
     seconds = sum(epoch["seconds"] for epoch in epochs)
-    about = {"epochs": experiment.training.epochs, "epochs trained": len(epochs), "seconds": round(seconds), "run": _in_project(run)}
+    about = {"epochs": plan.training.epochs, "epochs trained": len(epochs), "seconds": round(seconds), "run": _in_project(run)}
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.validation for choice in choices}}
     return about
 
@@ -163,7 +163,7 @@ def trainings(
 def sweep(
     data:Data, # What the row learns from
     row:str, # One of `ROWS`
-    field:str, # Dotted name of a field, as `overrides` of `plan` names it; several are joined by commas
+    field:str, # Dotted name of a field, as `overrides` of `make_plan` names it; several are joined by commas
     values:Iterable, # Of the field; of several fields, a list for each point
     seeds:Iterable[int], # The same for all values
     output:str|Path="runs/sweep", # Where the runs are kept and found again, a folder for each value

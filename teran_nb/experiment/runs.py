@@ -38,48 +38,48 @@ from .evaluation import Evaluation, ensemble, evaluate
 from .learner import History, fit
 from .rows import ROWS, trained_as
 from .datasets import Data, load_data
-from .plans import Plan, members, model_folders, read_plan, run_folder
+from .plans import Plan, member_plans, model_folders, read_plan, same_run_folder
 
 # %% ../../nbs/experiment/14_runs.ipynb #bad45649
 def train_run(
-    experiment:Plan, # What to train
+    plan:Plan, # What to train
     data:Data, # What to learn from
-    folder:str|Path, # Of this run: from `make_run_folder`, or any new folder
+    folder:str|Path, # Of this run: from `new_run_folder`, or any new folder
     processes:int=1, # GPUs of this machine, or processes on a CPU
     tensorboard:bool=False, # Also write TensorBoard files
 ) -> History: # Of every epoch; of an ensemble, that of its first member
     "Train the models of a plan; the best weights of each are in its folder."
     folder = project_path(folder)
-    if not (folder/"config.json").is_file(): run_folder(experiment, folder)
-    if experiment.members > 1:
+    if not (folder/"config.json").is_file(): same_run_folder(plan, folder)
+    if plan.members > 1:
         histories = []
-        for i,member in enumerate(members(experiment)):
-            member_folder = run_folder(member, folder/f"member-{i}")
+        for i,member in enumerate(member_plans(plan)):
+            member_folder = same_run_folder(member, folder/f"member-{i}")
             histories.append(train_run(member, data, member_folder, processes, tensorboard))
         return histories[0]
-    if processes > 1: return _train_in_processes(experiment, folder, processes)
-    seed_everything(experiment.training.seed)
-    model = _starting_model(experiment, data, folder)
+    if processes > 1: return _train_in_processes(plan, folder, processes)
+    seed_everything(plan.training.seed)
+    model = _starting_model(plan, data, folder)
     model.provenance = provenance(data.train)
     resume = (folder/"last.pt").is_file()
     relevance = data.relevance("val")
-    return fit(model, data.train, data.val, experiment.training, folder, resume, experiment.device, tensorboard, relevance)
+    return fit(model, data.train, data.val, plan.training, folder, resume, plan.device, tensorboard, relevance)
 
-def _starting_model(experiment, data, folder):
+def _starting_model(plan, data, folder):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
-    network = experiment.network
-    begin = experiment.about.get("begin") and project_path(experiment.about["begin"])
+    network = plan.network
+    begin = plan.about.get("begin") and project_path(plan.about["begin"])
     if begin and (folder/"model").is_dir(): begin = folder # a resumed run has a vocabulary of its own
     thaw = network.regions.thaw
     vision = learning_backbone(data.train.features, thaw) if thaw else None
     if not begin: return make_matcher(network, data.train.captions.texts, vision)
-    if uniter_config(begin): return begin_with_uniter(network, begin, experiment.about.get("text", ""))
+    if uniter_config(begin): return begin_with_uniter(network, begin, plan.about.get("text", ""))
     return begin_with(network, begin, vision)
 
 # %% ../../nbs/experiment/14_runs.ipynb #78dc563c
-def _train_in_processes(experiment, folder, processes):
+def _train_in_processes(plan, folder, processes):
     "Train by torch's launcher, one process a GPU."
-    write_json(folder/"launch.json", experiment.config())
+    write_json(folder/"launch.json", plan.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     command = [*launch, "-m", "teran_nb.experiment.runs", str(folder), "launch.json"]
     messages = deque(maxlen=50)
@@ -91,12 +91,12 @@ def _train_in_processes(experiment, folder, processes):
             logged = time.monotonic()
             log_line(line.rstrip())
     if process.returncode: raise RuntimeError(f"training on {processes} processes failed: {''.join(messages)[-2000:]}")
-    return History(torch.load(folder/"last.pt", weights_only=True)["history"], experiment.training.select)
+    return History(torch.load(folder/"last.pt", weights_only=True)["history"], plan.training.select)
 
 def _main(folder, name="config.json"):
     "Train the run in a folder; each process of a launcher calls this."
-    experiment = read_plan(folder, name)
-    train_run(experiment, load_data(**experiment.about["data"]), Path(folder))
+    plan = read_plan(folder, name)
+    train_run(plan, load_data(**plan.about["data"]), Path(folder))
 
 if __name__ == "__main__" and __package__ == "teran_nb.experiment": _main(*sys.argv[1:])
 
@@ -228,9 +228,9 @@ def _origin(folder):
     run = folder.parent
     if folder.name != "model" or not (run/"environment.json").is_file():
         return {"model": folder.name, "changed": "", "seed": "unknown", "commit": git_commit_hash()}
-    experiment = read_plan(run)
+    plan = read_plan(run)
     environment = read_json(run/"environment.json", _Environment, "copy the run again")
-    return {"model": experiment.about["model"], "changed": experiment.changed, "seed": environment["seed"], "commit": environment["commit"]}
+    return {"model": plan.about["model"], "changed": plan.changed, "seed": environment["seed"], "commit": environment["commit"]}
 
 def _tested_row(row, origins, folders):
     "The row that is tested, refused where the models were not trained for it."
