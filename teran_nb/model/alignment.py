@@ -76,6 +76,7 @@ class Pooling:
     def __call__(self, align, region_mask, word_mask, *self_cosines):
         return self.formula(align, region_mask, word_mask, *self_cosines)
 
+# %% ../../nbs/model/00_alignment.ipynb #744e1afb
 POOLINGS = {} # Every known pooling, by name
 
 def register_pooling(
@@ -94,8 +95,9 @@ def register_pooling(
         # a notebook cell that runs again may replace its own pooling, never one of another module
         if known and known.formula.__module__ != formula.__module__:
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
-        options = tuple(sum_over),per_word,per_region,needs_self_cosines,all_images
-        POOLINGS[name] = Pooling(name, formula, title or name, *options)
+        POOLINGS[name] = Pooling(
+            name, formula, title or name, sum_over=tuple(sum_over), per_word=per_word, per_region=per_region,
+            needs_self_cosines=needs_self_cosines, all_images=all_images)
         return formula
     return register
 

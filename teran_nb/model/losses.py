@@ -15,16 +15,7 @@ from torch import Tensor
 
 from ..core.config import new_name, one_of
 
-# %% ../../nbs/model/01_losses.ipynb #25871112
-def positives(
-    sim:Tensor, # Similarity of every pair, `(images, captions)`
-    image_of:Tensor, # Row of each caption's image, `(captions,)`
-) -> Tensor: # True where image and caption belong together, `(images, captions)`
-    "Which pairs are true."
-    image_of = torch.as_tensor(image_of)
-    _require_batch(sim, image_of)
-    return torch.arange(len(sim), device=image_of.device)[:,None] == image_of[None]
-
+# %% ../../nbs/model/01_losses.ipynb #62e8e331
 def _require_batch(sim, image_of):
     "Refuse similarities that are no matrix, and captions whose images are not its rows."
     shape = tuple(sim.shape)
@@ -36,6 +27,16 @@ def _require_batch(sim, image_of):
     if not 0 <= image_of.min() <= image_of.max() < images:
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
                          f"{images-1}")
+
+# %% ../../nbs/model/01_losses.ipynb #25871112
+def positives(
+    sim:Tensor, # Similarity of every pair, `(images, captions)`
+    image_of:Tensor, # Row of each caption's image, `(captions,)`
+) -> Tensor: # True where image and caption belong together, `(images, captions)`
+    "Which pairs are true."
+    image_of = torch.as_tensor(image_of)
+    _require_batch(sim, image_of)
+    return torch.arange(len(sim), device=image_of.device)[:,None] == image_of[None]
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
 NEGATIVES = ("hardest","all","summed")
