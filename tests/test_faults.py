@@ -9,7 +9,8 @@ from conftest import ROOT
 
 from teran_nb.experiment.batches import deal
 from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
-from teran_nb.experiment.relevance import Relevance, ndcg_at_k, rouge_l_scores
+from teran_nb.experiment.relevance import Relevance, rouge_l_scores
+from teran_nb.experiment.ndcg import ndcg_at_k
 from teran_nb.model.losses import info_nce, triplet
 from teran_nb.model.more_losses import grouped_alignment, sigmoid_loss
 from teran_nb.model.relations import attend, compress, cosine_relations
@@ -82,7 +83,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "experiment.claims": ("_answered", "run: metrics"),
     "experiment.board": ("_cell", "run: cell of a board"),
     "experiment.checkpoints": ("read_run_checkpoint", "run: checkpoint"),
-    "experiment.metrics": ("read_results", "results"),
+    "experiment.results": ("read_results", "results"),
     "experiment.plans": ("read_plan", "run: plan"),
     "experiment.entries": ("read_entry", "registry"),
     "experiment.records": ("_measured_by", "run: metrics"),

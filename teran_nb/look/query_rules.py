@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ..core.config import one_of
-from ..experiment.relevance import Relevance, ndcg_at_k
+from ..experiment.relevance import Relevance
+from ..experiment.ndcg import ndcg_at_k
 from ..experiment.metrics import ranking, ranks
 from .figures import evenly
 

@@ -40,7 +40,8 @@ from teran_nb.experiment.board import _cell
 from teran_nb.experiment.checkpoints import read_run_checkpoint
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
-from teran_nb.experiment.metrics import Results, Retrieval, read_results
+from teran_nb.experiment.metrics import Retrieval
+from teran_nb.experiment.results import Results, read_results
 from teran_nb.experiment.plans import read_plan
 from teran_nb.experiment.entries import read_registry
 from teran_nb.experiment.records import read_runs
