@@ -126,7 +126,7 @@ WORLDS = { # Numbers of train, val and test scenes other than those of `scenes`;
     "tiny": {"counts": (60,20,20), "seed": 1},
     "quick": {"counts": (400,100,100), "seed": 2}}
 
-# %% ../../nbs/experiment/11_presets.ipynb #fdb9c098
+# %% ../../nbs/experiment/13_presets.ipynb #fdb9c098
 def untrained_model(
     collection:Collection, # Its features give the length of a region, its captions the vocabulary
     texts:Sequence[str]=(), # Sentences for the vocabulary instead of its captions
