@@ -66,8 +66,8 @@ OPENS = {"open", "read_text", "read_bytes", "read_json", "open_plain", "load", "
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json", "captions"),
-    "core.hub": ("_check_settings whole_model require_rows", "vision, dual, text"),
-    "core.stores": ("Store load_tensors check_archive open_packed", "feature store, tensors, packed sets, original"),
+    "core.hub": ("_require_settings whole_model require_rows", "vision, dual, text"),
+    "core.stores": ("Store load_tensors require_archive open_packed", "feature store, tensors, packed sets, original"),
     "data.caption_files": ("_read_object _text_lines read_table _xml read_entities _read_any", "captions"),
     "data.collection": ("_find_pictures", "collection"),
     "data.convert": ("read_sizes read_class_names", "sizes, class names"),

@@ -22,7 +22,7 @@ from ..core.display import MarkdownRepr, markdown_table, progress
 from .captions import Captions
 from .caption_files import BAD_ROWS, read_table
 from .features import FeatureWriter, Regions
-from .formats import FORMATS, PublishedRegions, PublishedRow, Options, recognise
+from .formats import FORMATS, SourceRegions, SourceRow, Options, recognise
 
 # %% ../../nbs/data/07_convert.ipynb #f2464fcb
 def read_sizes(
@@ -130,7 +130,7 @@ def _cause(error):
     return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
 
 @patch
-def rows(self:Source) -> Iterator[PublishedRow]: # One per image, not yet decoded
+def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
     "The rows of all files."
     for path in self.paths:
         try: yield from FORMATS[self.format or recognise(path)](path, self.options)
@@ -142,7 +142,7 @@ def rows(self:Source) -> Iterator[PublishedRow]: # One per image, not yet decode
 # %% ../../nbs/data/07_convert.ipynb #b37dc656
 @patch
 def image_id(self:Source,
-    row:PublishedRow, # A row of this source
+    row:SourceRow, # A row of this source
 ) -> str: # Image id
     "The image id of a row, found by the pattern where there is one."
     if not self.pattern: return row.image_id
@@ -151,7 +151,7 @@ def image_id(self:Source,
     return match[1] if match.re.groups else match[0]
 
 @patch
-def _to_regions(self:Source, image_id, published:PublishedRegions):
+def _to_regions(self:Source, image_id, published:SourceRegions):
     "Regions with boxes in pixels inside the picture, and how many boxes were clipped."
     classes = _named_classes(published.classes, self.class_names, self.options.classes)
     if published.boxes is None: return Regions(image_id, published.features, None, None, classes, published.confidences), 0
@@ -170,7 +170,7 @@ def _to_regions(self:Source, image_id, published:PublishedRegions):
 
 @patch
 def read(self:Source,
-    row:PublishedRow, # A row of this source
+    row:SourceRow, # A row of this source
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped
     "Decode a row; a broken one raises a `ValueError` that names the row."
     try: return self._to_regions(self.image_id(row), row.decode())
@@ -256,7 +256,7 @@ def convert(
     first = _first_regions(source, bad)
     broken = []
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
-                       boxes=first.boxes is not None, resume=fingerprint) as writer:
+                       boxes=first.boxes is not None, source_hash=fingerprint) as writer:
         finished = set(writer.ids)
         resumed = len(writer.ids)
         for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show_progress_bar):

@@ -14,7 +14,7 @@ import torch
 
 from ..core.schema import checked
 from ..core.files import atomic
-from ..core.stores import check_archive
+from ..core.stores import require_archive
 
 # %% ../../nbs/experiment/10_checkpoints.ipynb #c289bd89
 class Checkpoint(TypedDict):
@@ -48,7 +48,7 @@ def read_run_checkpoint(
 ) -> Checkpoint: # On the CPU
     "Read a checkpoint and check it; a damaged one is a ValueError."
     cure = "train anew, or copy the run again"
-    check_archive(path, cure)
+    require_archive(path, cure)
     try: state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e: raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
     return checked(state, Checkpoint, path, cure)

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import bounded, one_of
-from ..core.hub import check_folder, loading, pretrained, require_rows, whole_model
+from ..core.hub import require_model_folder, loading, pretrained, require_rows, whole_model
 from ..data.vocabulary import make_tokenizer
 from .pair import CaptionWords
 
@@ -299,7 +299,7 @@ def load_text(
 ) -> TextEncoder: # With fresh weights, to be filled by the model's
     "Rebuild a saved text encoder, offline."
     try:
-        check_folder(folder)
+        require_model_folder(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if config.kind == "bert": architecture,build = _architecture(Path(folder))
         tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail at its first caption only

@@ -30,7 +30,7 @@ from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.collection import Collection, Pictures
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert, match_captions
-from ..data.duplicates import SplitOverlap, same_pictures
+from ..data.duplicates import Duplicates, find_duplicates
 from ..data.curate import Selection, link_pictures, merge
 from .visual_words import learn_words
 from .extractors import Extractor, build_extractor
@@ -44,15 +44,15 @@ class Prepared(MarkdownRepr):
     folder:Path # Folder of the collection
     manifest:dict # Content of `collection.json`
     @property
-    def same(self) -> SplitOverlap:
+    def duplicates(self) -> Duplicates:
         same = self.manifest["same"]
-        return SplitOverlap(tuple(map(tuple, same["pairs"])), same["images"], tuple(same["splits"]), same["by"])
+        return Duplicates(tuple(map(tuple, same["pairs"])), same["images"], tuple(same["splits"]), same["by"])
     @property
     def left_out(self) -> list: return self.manifest["left_out"]
     def open(self) -> Collection: return Collection.open(self.folder)
     def _repr_markdown_(self):
         facts = self.manifest["counts"] | {"described by": self.manifest["extractor"]}
-        facts["same picture in two splits"] = len(self.same.pairs)
+        facts["same picture in two splits"] = len(self.duplicates.pairs)
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
         text = markdown_table(["",self.folder.name], rows)
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
@@ -280,7 +280,7 @@ def _write_manifest(folder, job, request, notes, left_out, near, start):
     "Check what was made, and write `collection.json`."
     made = Collection.open(folder)
     made.features.verify()
-    same = same_pictures(made, near, show_progress_bar=job.show_progress_bar)
+    duplicates = find_duplicates(made, near, show_progress_bar=job.show_progress_bar)
     facts = {
         "format": 2, "commit": git_commit_hash(), "extractor": made.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes}
@@ -290,7 +290,7 @@ def _write_manifest(folder, job, request, notes, left_out, near, start):
     facts |= {
         "versions": made.features.manifest.get("extraction", {}).get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
-        "counts": _counts(made, left_out, start), "left_out": left_out, "same": dataclasses.asdict(same)}
+        "counts": _counts(made, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
     write_json(folder/"collection.json", facts | {"self": digest(facts)})
 
 # %% ../../nbs/photos/07_prepare.ipynb #d75a99ce
@@ -340,7 +340,7 @@ def prepare(
     resume:bool=True, # Continue a stopped run; False begins again
     extractor:Extractor|None=None, # A built extractor, in place of the recipe's
     device:str="auto", # `auto`, `cpu` or `cuda`
-    near:int=12, # Bits that may differ, for `same_pictures`
+    near:int=12, # Bits that may differ, for `find_duplicates`
     show_progress_bar:bool=True, # Whether to show progress
     batch_size:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read pictures; None for as many as suit

@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest, read_json, write_json
-from ..core.hub import check_folder, loading, pretrained, whole_model
+from ..core.hub import require_model_folder, loading, pretrained, whole_model
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
@@ -66,7 +66,7 @@ _BLANK = Image.new("RGB", (8,8)) # A picture that every model can read
 def _processor(name):
     "The settings of the image processor; empty, with a warning, if there is none."
     get = ImageProcessingMixin.get_image_processor_dict
-    if os.path.isdir(name): check_folder(name)
+    if os.path.isdir(name): require_model_folder(name)
     try: return (get(name) if os.path.isdir(name) else pretrained(get, name, "image processor", "none is guessed"))[0]
     except OSError:
         message = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken"

@@ -21,7 +21,7 @@ from ..core.files import atomic, require_file, user_path
 from ..core.config import to_config
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.hub import loading, pretrained
-from ..core.stores import check_archive
+from ..core.stores import require_archive
 from ..data.pictures import within
 from ..data.stopwords import stop_words
 from ..model.text import TextConfig, load_text, save_text
@@ -44,7 +44,7 @@ def open_checkpoint(
     if not path.exists(): raise FileNotFoundError(f"no checkpoint at {path}")
     require_file(path)
     try:
-        if zipfile.is_zipfile(path): check_archive(path)
+        if zipfile.is_zipfile(path): require_archive(path)
         with torch.serialization.safe_globals(_SAFE): return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as e:
         refused = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(e))

@@ -26,7 +26,7 @@ from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
-from teran_nb.data.duplicates import same_pictures
+from teran_nb.data.duplicates import find_duplicates
 from teran_nb.data.features import Features, FeatureWriter
 from teran_nb.data.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
@@ -247,7 +247,7 @@ def make_unfinished(folder):
 
 def write_some(folder, stop=None):
     try:
-        with FeatureWriter(folder / "long", "toy", 4, resume="source") as w:
+        with FeatureWriter(folder / "long", "toy", 4, source_hash="source") as w:
             for i in range(len(w.ids), 320):
                 if i == stop:
                     raise KeyboardInterrupt
@@ -462,7 +462,7 @@ def read_same(folder):
     files = {f"im{i}": str(path) for i, path in enumerate(sorted(folder.glob("a.*"))[:6])}
     (folder / "toy/pictures.json").unlink(missing_ok=True)
     (folder / "toy/pictures.json").write_text(json.dumps({"folder": str(folder), "files": {k: Path(v).name for k, v in files.items()}}))
-    return same_pictures(Collection.open(folder / "toy"))
+    return find_duplicates(Collection.open(folder / "toy"))
 
 
 def read_uploaded(folder):
