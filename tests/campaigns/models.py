@@ -149,5 +149,5 @@ def make_preparing(folder):
 
 def prepared_holds(made):
     "It shows itself, and its pictures and what was left out are there."
-    names = [name for name, reason in made.left_out if type(reason) is str and reason]
+    names = [name for name, reason in made.left_out.items() if type(reason) is str and reason]
     return bool(made._repr_markdown_()) and names == ["broken.png"] and len(made.open()) == 3 and made.duplicates.images <= 3
