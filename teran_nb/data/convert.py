@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from ..core.schema import checked
 from ..core.files import atomic, digest, read_json, read_text, user_path
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.display import MarkdownRepr, left_out_table, progress
 from .captions import Captions
 from .caption_files import BAD_ROWS, read_table
 from .features import FeatureWriter, Regions
@@ -187,16 +187,15 @@ class Report(MarkdownRepr):
     regions:int # Regions in it
     resumed:int # Images that an earlier, stopped run had finished
     clipped:int # Boxes that exceeded their picture by up to a pixel
-    broken:tuple # One sentence per row that was left out
+    left_out:dict[str,str] # Rows that were left out, with the reason
     boxes:bool # Whether the source has boxes
     def _repr_markdown_(self):
         summary = f"{self.images:,} images and {self.regions:,} regions in {self.path}"
         if self.resumed: summary += f", {self.resumed:,} taken over from a stopped run"
         if self.clipped: summary += f", {self.clipped:,} boxes clipped by up to a pixel"
-        if self.broken: summary += f", {len(self.broken):,} rows left out"
+        if self.left_out: summary += f", {len(self.left_out):,} rows left out"
         if not self.boxes: summary += "; without boxes, so groundings cannot be drawn"
-        if not self.broken: return summary
-        return f"{summary}\n\n" + markdown_table(["left out"], [[sentence] for sentence in self.broken[:20]])
+        return summary + left_out_table(self.left_out)
 
 # %% ../../nbs/data/07_convert.ipynb #878e73bc
 def file_stamps(
@@ -254,7 +253,7 @@ def convert(
     settings = [source.format, source.pattern, repr(source.options), str(source.sizes)]
     fingerprint = digest(file_stamps(source.paths) + settings)
     first = _first_regions(source, bad)
-    broken = []
+    left_out = {}
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
                        boxes=first.boxes is not None, source_hash=fingerprint) as writer:
         finished = set(writer.ids)
@@ -266,10 +265,10 @@ def convert(
                 else: _add_source_row(writer, source, row, first)
             except ValueError as e:
                 if bad == "stop": raise ValueError(f"{e}; {_CURE}") from None
-                broken.append(str(e))
-        writer.counts["rows left out"] = len(broken)
+                left_out[str(row)] = str(e).removeprefix(f"{row}: ")
+        writer.counts["rows left out"] = len(left_out)
     clipped = writer.counts["boxes clipped"]
-    return Report(path, len(writer.ids), writer.total, resumed, clipped, tuple(broken), writer.boxes)
+    return Report(path, len(writer.ids), writer.total, resumed, clipped, left_out, writer.boxes)
 
 # %% ../../nbs/data/07_convert.ipynb #e5fde8a0
 def write_table(

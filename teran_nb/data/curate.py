@@ -160,7 +160,7 @@ def _copy_features(images, path, show_progress_bar):
             writer.add(new_id, r.features, r.boxes, r.size, r.classes if has_classes else None,
                        r.confidences if has_confidences else None)
         if (first.path/VISUAL_WORDS_FILE).is_file(): shutil.copy(first.path/VISUAL_WORDS_FILE, writer.tmp/VISUAL_WORDS_FILE)
-        if "extraction" in first.manifest: writer.manifest["extraction"] = first.manifest["extraction"] | {"bad": {}}
+        if first.extraction: writer.manifest["extraction"] = {key: first.extraction[key] for key in ("spec","versions")}
 
 # %% ../../nbs/data/14_curate.ipynb #78de813f
 def merge(

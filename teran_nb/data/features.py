@@ -215,6 +215,9 @@ class _Manifest(TypedDict):
     regions:_count
     image_ids:NotRequired[list[str]] # version 1
     shares:NotRequired[list[str]] # folders of the stores that are joined
+    extraction:NotRequired[dict] # what `extract_folder` did
+
+_EARLIER = {"recipe": "spec", "bad": "left_out", "whole": "undetected"} # names of earlier versions in `extraction`
 
 class Features(Store):
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
@@ -269,6 +272,10 @@ class Features(Store):
         if self.stores: return list(chain.from_iterable(store.image_ids for store in self.stores))
         if "image_ids" in self.manifest: return self.manifest["image_ids"] # version 1
         return self.texts("image_ids", self.manifest["count"])
+
+    @property
+    def extraction(self) -> dict: # `spec` of the extractor, `versions`, `left_out`, `undetected`; empty for other features
+        return {_EARLIER.get(name, name): value for name,value in self.manifest.get("extraction", {}).items()}
 
     def verify(self) -> Self:
         "Compare every part with its checksum and name the damaged ones. Reads the whole store."

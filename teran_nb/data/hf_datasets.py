@@ -141,7 +141,7 @@ class _DatasetWriter:
                 continue
             boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
             boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
-            self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.scores)
+            self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
         self.waiting = []
 
     def save_captions(self):

@@ -33,7 +33,7 @@ PICTURE_SUFFIXES = ( # endings of picture files, in any case; of two files with 
 def find_pictures(
     folder:str|Path, # Searched with all folders below it; hidden files are left out
     bad:str="stop", # At a file with the image id of another: `stop`, or `skip` it
-    skipped:dict|None=None, # Takes the name of each file that was skipped, and the reason
+    left_out:dict[str,str]|None=None, # Takes the name of each file that was skipped, and the reason
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
     stops = one_of(bad, ("stop","skip"), "way with bad files") == "stop"
@@ -52,7 +52,7 @@ def find_pictures(
         first = pictures.setdefault(image_id, path)
         if first == path: continue
         if stops: raise ValueError(f"{first} and {path} would both be image {image_id!r}; rename or remove one of them")
-        if skipped is not None: skipped[name.as_posix()] = f"would be image {image_id!r} like {first.name}; rename one of them"
+        if left_out is not None: left_out[name.as_posix()] = f"would be image {image_id!r} like {first.name}; rename one of them"
     if unnamed:
         warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; "
                       "rename them", stacklevel=2)

@@ -66,7 +66,7 @@ class Provenance(MarkdownRepr):
     "What a model records of its training data; shows itself as a table."
     data:str # Name of the collection
     extractor:str # Name of the extractor of the region features
-    recipe:tuple|None # Kind and settings of that extractor; None where another program extracted the features
+    spec:tuple|None # Kind and settings of that extractor; None where another program extracted the features
     words:dict # Words of the training captions, and how often each occurs
     subspace:FeatureSubspace|None=None # Where the training features lie; None where they were not recorded
     path:Path|None=None # Folder that it was read from, or the feature store
@@ -95,8 +95,8 @@ def provenance(
     store = collection.features
     chosen = collection.image_ids[::max(1, -(-len(collection)//images))]
     sets = [np.asarray(store[k].features, np.float32) for k in chosen]
-    recipe = store.manifest.get("extraction", {}).get("recipe")
-    return Provenance(collection.name, store.extractor, recipe and tuple(recipe), dict(word_counts(collection.captions.texts)),
+    spec = store.extraction.get("spec")
+    return Provenance(collection.name, store.extractor, spec and tuple(spec), dict(word_counts(collection.captions.texts)),
                       fit_subspace(sets), store.path)
 
 # %% ../../nbs/data/18_provenance.ipynb #06dd13f2
@@ -113,7 +113,8 @@ class _About(TypedDict):
     format:_is_format
     data:str
     extractor:str
-    recipe:tuple[str,dict]|None
+    spec:NotRequired[tuple[str,dict]|None]
+    recipe:NotRequired[tuple[str,dict]|None] # what earlier versions called the spec
     words:dict[str,_is_positive]
     limit:NotRequired[float]
 
@@ -125,7 +126,7 @@ def save_provenance(
 ) -> None:
     "Write the provenance of a model."
     folder = user_path(folder)
-    about = {"format": 1, "data": record.data, "extractor": record.extractor, "recipe": record.recipe, "words": record.words}
+    about = {"format": 1, "data": record.data, "extractor": record.extractor, "spec": record.spec, "words": record.words}
     if record.subspace is not None:
         arrays = {"mean": record.subspace.mean, "std": record.subspace.std, "directions": record.subspace.directions}
         save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
@@ -143,7 +144,8 @@ def open_provenance(
     if not (folder/"provenance.json").exists(): return None
     about = read_json(folder/"provenance.json", _About, _CURE)
     subspace = _open_subspace(folder/"provenance.safetensors", about["limit"]) if "limit" in about else None
-    return Provenance(about["data"], about["extractor"], about["recipe"] and tuple(about["recipe"]), about["words"], subspace, folder)
+    spec = about.get("spec") or about.get("recipe")
+    return Provenance(about["data"], about["extractor"], spec and tuple(spec), about["words"], subspace, folder)
 
 def _open_subspace(path, limit):
     tensors = load_tensors(path, _CURE)

@@ -25,7 +25,7 @@ from ..data.pictures import read_picture
 from ..data.features import Features, Regions
 from ..data.collection import CollectionImage
 from ..photos.extractors import extract_picture
-from ..photos.extractor_lookup import extractor_of
+from ..photos.extractor_lookup import rebuild_extractor
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
@@ -72,7 +72,7 @@ def describe_like(
     features:Features, # Of a collection
 ) -> Callable[[Image.Image],Regions]: # Finds the regions of a PIL picture
     "Extract regions as in a collection. The first call builds the extractor, and fails where it is not available."
-    extractor = cache(lambda: extractor_of(features))
+    extractor = cache(lambda: rebuild_extractor(features))
     return lambda picture: extract_picture(picture, extractor())
 
 @dataclass(frozen=True, repr=False)

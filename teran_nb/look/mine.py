@@ -17,12 +17,12 @@ from fastcore.basics import patch
 
 from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
 from ..photos.detectors import EVERYDAY_THINGS
-from ..photos.extractor_lookup import extractor_for
+from ..photos.extractor_lookup import extractor_for_model
 from ..photos.recipes import Recipe, example_pictures, recipe_hash
 from ..photos.prepare import Prepared, prepare
 from ..model.encoder import Encoded, Encoder
@@ -89,8 +89,7 @@ def _repr_markdown_(self:Mine):
              ("MB on disk", f"{size:.1f}"), ("files left out", len(left_out))]
     table = markdown_table(["","my pictures"], rows)
     if self.warning: table = f"**{escape_markdown(self.warning)}**\n\n{table}"
-    if left_out: table += f"\n\n{markdown_table(['file','why it was left out'], left_out[:20])}"
-    return table
+    return table + left_out_table(left_out)
 
 @patch
 def ask(self:Mine,
@@ -147,7 +146,7 @@ def _common_extractor(models, name, settings, device):
         names = " and ".join(map(repr, sorted(extractors)))
         raise ValueError(f"these models read different features, by {names}; open them one after the other")
     first = readers[0]
-    extractor = extractor_for(first.extractor, None, name, settings, device) if name else first.find_extractor()
+    extractor = extractor_for_model(first.extractor, None, name, settings, device) if name else first.find_extractor()
     sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), None, None, extractor=extractor.name)
     for encoder in readers: encoder.check(sample)
     return extractor

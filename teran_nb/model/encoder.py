@@ -27,7 +27,7 @@ from ..data.pictures import opaque, read_picture, upright
 from ..data.features import Features, Regions
 from ..data.collection import Collection, CollectionImage
 from ..photos.extractors import Extractor, extract_picture
-from ..photos.extractor_lookup import extractor_for
+from ..photos.extractor_lookup import extractor_for_model
 from .alignment import POOLINGS
 from .pair import Alignment, CaptionWords, explain
 from .similarity import BlockOptions, similarity
@@ -206,7 +206,7 @@ class Encoder:
         return [collection.features.manifest["sha256"],collection.image_ids]
     def find_extractor(self) -> Extractor:
         "The extractor of the region features that the encoder reads, by its name."
-        return extractor_for(self.extractor, device=self.device.type)
+        return extractor_for_model(self.extractor, device=self.device.type)
     def describe(self, image:GivenImage) -> Regions:
         "The regions of a picture that came without them."
         if self.picture_extractor is None:

@@ -33,7 +33,7 @@ from ..data.vocabulary import split_words
 from ..data.provenance import Provenance, open_provenance, save_provenance
 from ..photos.vision import LearningBackbone, load_backbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
-from ..photos.extractor_lookup import extractor_for, training_features
+from ..photos.extractor_lookup import extractor_for_model, training_features
 from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_sets, sentences
 from .similarity import BlockOptions
 from .heads import Vectors
@@ -237,7 +237,7 @@ def find_extractor(self:Matcher) -> Extractor:
         return cells
     store = self.provenance
     if store is None and self.folder is not None: store = training_features(self.folder)
-    return extractor_for(self.extractor, store, device=self.device.type)
+    return extractor_for_model(self.extractor, store, device=self.device.type)
 
 @patch
 def picture_warning(self:Matcher, regions:Regions) -> str:

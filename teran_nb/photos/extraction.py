@@ -21,13 +21,12 @@ import transformers
 from PIL import Image, __version__ as pillow_version
 
 from ..core.files import atomic, digest, user_path
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.display import MarkdownRepr, left_out_table, markdown_table, progress
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import MAX_PIXELS, find_pictures, read_picture
 from ..data.features import FeatureWriter, VISUAL_WORDS_FILE
-from .visual_words import left_out_table
 from .extractors import (
-    ExtractedRegions, Extractor, VisualWordWindows, WHOLE_IMAGE, extractor_from_spec, to_full_size)
+    ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, extractor_from_spec, to_full_size)
 
 # %% ../../nbs/photos/04_extraction.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
@@ -37,16 +36,16 @@ class Extraction(MarkdownRepr):
     extractor:str # What made them
     images:int # Pictures in the store
     regions:int # Regions in the store
-    bad:dict # Files that are not in the store, with the reason
+    left_out:dict[str,str] # Files that are not in the store, with the reason
     undetected:int # Pictures without a detection
     seconds:float # Time for all of it
     workers:int # Processes that read
     def _repr_markdown_(self):
-        rate = (self.images + len(self.bad))/self.seconds
+        rate = (self.images + len(self.left_out))/self.seconds
         rows = [("pictures", f"{self.images:,}"), ("regions", f"{self.regions:,}"),
                 ("pictures per second", f"{rate:,.1f}"), ("processes", self.workers),
-                ("nothing detected, whole image taken", self.undetected), ("files left out", len(self.bad))]
-        return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + left_out_table(self.bad)
+                ("nothing detected, whole picture taken", self.undetected), ("files left out", len(self.left_out))]
+        return f"{self.extractor}\n\n" + markdown_table(["",""], rows) + left_out_table(self.left_out)
 
 # %% ../../nbs/photos/04_extraction.ipynb #8d5c6dd1
 class _Outcome(NamedTuple):
@@ -103,9 +102,9 @@ def _outcomes(paths, extractor, batch_size, workers, max_pixels=MAX_PIXELS, thum
 # %% ../../nbs/photos/04_extraction.ipynb #01b70aaa
 class NoUsablePictures(ValueError):
     "None of the pictures could be used."
-    def __init__(self, message:str, bad:dict):
+    def __init__(self, message:str, left_out:dict[str,str]):
         super().__init__(message)
-        self.bad = bad # files, with the reason
+        self.left_out = left_out # files, with the reason
 
 def require_detections(
     name:str, # Of the extractor
@@ -133,7 +132,7 @@ def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
     if outcome.reason: return outcome.reason
     r = to_full_size(outcome.content, outcome.size, outcome.full_size)
-    try: writer.add(image_id, r.features, r.boxes, outcome.full_size, r.classes, r.scores)
+    try: writer.add(image_id, r.features, r.boxes, outcome.full_size, r.classes, r.confidences)
     except ValueError as e: return str(e)
     if thumbnails:
         path = thumbnails/f"{image_id}.jpg"
@@ -142,15 +141,15 @@ def _add(writer, image_id, outcome, thumbnails):
     return ""
 
 def _fill(writer, outcomes, files, extractor, thumbnails, stop):
-    "Put the outcome of each file into the store; gives the files that could not be used, with the reason."
-    unusable = {}
+    "Put the outcome of each file into the store; gives the files that were left out, with the reason."
+    left_out = {}
     for outcome,(image_id,path) in zip(outcomes, files.items()):
         reason = _add(writer, image_id, outcome, thumbnails)
         if reason and stop: raise ValueError(f"{path} {reason}; bad='skip' goes on without it")
-        if reason: unusable[path] = reason
+        if reason: left_out[path] = reason
         elif outcome.content.classes is not None:
-            writer.counts["whole"] += extractor.class_names[outcome.content.classes[0]] == WHOLE_IMAGE
-    return unusable
+            writer.counts["undetected"] += extractor.class_names[outcome.content.classes[0]] == WHOLE_PICTURE
+    return left_out
 
 # %% ../../nbs/photos/04_extraction.ipynb #033b2276
 def extract_folder(
@@ -169,8 +168,8 @@ def extract_folder(
 ) -> Extraction: # Counts, and the files that were left out
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
     pictures = user_path(pictures)
-    failed = {}
-    files = _select(find_pictures(pictures, bad, failed), pictures, only)
+    left_out = {}
+    files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
     start = time.perf_counter()
     # names, sizes and dates of the files tell whether a stopped run can be continued
@@ -185,15 +184,16 @@ def extract_folder(
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, max_pixels, bool(thumbnails))
         outcomes = progress(stack.enter_context(closing(outcomes)), "extracting", len(files), disable=not show_progress_bar)
         unusable = _fill(writer, outcomes, files, extractor, thumbnails, stop=bad == "stop")
-        failed |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}
+        left_out |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}
         if not writer.ids:
             path,reason = list(unusable.items())[-1]
             message = f"none of the {len(unusable)} pictures of {pictures} could be used: {path} {reason}"
-            raise NoUsablePictures(message, failed)
-        undetected = writer.counts["whole"]
+            raise NoUsablePictures(message, left_out)
+        undetected = writer.counts["undetected"]
         if not partial: require_detections(extractor.name, undetected, len(writer.ids))
         versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
                     "pillow": pillow_version, "numpy": np.__version__} # that can change a feature
-        writer.manifest["extraction"] = {"recipe": extractor.spec, "versions": versions, "bad": failed, "whole": undetected}
+        writer.manifest["extraction"] = {
+            "spec": extractor.spec, "versions": versions, "left_out": left_out, "undetected": undetected}
     seconds = time.perf_counter()-start
-    return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, failed, undetected, seconds, workers)
+    return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, left_out, undetected, seconds, workers)

@@ -21,7 +21,7 @@ from PIL import Image
 from ..core.schema import checked
 from ..core.files import digest, locked, project_path, read_json, remove_leftovers, write_json
 from ..core.config import git_commit_hash, to_config
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions
 from ..data.caption_files import read_captions
@@ -48,7 +48,7 @@ class Prepared(MarkdownRepr):
         same = self.manifest["same"]
         return Duplicates(tuple(map(tuple, same["pairs"])), same["images"], tuple(same["splits"]), same["by"])
     @property
-    def left_out(self) -> list: return self.manifest["left_out"]
+    def left_out(self) -> dict[str,str]: return dict(self.manifest["left_out"]) # pairs in earlier versions
     def open(self) -> Collection: return Collection.open(self.folder)
     def _repr_markdown_(self):
         facts = self.manifest["counts"] | {"described by": self.manifest["extractor"]}
@@ -56,9 +56,7 @@ class Prepared(MarkdownRepr):
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
         text = markdown_table(["",self.folder.name], rows)
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
-        if self.left_out: text += "\n\n" + markdown_table(["left out","why"], self.left_out[:20])
-        if len(self.left_out) > 20: text += f"\n\n... and {len(self.left_out)-20:,} more in collection.json"
-        return text
+        return text + left_out_table(self.left_out)
 
 # %% ../../nbs/photos/07_prepare.ipynb #a42b2073
 def _captions_of(recipe, image_ids, missing):
@@ -117,8 +115,8 @@ def _extract(job, files):
     extract = partial(extract_folder, recipe.picture_folder, extractor, bad=recipe.bad,
                       thumbnails=job.work/"thumbnails", show_progress_bar=job.show_progress_bar, **job.limits)
     if job.share_count > 1: return _extract_shares(job, extract, sorted(chosen))
-    if job.share.rank: return []
-    return list(extract(job.work/"features", only=chosen, resume=job.resume).bad.items())
+    if job.share.rank: return {}
+    return extract(job.work/"features", only=chosen, resume=job.resume).left_out
 
 # %% ../../nbs/photos/07_prepare.ipynb #9508ae94
 def _extract_shares(job, extract, image_ids):
@@ -132,26 +130,26 @@ def _extract_shares(job, extract, image_ids):
     for k,(store,some) in enumerate(stores.items()):
         if k % job.share.processes != job.share.rank or is_done(store): continue
         try: extract(store, only=some, resume=True, partial=True)
-        except NoUsablePictures as e: write_json(store.with_suffix(".json"), e.bad) # there is no store without images
-    if job.share.rank: return []
+        except NoUsablePictures as e: write_json(store.with_suffix(".json"), e.left_out) # there is no store without images
+    if job.share.rank: return {}
     wait_for(lambda: all(map(is_done, stores)))
     return _join_shares(folder, list(stores), len(image_ids))
 
 def _join_shares(folder, stores, images):
     "One store of all shares; gives the files that were left out, with reasons."
     made = [Features(store) for store in stores if store.is_dir()]
-    bad = {}
+    left_out = {}
     for store in stores:
         empty = store.with_suffix(".json")
-        bad |= read_json(empty) if empty.is_file() else Features(store).manifest["extraction"]["bad"]
-    if not made: raise ValueError(f"none of the {images} pictures could be used: {next(iter(bad.items()))}")
-    undetected = sum(one.manifest["extraction"]["whole"] for one in made)
-    extraction = made[0].manifest["extraction"] | {"bad": bad, "whole": undetected}
+        left_out |= read_json(empty) if empty.is_file() else Features(store).extraction["left_out"]
+    if not made: raise ValueError(f"none of the {images} pictures could be used: {next(iter(left_out.items()))}")
+    undetected = sum(one.extraction["undetected"] for one in made)
+    extraction = made[0].extraction | {"left_out": left_out, "undetected": undetected}
     require_detections(made[0].extractor, undetected, sum(map(len, made)))
     learned_words = made[0].path/VISUAL_WORDS_FILE
     if learned_words.is_file(): shutil.copyfile(learned_words, folder/VISUAL_WORDS_FILE)
     join_features(folder, [one.path.name for one in made], {"extraction": extraction})
-    return list(bad.items())
+    return left_out
 
 # %% ../../nbs/photos/07_prepare.ipynb #483af45f
 def _picture_sizes(files, pattern):
@@ -181,7 +179,8 @@ def _convert(job, files):
     made_by = recipe.made_by or f"foreign {recipe.format or recognise(paths[0])}"
     report = convert(source, job.work/"features", made_by, recipe.bad, resume=job.resume,
                      show_progress_bar=job.show_progress_bar)
-    return [tuple(sentence.replace(f"{paths[0].parent}/", "").split(": ", 1)) for sentence in report.broken]
+    folder = f"{paths[0].parent}/"
+    return {row.replace(folder, ""): reason.replace(folder, "") for row,reason in report.left_out.items()}
 
 # %% ../../nbs/photos/07_prepare.ipynb #7bf99379
 def _make_features(job, files):
@@ -193,7 +192,8 @@ def _make_features(job, files):
     if job.share_count > 1: remove_leftovers(work)
     write_json(work/"left-out.json", {"left_out": left_out, "self": digest(left_out)})
 
-_LeftOut = TypedDict("_LeftOut", {"left_out": list[tuple[str,str]], "self": str})
+_Pairs = dict[str,str]|list[tuple[str,str]] # what is kept of the files that were left out; pairs in earlier versions
+_LeftOut = TypedDict("_LeftOut", {"left_out": _Pairs, "self": str})
 
 def _left_out(work, store):
     "Files or rows that were left out, with reasons; from the store, where a run stopped before it wrote them."
@@ -201,11 +201,11 @@ def _left_out(work, store):
     cure = "remove it, and the reasons are read from the features"
     if path.exists():
         saved = read_json(path, _LeftOut, cure)
-        if saved["self"] == digest(saved["left_out"]): return saved["left_out"]
+        if saved["self"] == digest(saved["left_out"]): return dict(saved["left_out"])
         raise ValueError(f"{path} does not match its checksum; {cure}")
-    bad = store.manifest.get("extraction", {}).get("bad", {})
     rows = store.manifest["counts"].get("rows left out", 0)
-    return [*bad.items()] or [("rows of the features",f"{rows:,}, whose reasons are lost")]*(rows > 0)
+    if rows: return {"rows of the features": f"{rows:,}, whose reasons are lost"}
+    return store.extraction.get("left_out", {})
 
 # %% ../../nbs/photos/07_prepare.ipynb #c51459ed
 def _find_pictures(recipe): return find_pictures(recipe.picture_folder, recipe.bad) if recipe.pictures else {}
@@ -271,7 +271,7 @@ def _counts(made, left_out, start):
     counts["captions"] = len(made.captions)
     counts["images with a picture or thumbnail"] = sum(made.picture_path(k) is not None for k in made.image_ids)
     counts["files or rows left out"] = len(left_out)
-    undetected = made.features.manifest.get("extraction", {}).get("whole") if made.features.class_names else None
+    undetected = made.features.extraction.get("undetected") if made.features.class_names else None
     if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
     counts["boxes"] = "yes" if made.features.boxes is not None else "none: groundings cannot be drawn"
     return counts | {"seconds": f"{time.perf_counter()-start:.1f}"}
@@ -288,7 +288,7 @@ def _write_manifest(folder, job, request, notes, left_out, near, start):
         made_by = "given" if job.recipe.made_by else "not given"
         facts["note"] = f"features came from {job.recipe.features}; made_by was {made_by}"
     facts |= {
-        "versions": made.features.manifest.get("extraction", {}).get("versions", {}),
+        "versions": made.features.extraction.get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
         "counts": _counts(made, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
     write_json(folder/"collection.json", facts | {"self": digest(facts)})
@@ -310,7 +310,7 @@ class _CollectionManifest(TypedDict, total=False):
     extractor:str
     notes:list[tuple[str,str]]
     counts:dict[str,int|float|str]
-    left_out:list[tuple[str,str]]
+    left_out:_Pairs
     same:_Same
 
 def _open_prepared(output, request, near):
@@ -373,7 +373,7 @@ def _make(job, request, output, near, start):
     recipe = job.recipe
     with _work_folder(job, request):
         parts = [Collection.open(project_path(name)) for name in recipe.merge]
-        left_out,notes,folder = [],[],job.work
+        left_out,notes,folder = {},[],job.work
         if recipe.pictures or recipe.features:
             collection,left_out,notes = _make_collection(job)
             collection.name = output.name

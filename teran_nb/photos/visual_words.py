@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PICTURE_SIDE', 'PATCH', 'STEP', 'GRID', 'MAX_PICTURES', 'MAX_PATCHES_PER_PICTURE', 'MIN_PATCHES_PER_WORD', 'shrink',
-           'normalise_contrast', 'left_out_table', 'VisualWords', 'learn_words']
+           'normalise_contrast', 'VisualWords', 'learn_words']
 
 # %% ../../nbs/photos/02_visual_words.ipynb #37632fcb
 import warnings
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from ..core.files import digest, user_path
 from ..core.stores import load_tensors, save_tensors
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.display import MarkdownRepr, left_out_table, progress
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/02_visual_words.ipynb #bdc17760
@@ -57,17 +57,6 @@ def _matmul(a, b):
     try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits also depend on the alignment of memory
     finally: torch.set_num_threads(threads)
 
-# %% ../../nbs/photos/02_visual_words.ipynb #bca2ffa8
-def left_out_table(
-    bad:dict, # Names of pictures, with the reason why they were left out
-) -> str: # Markdown that starts a new paragraph; empty if there are none
-    "The first twenty pictures that were left out, and the number of the others."
-    if not bad: return ""
-    shown = list(bad.items())[:20]
-    text = "\n\n" + markdown_table(["picture","why it was left out"], shown)
-    more = len(bad)-len(shown)
-    return text + (f"\n\n... and {more:,} more in `bad`" if more else "")
-
 # %% ../../nbs/photos/02_visual_words.ipynb #3e8af5c0
 @dataclass(frozen=True, repr=False, eq=False)
 class VisualWords(MarkdownRepr):
@@ -75,7 +64,7 @@ class VisualWords(MarkdownRepr):
     mean:np.ndarray # Of the patches, `(108,)`
     whitening:np.ndarray # Whitening matrix of the patches, `(108, 108)`
     centres:np.ndarray # Cluster centres as whitened patches of length one, a row per word, `(count, 108)`
-    bad:dict = field(default_factory=dict) # Pictures that could not be read, with the reason; not saved
+    left_out:dict[str,str] = field(default_factory=dict) # Pictures that could not be read, with the reason; not saved
 
     def __post_init__(self):
         shapes = {"mean": (_PATCH_DIM,), "whitening": (_PATCH_DIM,_PATCH_DIM), "centres": (len(self.centres),_PATCH_DIM)}
@@ -97,7 +86,7 @@ class VisualWords(MarkdownRepr):
         return digest(b"".join(np.ascontiguousarray(v).tobytes() for v in arrays))[:8]
 
     def _repr_markdown_(self):
-        return f"{len(self)} visual words, {self.hash}"+left_out_table(self.bad)
+        return f"{len(self)} visual words, {self.hash}"+left_out_table(self.left_out)
 
 # %% ../../nbs/photos/02_visual_words.ipynb #11b96518
 _FIELD_OF = {"mean": "mean", "whitening": "whitening", "atoms": "centres"} # Fields by their names in a file
@@ -144,17 +133,17 @@ def _sample_patches(pictures, patches, seed, show_progress_bar):
     chosen = np.sort(np.random.default_rng(seed).permutation(len(pictures))[:MAX_PICTURES])
     per_picture = min(-(-patches//max(1, len(chosen))), MAX_PATCHES_PER_PICTURE)
     samples = [np.empty((0,_PATCH_DIM), np.uint8)]
-    bad = {}
+    left_out = {}
     for i in progress(chosen.tolist(), "reading pictures", disable=not show_progress_bar):
         picture = pictures[i]
         try: all_patches = _patches(_read_shrunk(picture))
         except Exception as e: # decoders of foreign bytes raise anything
             name = f"picture {i}" if isinstance(picture, Image.Image) else str(picture)
-            bad[name] = f"cannot be read ({type(e).__name__}: {e})"
+            left_out[name] = f"cannot be read ({type(e).__name__}: {e})"
             continue
         rows, columns = np.random.default_rng((seed,i)).integers(0, PICTURE_SIDE-PATCH+1, (2,per_picture))
         samples.append(all_patches[rows,columns].reshape(per_picture, _PATCH_DIM))
-    return np.concatenate(samples)[:patches], bad
+    return np.concatenate(samples)[:patches], left_out
 
 # %% ../../nbs/photos/02_visual_words.ipynb #abadea5a
 def _unit(x): return x/np.linalg.norm(x, axis=1, keepdims=True)
@@ -182,24 +171,24 @@ def learn_words(
     patches:int=100_000, # Patches to learn from; at most 1,000 of a picture
     seed:int=0, # The same pictures and seed give the same words
     show_progress_bar:bool=True, # Whether to show progress
-) -> VisualWords: # `bad` names the pictures that could not be read
+) -> VisualWords: # `left_out` names the pictures that could not be read
     "Learn visual words from pictures, without labels."
     if isinstance(pictures, (str,Path)):
         raise ValueError(f"learn_words takes a list of pictures, not {str(pictures)!r}; "
                          "find_pictures(folder).values() gives those of a folder")
     if count < 1: raise ValueError(f"a vocabulary has 1 word or more, not {count}")
-    sample, bad = _sample_patches(list(pictures), patches, seed, show_progress_bar)
+    sample, left_out = _sample_patches(list(pictures), patches, seed, show_progress_bar)
     if len(sample) < MIN_PATCHES_PER_WORD*count:
-        first_bad = "".join(f"; {name} {reason}" for name,reason in list(bad.items())[:1])
+        example = "".join(f"; {name} {reason}" for name,reason in list(left_out.items())[:1])
         raise ValueError(f"{len(sample):,} patches are too few for {count} words, of which each wants {MIN_PATCHES_PER_WORD}: "
-                         f"give more pictures or patches, or learn fewer words{first_bad}")
+                         f"give more pictures or patches, or learn fewer words{example}")
     centred = normalise_contrast(sample)
     mean = centred.mean(0)
     centred -= mean
     variance,axes = np.linalg.eigh(_matmul(centred.T, centred)/len(centred))
     whitening = _matmul(axes/np.sqrt(variance.clip(0)+np.float32(.1)), axes.T) # ZCA: every direction gets variance one
     centres = _kmeans(_matmul(centred, whitening), count, seed, show_progress_bar)
-    return VisualWords(mean, whitening, centres, bad)
+    return VisualWords(mean, whitening, centres, left_out)
 
 # %% ../../nbs/photos/02_visual_words.ipynb #235d0122
 @patch

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from ..photos.detectors import Detections
 from ..photos.extractors import best_boxes
 from ..photos.vision import roi_align
 from .families import Family
@@ -38,20 +39,17 @@ def roi_box_vectors(
 
 # %% ../../nbs/pretrained/08_picture_regions.ipynb #694ca108
 def boxes_of_picture(
-    given:Sequence|tuple[Tensor,...], # Boxes `(x1,y1,x2,y2)` in pixels, or boxes, scores and classes from a `Detector`
+    given:Sequence|Detections, # Boxes `(x1,y1,x2,y2)` in pixels, or what a `Detector` found
     size:tuple[int,int], # Width and height of the picture
     name:str="the picture", # For errors
 ) -> Tensor: # At least one, `(k, 4)`
     "The boxes that a function found in one picture."
-    if isinstance(given, tuple) and isinstance(given[0], Tensor):
-        boxes = given[0].float().cpu()
-        scores = given[1].float().cpu()
-        boxes = boxes[best_boxes(boxes, scores)]
-    else: boxes = torch.as_tensor(given).float().cpu().reshape(-1, 4)
-    for box in boxes.tolist():
-        if not (box[0] <= box[2] and box[1] <= box[3]):
-            raise ValueError(f"a box is (x1,y1,x2,y2) in pixels; {name!r} got {box}")
-    return boxes if len(boxes) else torch.tensor([[0.,0.,*size]])
+    if isinstance(given, Detections): given = given.boxes[best_boxes(given.boxes, given.confidences)]
+    boxes = [torch.as_tensor(box).float().cpu() for box in given]
+    for box in boxes:
+        if box.shape != (4,) or not (box[0] <= box[2] and box[1] <= box[3]):
+            raise ValueError(f"a box is (x1,y1,x2,y2) in pixels; {name!r} got {box.tolist()}")
+    return torch.stack(boxes) if boxes else torch.tensor([[0.,0.,*size]])
 
 # %% ../../nbs/pretrained/08_picture_regions.ipynb #c183dcd9
 def window_boxes(
