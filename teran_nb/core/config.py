@@ -80,7 +80,7 @@ def rename_fields(
     for before,after in names.items():
         *parts,field = before.split(".")
         source = renamed
-        for part in parts: source = source.get(part, {})
+        for part in parts: source = checked(source.get(part, {}), dict, part)
         if field not in source: continue
         value = source.pop(field)
         *parts,field = after.split(".")

@@ -30,7 +30,6 @@ from ..data.collection import Collection
 from ..data.hf_datasets import PICTURES_ONLY
 from ..data.stopwords import stop_words
 from ..model.text import without_words
-from ..model.network import EARLIER_NETWORK_FIELDS
 from ..model.matcher import Matcher, load_weights
 from .relevance import Relevance, rouge_l
 from .metrics import format_metric, metric_named
@@ -291,7 +290,8 @@ def restore(self:Learner) -> None:
     "Go back to the checkpoint of the folder."
     state,path = last_checkpoint(self.folder)
     saved_train = to_config(TrainConfig, state["config"].get("train", {}), path, EARLIER_TRAIN_FIELDS)
-    saved_model = to_config(type(self.objective.model.config), state["config"].get("model", {}), path, EARLIER_NETWORK_FIELDS)
+    model = self.objective.model
+    saved_model = to_config(type(model.config), state["config"].get("model", {}), path, model.earlier_fields)
     saved = {"train": asdict(saved_train), "model": asdict(saved_model)}
     require_same_config(saved, _configs(self), path)
     if state["data"] != self.data:

@@ -26,7 +26,7 @@ from ..photos.extractor_lookup import learning_backbone
 from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
-from ..published.variants import Variant, VariantMatcher
+from ..published.variants import EARLIER_VARIANT_FIELDS, Variant, VariantMatcher
 from ..published.published_matcher import PublishedMatcher
 from ..published.originals import load_original, open_checkpoint
 from ..published.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
@@ -164,7 +164,8 @@ def _class_of_format_1(folder):
     saved = checked(about.get("model"), dict, folder/"config.json")
     reference = checked(saved.get("reference", {}), dict, folder/"config.json")
     if reference.get("code"): return PublishedMatcher
-    return Matcher if to_config(Variant, saved.get("variant", {})) == Variant() else VariantMatcher
+    variant = to_config(Variant, saved.get("variant", {}), earlier_names=EARLIER_VARIANT_FIELDS)
+    return Matcher if variant == Variant() else VariantMatcher
 
 # %% ../../nbs/experiment/16_runs.ipynb #d45f5628
 def load_models(

@@ -23,7 +23,7 @@ from ..core.packed import Packed
 from ..core.files import atomic, read_json, user_path, write_json
 from ..core.config import to_config
 from ..core.display import escape_markdown, markdown_table, progress
-from ..core.hub import pretrained
+from ..core.hub import load_from_hub
 from ..core.stores import load_tensors, save_tensors
 from ..data.features import Regions
 from ..data.collection import Collection
@@ -45,6 +45,7 @@ from .network import EARLIER_NETWORK_FIELDS, Network, NetworkConfig
 class Matcher(Network, Encoder, ModelHubMixin, library_name="teran_nb", tags=["image-text-retrieval","word-region-alignment"]):
     "Encodes images and captions separately, region by region and word by word."
     Config = NetworkConfig # Class of its configuration
+    earlier_fields = EARLIER_NETWORK_FIELDS # Names that its fields had in files of earlier versions
     name = "matcher" # For titles and tables
     folder:Path|None = None # Where it was loaded from
     provenance:Provenance|None = None # What it keeps of its training data
@@ -346,7 +347,7 @@ def load(cls:Matcher, folder:str|Path, device:str|torch.device="cpu") -> Matcher
     saved = about["model"]
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
     if about.get("format", 1) == 1: saved,weights = _from_format_1(cls.Config, saved, weights)
-    config = to_config(cls.Config, saved, folder/"config.json", EARLIER_NETWORK_FIELDS)
+    config = to_config(cls.Config, saved, folder/"config.json", cls.earlier_fields)
     _require_buildable(cls, config, folder, weights)
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
@@ -381,7 +382,7 @@ def _from_pretrained(cls:Matcher, *, model_id:str, revision:str|None=None, cache
     where = {"revision": revision, "cache_dir": cache_dir, "force_download": force_download, "token": token}
     get = partial(snapshot_download, **where)
     if local_files_only: get = partial(get, local_files_only=True)
-    model = cls.load(pretrained(get, model_id, "Matcher", "name the folder of a model"), device)
+    model = cls.load(load_from_hub(get, model_id, "Matcher", "name the folder of a model"), device)
     model.name = model_id.rpartition("/")[2]
     return model
 

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import bounded, one_of
-from ..core.hub import require_model_folder, loading, pretrained, require_rows, whole_model
+from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows
 from ..data.vocabulary import make_tokenizer
 from .pair import CaptionWords
 
@@ -252,12 +252,12 @@ def _text_side(model):
 def _pretrained_encoder(config):
     "A BERT with its weights; a recurrent network takes the tokenizer only."
     source = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
-    tokenizer = pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
+    tokenizer = load_from_hub(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
     with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail at its first caption only
     if config.kind != "bert":
         require_rows(tokenizer, len(tokenizer), config.pretrained)
         return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
-    bert = _text_side(whole_model(partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False), *source))
+    bert = _text_side(load_whole_model(partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False), *source))
     require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, config.pretrained)
     layers = _layers(bert)
     if config.layers > len(layers):

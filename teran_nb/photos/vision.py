@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..core.files import digest, read_json, write_json
-from ..core.hub import require_model_folder, loading, pretrained, whole_model
+from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
@@ -67,7 +67,7 @@ def _processor(name):
     "The settings of the image processor; empty, with a warning, if there is none."
     get = ImageProcessingMixin.get_image_processor_dict
     if os.path.isdir(name): require_model_folder(name)
-    try: return (get(name) if os.path.isdir(name) else pretrained(get, name, "image processor", "none is guessed"))[0]
+    try: return (get(name) if os.path.isdir(name) else load_from_hub(get, name, "image processor", "none is guessed"))[0]
     except OSError:
         message = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken"
         warnings.warn(message+", at the model's own size", stacklevel=4)
@@ -148,14 +148,14 @@ def load_pretrained(
     device:str="cpu", # Where to compute
 ) -> torch.nn.Module: # In evaluation mode
     "Load a model. A file of another kind of model, which would leave some weights random, is refused."
-    return whole_model(partial(auto.from_pretrained, trust_remote_code=False), name, *VISION_ERROR_WORDS).to(device).eval()
+    return load_whole_model(partial(auto.from_pretrained, trust_remote_code=False), name, *VISION_ERROR_WORDS).to(device).eval()
 
 def load_vision_part(
     loader:Callable, # `from_pretrained` of a configuration or tokenizer
     name:str, # Hugging Face name or folder
 ) -> Any: # What the loader returns
     "Load a part of a model that is not its weights; none of the model's own code is run."
-    return pretrained(partial(loader, trust_remote_code=False), name, *VISION_ERROR_WORDS)
+    return load_from_hub(partial(loader, trust_remote_code=False), name, *VISION_ERROR_WORDS)
 
 # %% ../../nbs/photos/00_vision.ipynb #2040c9d9
 def _as_map(out, size, patch_size):

@@ -19,7 +19,7 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import find_adapter_config_file
 
 from ..core.files import project_path, read_json, user_path
-from ..core.hub import pretrained, require_finite, require_rows
+from ..core.hub import load_from_hub, require_finite, require_rows
 from .families import DualFamily, Family, image_processor_class
 from .relatives import (
     AltClipFamily, Aimv2Family, ChineseClipFamily, MetaClip2Family, Siglip2Family, SiglipFamily, TipsFamily)
@@ -99,11 +99,11 @@ def family_of(
     name = str(user_path(name)) if str(name)[:1] in ("","~") else str(name)
     wrong_name = "name a folder or a hub name of a pretrained dual encoder"
     wrong_files = "copy what is missing from the page of the weights"
-    family = FAMILIES[pretrained(_config, name, "pretrained dual encoder", wrong_name).model_type]
-    model = pretrained(partial(_network, family, dtype), name, family.model_class, wrong_name)
+    family = FAMILIES[load_from_hub(_config, name, "pretrained dual encoder", wrong_name).model_type]
+    model = load_from_hub(partial(_network, family, dtype), name, family.model_class, wrong_name)
     kind = f"{family.name} with its image processor"
-    processor = pretrained(partial(_image_processor, family), name, kind, wrong_files)
-    tokenizer = pretrained(partial(_tokenizer, model), name, f"{family.name} with its tokenizer", wrong_files)
+    processor = load_from_hub(partial(_image_processor, family), name, kind, wrong_files)
+    tokenizer = load_from_hub(partial(_tokenizer, model), name, f"{family.name} with its tokenizer", wrong_files)
     if family.processor_class: processor = _prompt_processor(family, name, processor, tokenizer, local_files_only=True)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = name

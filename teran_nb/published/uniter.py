@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, BertConfig
 
 from ..core.files import read_json, user_path
 from ..core.config import to_config
-from ..core.hub import loading, pretrained
+from ..core.hub import load_from_hub, loading
 from ..data.features import Regions
 from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
@@ -183,7 +183,7 @@ def _network_of(weights, path):
 
 def _embeddings(config, pieces, positions, source, path):
     "A text encoder without layers, and the tokenizer of `source`."
-    tokenizer = pretrained(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), source, *_TOKENIZER)
+    tokenizer = load_from_hub(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), source, *_TOKENIZER)
     if len(tokenizer) != pieces:
         raise ValueError(f"{path} has embeddings of {pieces} pieces, and the tokenizer of {source!r} knows "
                          f"{len(tokenizer)}; say the folder of its own by `text=`")
@@ -255,7 +255,7 @@ def uniter_config(
         return _network_of(_our_names(content, path), path)[0] if is_uniter(content) else None
     saved = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     about = read_json(saved, dict) if saved else {}
-    return to_config(NetworkConfig, about.get("model", {}), saved) if about.get("kind") == "UniterMatcher" else None
+    return to_config(NetworkConfig, about.get("model", {}), saved, UniterMatcher.earlier_fields) if about.get("kind") == "UniterMatcher" else None
 
 def begin_with_uniter(
     config:NetworkConfig, # From `uniter_config`; another extractor or dropout is fine

@@ -56,7 +56,7 @@ from teran_nb.model.network import NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
-from teran_nb.published.originals import load_original, open_checkpoint, read_checkpoint, save_original
+from teran_nb.published.originals import load_original, open_checkpoint, read_original, save_original
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
@@ -551,7 +551,7 @@ READERS = [
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
     Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
-    Reader("original: weights", made(make_original), lambda f: tensors_digest(read_checkpoint(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
+    Reader("original: weights", made(make_original), lambda f: tensors_digest(read_original(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
     Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
     Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
