@@ -29,7 +29,7 @@ from ..data.collection import Collection, CollectionImage
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extractor_lookup import extractor_for_model
 from .alignment import POOLINGS
-from .pair import Alignment, CaptionWords, explain
+from .pair import Alignment, CaptionWords
 from .similarity import BlockOptions, similarity
 
 # %% ../../nbs/model/04_encoder.ipynb #458c311d
@@ -278,8 +278,9 @@ def explain(self:Encoder,
     if not pooling: region_vectors,word_vectors = self.cross_encode(region_vectors, word_vectors)
     image_id = images.names[i] if regions is None else regions.image_id
     boxes,size = self.boxes_of(images, i, regions)
-    alignment = explain(region_vectors, word_vectors, captions.words[j], boxes, size=size, caption=captions.names[j],
-                        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.note)
+    alignment = Alignment.from_vectors(
+        region_vectors, word_vectors, captions.words[j], boxes, size=size, caption=captions.names[j],
+        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.note)
     known = [self.is_known(word) for word in alignment.words]
     if all(known): return alignment
     return replace(alignment, known=known, warning=self.words_warning(alignment.words))

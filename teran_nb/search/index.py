@@ -24,7 +24,7 @@ from ..core.config import one_of
 from ..core.display import progress
 from ..data.collection import Collection
 from ..model.alignment import POOLINGS
-from ..model.pair import explain
+from ..model.pair import Alignment
 from ..model.encoder import Encoded, Encoder, Images, Sentences, given_images
 from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, read_conditions
 from .edge import open_edge
@@ -273,9 +273,10 @@ def _align(self:Index, image, captions, j, pooling):
     boxes = image.metadata.get("boxes")
     size = image.metadata.get("size")
     boxes = None if boxes is None else np.array(boxes, np.float32)
-    return explain(regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
-                   image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
-                   model_note=self.encoder.note if self.encoder else "")
+    return Alignment.from_vectors(
+        regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
+        image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
+        model_note=self.encoder.note if self.encoder else "")
 
 # %% ../../nbs/search/10_index.ipynb #781b1919
 @patch
