@@ -26,7 +26,7 @@ class Checkpoint(TypedDict):
     objective:dict # Weights of the model and learned parameters of the loss
     optimizer:dict # State of the optimizer
     scaler:dict # State of the gradient scaler of fp16; else empty
-    data:str # Hash of the images and captions
+    data:str # Hash of features, captions, vocabulary and relevance
     config:dict[str,dict] # `train` and `model`
 
 # %% ../../nbs/experiment/10_checkpoints.ipynb #2243c985
@@ -78,18 +78,20 @@ def _flat(nested, prefix=""):
     return flat
 
 def require_same_config(
-    saved:dict, # Configuration of the checkpoint, `train` and `model`
-    now:dict, # Configuration of this run
-    path:str|Path, # The checkpoint, for the error
+    saved:dict, # Configuration of the run, `train` and `model`
+    now:dict, # Configuration that is asked for
+    path:str|Path, # File with the saved one, for the error
+    resume:bool=True, # Allow what may change in a resumed run; False: nothing may
 ) -> None:
-    "Refuse to resume with another configuration (ValueError)."
+    "Refuse to go on with another configuration (ValueError)."
     before = _flat(saved)
     after = _flat(now)
-    may_change = {"train.workers","train.patience"}
+    may_change = {"train.workers","train.patience"} if resume else set()
     depends_on_epochs = after["train.schedule"] in ("cosine","linear") or after["train.iais.mirror"] or after["train.start_pooling"]
-    if not depends_on_epochs: may_change.add("train.epochs")
+    more_epochs = after["train.epochs"] > before["train.epochs"]
+    if resume and more_epochs and not depends_on_epochs: may_change.add("train.epochs")
     changed = []
     for key in sorted(before.keys()|after.keys()):
         if before.get(key) != after.get(key) and key not in may_change:
             changed.append(f"{key} was {before.get(key)!r}, now {after.get(key)!r}")
-    if changed: raise ValueError(f"{path} is a checkpoint of another configuration: {'; '.join(changed)}")
+    if changed: raise ValueError(f"{path} holds a run of another configuration: {'; '.join(changed)}; choose another folder")

@@ -26,6 +26,7 @@ from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS, folds
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig
 from .objective import check_loss, check_own
+from .checkpoints import require_same_config
 from .rows import ROWS, trained_as
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data
@@ -90,14 +91,13 @@ def make_plan(
                          f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.split(split) # a missing split is refused
     network = _network_of_row(scale, changes, data.collection.features)
-    if pooling and "alignment" not in network.training_heads:
-        raise ValueError(f"{row} trains no alignment, so no pooling; leave pooling empty")
-    network = override(network, _text_fields(text) | ({"pooling": pooling} if pooling else {}))
+    network = override(network, _text_fields(text))
     if begin: network = _network_of_begin(network, project_path(begin), row)
+    if pooling: network = _with_pooling(network, pooling, begin or row)
     given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image, "learning_rate": learning_rate,
              "loss": loss, "select": select, "precision": precision, "seed": seed}
     given = {field: value for field,value in given.items() if value is not None}
-    train_config = override(scale.training, changes.training | scale.by_heads.get("+".join(network.training_heads), {}) | given)
+    train_config = override(scale.training, scale.by_heads.get("+".join(network.training_heads), {}) | changes.training | given)
     before = network,train_config
     network,train_config = _apply_overrides(*before, overrides)
     check_own(network, train_config)
@@ -134,6 +134,11 @@ def _network_of_begin(network, begin, row):
         raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
                          f"{network.regions.features}")
     return replace(uniter, extractor=network.extractor)
+
+def _with_pooling(network, pooling, source):
+    "The network with another pooling of its alignment."
+    if "alignment" not in network.training_heads: raise ValueError(f"{source} trains no alignment, so no pooling; leave pooling empty")
+    return override(network, {"pooling": pooling})
 
 def _apply_overrides(network, training, overrides):
     "Both configurations after the overrides; fields of the training start with `train.`."
@@ -209,22 +214,28 @@ def read_plan(
 def same_run_folder(
     plan:Plan, # What the folder must hold
     folder:Path, # Of this run, not of all runs
+    resume:bool=False, # Accept a plan with more epochs where a resumed run may have them, and store it
 ) -> Path: # `folder`
     "The folder of a plan's run, made on the first call; a folder with the run of another plan is refused (ValueError)."
-    if not (folder/"config.json").is_file():
+    path = folder/"config.json"
+    if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _write_plan(plan, folder)
+        return folder
     before = read_plan(folder)
-    if (before.network,before.training,_inputs(before)) != (plan.network,plan.training,_inputs(plan)):
-        raise ValueError(f"{folder} holds a run of another configuration or of other data; choose another output "
-                         f"folder")
+    if _inputs(before) != _inputs(plan):
+        raise ValueError(f"{folder} holds a run of other data, other first weights or another number of models; choose another folder")
+    require_same_config(_configs(before), _configs(plan), path, resume)
+    if before.training != plan.training: write_json(path, plan.config())
     return folder
 
 def _inputs(plan):
-    "The data and the weights that a plan reads."
+    "The data and the weights that a plan reads, and its number of models."
     begin = plan.about.get("begin")
     data = {k: v for k,v in plan.about["data"].items() if k != "relevance"}
-    return data,str(project_path(begin).resolve()) if begin else ""
+    return data,str(project_path(begin).resolve()) if begin else "",plan.members
+
+def _configs(plan): return {"train": asdict(plan.training), "model": asdict(plan.network)}
 
 # %% ../../nbs/experiment/15_plans.ipynb #3954a643
 def member_plans(

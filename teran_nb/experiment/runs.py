@@ -49,13 +49,11 @@ def train_run(
     tensorboard:bool=False, # Also write TensorBoard files
 ) -> History: # Of every epoch; of an ensemble, that of its first member
     "Train the models of a plan; the best weights of each are in its folder."
-    folder = project_path(folder)
-    if not (folder/"config.json").is_file(): same_run_folder(plan, folder)
+    folder = same_run_folder(plan, project_path(folder), resume=True)
     if plan.members > 1:
         histories = []
         for i,member in enumerate(member_plans(plan)):
-            member_folder = same_run_folder(member, folder/f"member-{i}")
-            histories.append(train_run(member, data, member_folder, processes, tensorboard))
+            histories.append(train_run(member, data, folder/f"member-{i}", processes, tensorboard))
         return histories[0]
     if processes > 1: return _train_in_processes(plan, folder, processes)
     seed_everything(plan.training.seed)
