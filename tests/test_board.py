@@ -40,7 +40,7 @@ def test_the_workflow_draws_what_it_trained(tmp_path):
     about = {"scores": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "world": "tiny", "epochs": 1, "batch_size": 16}
     papermill("board", tmp_path / "out.ipynb", **about, output=str(tmp_path), figures=str(tmp_path))
     table = pd.read_csv(tmp_path / "board.csv")
-    assert list(zip(table.score, table.loss)) == [("mrsw", "infonce"), ("gpo", "infonce"), ("mrsw", "sparc"), ("gpo", "sparc")]
+    assert list(zip(table.ranker, table.loss)) == [("mrsw", "infonce"), ("gpo", "infonce"), ("mrsw", "sparc"), ("gpo", "sparc")]
     assert table.seconds.gt(0).all() and table.t2i_r10.between(0, 1).all()
     assert "no, its vector is not kept" in (tmp_path / "board.md").read_text(encoding="utf8")
     for name in ("board", "board-words"):

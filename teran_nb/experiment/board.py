@@ -91,7 +91,7 @@ def board_plan(
     ranker:str, # As of `ranker_fields`
     loss:str, # One of `BOARD_LOSSES`, or any name in `LOSSES`
     seed:int=0, # Of everything
-    preset:str="quick", # One of `PRESETS`
+    preset:str="scenes", # One of `PRESETS`: sizes of the networks, and training
     **settings, # Other parameters of `make_plan`, such as `device`, `epochs` and `batch_size`
 ) -> Plan:
     "The plan of one cell of the board."
@@ -152,11 +152,13 @@ class Board(MarkdownRepr):
             numbers = [_mean_and_spread(results, metric) for metric in shown]
             seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
             rows.append([loss, ranker_title(ranker), *numbers, seconds, len(cells), *ranker_cost(ranker)])
-        table = markdown_table(["loss","score",*shown.values(),"seconds","seeds","computed by","index"], rows)
+        table = markdown_table(["loss","ranker",*shown.values(),"seconds","seeds","computed by","index"], rows)
         def every(name): return ", ".join(dict.fromkeys(str(cell.result.about.get(name, "")) for cell in self.cells))
-        where = f"{every('protocol')}, {every('candidates')}; data {self.title}"
-        how = f"{every('epochs')} epochs, seed {every('seed')}, commit {every('commit')}"
-        return f"{table}\n\n{where}; {how}; seconds of training and validation, as they passed"
+        epochs = every("epochs")
+        where = [every("protocol"), every("candidates")]
+        how = [f"{epochs} epochs" if epochs else "", *(f"{name} {every(name)}" for name in ("seed","commit") if every(name))]
+        known = [", ".join(filter(None, part)) for part in (where, [f"data {self.title}"], how)]
+        return f"{table}\n\n{'; '.join(filter(None, known))}; seconds of training and validation, as they passed"
 
 # %% ../../nbs/experiment/21_board.ipynb #b40c5f86
 @patch
@@ -165,7 +167,7 @@ def to_pandas(self:Board) -> pd.DataFrame: # Metrics in their own units
     rows = []
     for cell in self.cells:
         cost = ranker_cost(cell.ranker)
-        conditions = {"score": cell.ranker, "loss": cell.loss, "seconds": cell.seconds, "computed by": cost.computed_by, "index": cost.index}
+        conditions = {"ranker": cell.ranker, "loss": cell.loss, "seconds": cell.seconds, "computed by": cost.computed_by, "index": cost.index}
         rows.append(conditions | cell.result.about | cell.result.metrics)
     return pd.DataFrame(rows)
 
@@ -204,7 +206,7 @@ def board(
     losses:Iterable[str]=tuple(BOARD_LOSSES)[:3], # As of `board_plan`
     seeds:Iterable[int]=(0,), # The same for every cell
     output:str|Path="runs/board", # Where the runs are kept and found again
-    preset:str="quick", # One of `PRESETS`
+    preset:str="scenes", # One of `PRESETS`: sizes of the networks, and training
     trains:bool=True, # Train the cells that are not finished; False: leave them out
     **settings, # Other parameters of `make_plan`, such as `device` and `epochs`
 ) -> Board: # On the test split
@@ -228,7 +230,7 @@ def to_results(self:Board) -> Results: # A line for each ranker and loss
     "The cells of a board as results."
     lines = {}
     for cell in self.cells:
-        conditions = {"score": cell.ranker, "loss": cell.loss, "networks": self.title}
+        conditions = {"ranker": cell.ranker, "loss": cell.loss, "networks": self.title}
         conditions |= {"seconds": round(cell.seconds, 1), "run": str(cell.run or "")}
         row = f"{cell.ranker}-{cell.loss}"
         lines[row] = lines.get(row, ()) + (replace(cell.result, about=cell.result.about | conditions),)
@@ -241,6 +243,10 @@ def board_of(
     def place(name, known): return known.index(name) if name in known else len(known)
     losses = tuple(BOARD_LOSSES)
     seeds = [result for line in results.lines.values() for result in line]
-    seeds.sort(key=lambda r: (place(r.about["loss"], losses),place(r.about["score"], BOARD_RANKERS),r.about["seed"]))
-    cells = [Cell(r.about["score"], r.about["loss"], r, r.about["seconds"]) for r in seeds]
+    seeds.sort(key=lambda r: (place(r.about["loss"], losses),place(_ranker_of(r), BOARD_RANKERS),r.about["seed"]))
+    cells = [Cell(_ranker_of(r), r.about["loss"], r, r.about["seconds"]) for r in seeds]
     return Board(tuple(cells), seeds[0].about["networks"])
+
+def _ranker_of(result):
+    "The condition `ranker`, which was called `score` in files of earlier versions."
+    return result.about.get("ranker") or result.about["score"]

@@ -277,7 +277,7 @@ class PhraseGrounding(MarkdownRepr):
         names = frame.split.where(frame.kind == "all", frame.split + ", " + frame.kind)
         rows = []
         for split,right in self.thresholds.items():
-            best = max(right, key=right.get)
+            best = max(right, key=right.get) if any(right.values()) else "-"
             rows.append([split, *(f"{100*share:.1f}" for share in right.values()), best])
         header = ["accuracy, heat map %, by threshold",*map(str, HEAT_THRESHOLDS),"best threshold"]
         choice = "Choose the threshold on one split and report its result on another one."
