@@ -67,7 +67,7 @@ def asked():
     pairs = []
     for number in range(200):
         scene = compose(number)
-        pairs += [(scene, *pair) for pair in minimal_pairs(scene, Random(number), each=2)]
+        pairs += [(scene, pair.kind, pair.true_caption, pair.false_caption) for pair in minimal_pairs(scene, Random(number), each=2)]
     return pairs
 
 
@@ -101,7 +101,7 @@ def test_no_number_is_true_much_more_often_than_false():
     "Otherwise a model could choose the commoner number without looking."
     numbers, scenes = Counter(), map(compose, range(400))
     counted = [pair for scene in scenes for pair in minimal_pairs(scene, Random(scene.seed), ["number"])]
-    for _, true, false in counted:
-        numbers[phrase(re.sub(OPENING, "", true))[3]] += 1
-        numbers[phrase(re.sub(OPENING, "", false))[3]] -= 1
+    for pair in counted:
+        numbers[phrase(re.sub(OPENING, "", pair.true_caption))[3]] += 1
+        numbers[phrase(re.sub(OPENING, "", pair.false_caption))[3]] -= 1
     assert len(counted) > 150 and max(map(abs, numbers.values())) < .15 * len(counted), numbers

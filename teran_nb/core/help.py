@@ -7,6 +7,7 @@ __all__ = ['parameter_help', 'show_docments']
 
 # %% ../../nbs/core/08_help.ipynb #6aa34d3a
 import inspect, pydoc
+from functools import wraps
 
 from fastcore.docments import docments
 
@@ -27,9 +28,10 @@ def parameter_help(
 def show_docments(
     package:str="teran_nb", # Whose functions
 ) -> None:
-    "Let `help()` show the comments of a package's parameters."
+    "Let `help()` show the comments of a package's parameters, by a `pydoc.getdoc` of our own."
     if hasattr(pydoc.getdoc, "package"): return
     docstring = pydoc.getdoc
+    @wraps(docstring)
     def getdoc(thing):
         text = docstring(thing)
         ours = (getattr(thing, "__module__", None) or "").split(".")[0] == getdoc.package
