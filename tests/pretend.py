@@ -79,8 +79,8 @@ def device():
     from unittest.mock import patch
     from accelerate.state import AcceleratorState, PartialState
     from teran_nb.experiment import learner
-    from teran_nb.model import matcher
-    accelerator,save_tensors,save = learner.Accelerator,matcher.save_tensors,torch.save
+    from teran_nb.model import saving
+    accelerator,save_tensors,save = learner.Accelerator,saving.save_tensors,torch.save
     def moved(*args, cpu=True, **kwargs):
         made = accelerator(*args, cpu=True, **kwargs)
         for state in (PartialState,AcceleratorState): state._shared_state["device"] = GPU
@@ -89,7 +89,7 @@ def device():
     torch.__future__.set_swap_module_params_on_conversion(True)
     chosen = [patch(f"teran_nb.experiment.{module}.pick_device", lambda *name: GPU) for module in ("learner","plans","runs")]
     with (chosen[0], chosen[1], chosen[2], patch("teran_nb.experiment.learner.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
-          patch("teran_nb.model.matcher.save_tensors", lambda d, *a, **k: save_tensors(home(d), *a, **k)),
+          patch("teran_nb.model.saving.save_tensors", lambda d, *a, **k: save_tensors(home(d), *a, **k)),
           patch("torch.save", lambda o, *a, **k: save(home(o), *a, **k)), Pretending()): yield
 
 def trained(row, text, output):

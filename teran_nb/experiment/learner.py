@@ -30,7 +30,8 @@ from ..data.collection import Collection
 from ..data.hf_datasets import PICTURES_ONLY
 from ..data.stopwords import stop_words
 from ..model.text import without_words
-from ..model.matcher import Matcher, load_weights
+from ..model.saving import load_weights
+from ..model.matcher import Matcher
 from .relevance import Relevance, rouge_l
 from .metrics import format_metric, metric_named
 from .evaluation import evaluate

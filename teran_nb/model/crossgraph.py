@@ -36,6 +36,7 @@ class CrossGraphConfig:
 @register_head("crossgraph")
 class CrossGraph(CrossEncoderHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
+    needs_words = True
     ranks_by = "a graph of both sides"
     def __init__(self,
         config:CrossGraphConfig, # Shape and switches

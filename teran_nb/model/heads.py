@@ -27,6 +27,7 @@ class Vectors(NamedTuple):
 class Head(nn.Module):
     "What turns encoded images and captions into similarities."
     is_cross_encoder = False # Whether it reads both sides of a pair together, so that every pair is computed anew
+    needs_words = False # Whether a caption without words scores 0 with every image
     aligns = False # Whether it learns by the cosines of words and regions, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     def __init__(self,
@@ -65,6 +66,7 @@ def register_head(
 @register_head("alignment")
 class AlignmentHead(Head):
     "Pools the alignment of regions and words (TERAN)."
+    needs_words = True
     aligns = True
     index_refusal = ""
     def __init__(self,

@@ -9,6 +9,7 @@ __all__ = ['EARLIER_NETWORK_FIELDS', 'NetworkConfig', 'toy_network', 'Network']
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Unpack
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from ..core.packed import Packed
 from ..core.config import one_of
+from ..data.provenance import Provenance
 from .alignment import POOLINGS
 from .heads import HEADS, Vectors, reranked
 from .similarity import BlockOptions
@@ -69,6 +71,10 @@ def toy_network(
 # %% ../../nbs/model/13_network.ipynb #338b9f74
 class Network(nn.Module):
     "Region and word vectors of a batch, in one space (TERN; TERAN Fig. 2)."
+    Config = NetworkConfig # Class of its configuration
+    earlier_fields = EARLIER_NETWORK_FIELDS # Names that its fields had in files of earlier versions
+    folder:Path|None = None # Where it was loaded from
+    provenance:Provenance|None = None # What it keeps of its training data
     def __init__(self,
         config:NetworkConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer

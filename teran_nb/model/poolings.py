@@ -181,6 +181,7 @@ def tokenflow(
 @register_head("weighted")
 class WeightedHead(Head):
     "Best cosines of words and of regions, averaged with learned weights (DRL, arXiv 2203.07111)."
+    needs_words = True
     aligns = True
     ranks_by = "best words and regions with learned weights"
     index_refusal = "this model adds the best words of an image's regions, with learned weights"

@@ -25,7 +25,8 @@ from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
 from ..model.regions import RegionBatch, RegionConfig, StackConfig
 from ..model.joint import Joint, JointConfig
 from ..model.network import NetworkConfig
-from ..model.matcher import Matcher, load_weights
+from ..model.saving import load_weights
+from ..model.matcher import Matcher
 from .originals import open_checkpoint, require_tensors
 
 # %% ../../nbs/published/07_uniter.ipynb #877371ed
