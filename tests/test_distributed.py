@@ -83,7 +83,7 @@ def test_a_killed_process_and_two_that_go_on_prepare_what_one_does(tmp_path):
     pictures = tmp_path / "pictures"
     shutil.copytree(example_pictures(), pictures)
     (pictures / "IMG_0002.JPG").write_bytes(b"torn")
-    recipe = {"pictures": str(pictures), "settings": {"count": 97}}
+    recipe = {"pictures": str(pictures), "extractor_settings": {"count": 97}}
     words = [str(tmp_path / "shared"), json.dumps(recipe)]
     module = [sys.executable, "-m", "teran_nb.photos.prepare", *words]
     second = subprocess.Popen(module, cwd=ROOT, env=os.environ | {"RANK": "1", "WORLD_SIZE": "2"}, stderr=subprocess.DEVNULL)
