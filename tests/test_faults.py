@@ -66,13 +66,13 @@ OPENS = {"open", "read_text", "read_bytes", "read_json", "open_plain", "load", "
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json", "captions"),
+    "core.journal": ("StoreJournal", "unfinished store"),
     "core.hub": ("_require_settings load_whole_model require_rows", "vision, dual, text"),
     "core.stores": ("Store load_tensors require_archive open_packed", "feature store, tensors, packed sets, original"),
     "data.caption_files": ("_read_object _text_lines read_table _xml read_entities _read_any", "captions"),
     "data.collection": ("_find_pictures", "collection"),
     "data.convert": ("read_sizes read_class_names", "sizes, class names"),
     "data.duplicates": ("_read_hashes", "pictures: same"),
-    "data.features": ("_read_journal", "unfinished store"),
     "data.formats": ("_table_lines _vinvl_tables _KeyedTable _decode_vinvl_row _load _read_ids lmdb_rows hdf5_rows", "features"),
     "data.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
     "data.pictures": ("read_picture", "pictures"),
@@ -112,7 +112,6 @@ IN_NONE = {  # and why
     "core.stores:StoreWriter": "its own unfinished file, which `unfinished store` compares",
     "data.hf_datasets:_save_picture": "rows of a data set in memory",
     "data.convert:write_table": "it writes",
-    "data.features:_note": "it writes",
     "data.spice_program:_start_program": "it writes",
     "data.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
     "experiment.compare:_test_once": "files of `run: metrics`, compared with a shape",

@@ -6,7 +6,7 @@
 __all__ = ['STORE_FORMAT', 'VISUAL_WORDS_FILE', 'Regions', 'require_regions', 'FeatureWriter', 'Features', 'join_features']
 
 # %% ../../nbs/data/03_features.ipynb #b2b4e161
-import json, os, shutil
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,6 +21,7 @@ from fastcore.basics import patch
 
 from ..core.files import atomic, digest, locked, remove_leftovers, require_space, user_path
 from ..core.stores import JoinedArrays, Store, StoreWriter, write_manifest
+from ..core.journal import StoreJournal
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ def _require_boxes(boxes, n, size, fail):
         i = good.argmin()
         fail(f"boxes[{i}] = {boxes[i].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture")
 
-# %% ../../nbs/data/03_features.ipynb #053a37ec
+# %% ../../nbs/data/03_features.ipynb #6384b55e
 STORE_FORMAT = 2 # version of the layout on disk; version 1 can be read too
 VISUAL_WORDS_FILE = "words.safetensors" # in a store whose extractor learned visual words from the store's own pictures
 
@@ -82,6 +83,7 @@ def _parts(manifest, images, regions):
             "boxes": ("<f4", (regions,4)), "sizes": ("<f8", (images,2)),
             "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,))}
 
+# %% ../../nbs/data/03_features.ipynb #053a37ec
 class FeatureWriter:
     "Write a store of region features: `with FeatureWriter(path, extractor, dim) as w: w.add(...)`."
     def __init__(self,
@@ -106,8 +108,7 @@ class FeatureWriter:
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
         self.optional = None # which of classes and confidences the images have; the first image decides
-        self.unsaved_ids = {} # number of regions of each image that is not in the journal yet
-        self.saved_names = 0 # class names that are in the journal
+        self.journal = None # with `source_hash`
         require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
 
     def __enter__(self):
@@ -117,48 +118,25 @@ class FeatureWriter:
             if self.source_hash:
                 stack.enter_context(locked(self.tmp))
                 remove_leftovers(self.tmp)
-            if not (self.source_hash and self._continue()):
-                self.parts.put("offsets", np.zeros(1, "<i8"))
-                if self.source_hash: self._note(self._head())
+                self.journal = _ImageJournal(self)
+            if not self.ids: self.parts.put("offsets", np.zeros(1, "<i8"))
             self._open = stack.pop_all()
         return self
 
     def __exit__(self, kind, error, trace):
         with self._open:
-            if self.source_hash: self._keep()
+            if self.journal: self.journal.keep_images()
             self.parts.close()
-            if not self.ids and self.source_hash: shutil.rmtree(self.tmp) # there is nothing to continue
+            if self.journal and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
             if error is not None: raise error
             if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
             self.parts.put_texts("image_ids", list(self.ids))
-            (self.tmp/"journal").unlink(missing_ok=True)
+            if self.journal: self.journal.file.unlink(missing_ok=True)
             numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
             self.parts.finish({"format": STORE_FORMAT} | self.manifest | {"class_names": self.class_names} | numbers)
 
 # %% ../../nbs/data/03_features.ipynb #37001e39
 def _optional_parts(r): return {"classes": r.classes is not None, "confidences": r.confidences is not None}
-
-@patch
-def add(self:FeatureWriter,
-    image_id:str, # Name of the image, unique in the store
-    features:np.ndarray, # `(regions, dim)`
-    boxes:np.ndarray|None=None, # Pixels, `(regions, 4)`; required unless the writer has `boxes=False`
-    size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
-    classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
-    confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
-) -> None:
-    "Add the regions of one image."
-    if self.source_hash and len(self.unsaved_ids) >= 256: self._keep()
-    boxes = None if boxes is None else np.asarray(boxes, dtype=np.float32)
-    classes = None if classes is None else np.asarray(classes)
-    size = None if size is None else tuple(size)
-    r = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
-    self._require_image(r)
-    self.optional = _optional_parts(r)
-    self._put(replace(r, classes=self._class_indices(r.classes)))
-    self.total += len(r)
-    self.ids[r.image_id] = len(r)
-    if self.source_hash: self.unsaved_ids[r.image_id] = len(r)
 
 @patch
 def _require_image(self:FeatureWriter, r:Regions):
@@ -176,6 +154,7 @@ def _require_image(self:FeatureWriter, r:Regions):
     if not fits: fail(f"features do not fit into {self.dtype.name}; keep float32")
     if self.optional not in (None,_optional_parts(r)): fail("classes and confidences are for all images or for none")
 
+# %% ../../nbs/data/03_features.ipynb #7d424d69
 @patch
 def _class_indices(self:FeatureWriter, classes):
     "Indices into `class_names`; new names are appended."
@@ -183,6 +162,29 @@ def _class_indices(self:FeatureWriter, classes):
     names = classes.tolist()
     self.class_names += [name for name in dict.fromkeys(names) if name not in self.class_names]
     return [self.class_names.index(name) for name in names]
+
+# %% ../../nbs/data/03_features.ipynb #dcf95f77
+@patch
+def add(self:FeatureWriter,
+    image_id:str, # Name of the image, unique in the store
+    features:np.ndarray, # `(regions, dim)`
+    boxes:np.ndarray|None=None, # Pixels, `(regions, 4)`; required unless the writer has `boxes=False`
+    size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
+    classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
+    confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
+) -> None:
+    "Add the regions of one image."
+    if self.journal: self.journal.keep_chunk() # before an image, when the caller's counts of the last one are complete
+    boxes = None if boxes is None else np.asarray(boxes, dtype=np.float32)
+    classes = None if classes is None else np.asarray(classes)
+    size = None if size is None else tuple(size)
+    r = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
+    self._require_image(r)
+    self.optional = _optional_parts(r)
+    self._put(replace(r, classes=self._class_indices(r.classes)))
+    self.total += len(r)
+    self.ids[r.image_id] = len(r)
+    if self.journal: self.journal.add(r.image_id, len(r))
 
 @patch
 def _put(self:FeatureWriter, r:Regions):
@@ -217,6 +219,7 @@ class _Manifest(TypedDict):
     shares:NotRequired[list[str]] # folders of the stores that are joined
     extraction:NotRequired[dict] # what `extract_folder` did
 
+# %% ../../nbs/data/03_features.ipynb #0487a299
 _EARLIER = {"recipe": "spec", "bad": "left_out", "whole": "undetected"} # names of earlier versions in `extraction`
 
 class Features(Store):
@@ -253,20 +256,6 @@ class Features(Store):
         self.classes = part("classes")
         self.confidences = part("confidences")
 
-    def _map_joined(self):
-        manifest = self.manifest
-        unsafe = [name for name in manifest["shares"] if not name.isidentifier()]
-        if unsafe or not manifest["shares"]:
-            raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
-        self.stores = [Features(self.path/name) for name in manifest["shares"]]
-        if {name: digest(store.manifest) for name,store in zip(manifest["shares"], self.stores)} != manifest["sha256"]:
-            raise ValueError(f"{self.path} and the stores that it joins do not belong together; copy the feature store again")
-        starts = np.cumsum([0, *[store.manifest["regions"] for store in self.stores]])
-        self.offsets = np.concatenate([[0], *[store.offsets[1:] + start for store,start in zip(self.stores, starts)]])
-        for part in ("values","boxes","sizes","classes","confidences"):
-            arrays = [getattr(store, part) for store in self.stores]
-            setattr(self, part, None if arrays[0] is None else JoinedArrays(arrays))
-
     @cached_property
     def image_ids(self) -> list: # Names of the images, in order; read when they are asked for
         if self.stores: return list(chain.from_iterable(store.image_ids for store in self.stores))
@@ -294,20 +283,40 @@ class Features(Store):
     @cached_property
     def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)}
 
-    def __getitem__(self,
-        i:int|str, # Number or name of an image
-    ) -> Regions: # Its vectors are a view of the file
-        if isinstance(i, str):
-            if i not in self.index:
-                raise KeyError(f"image {i} is not in {self.path}, "
-                               f"which has {len(self):,} images such as {self.image_ids[0]}")
-            i = self.index[i]
-        i = range(len(self))[i]
-        start,stop = self.offsets[i:i+2]
-        def rows(part): return None if part is None else np.array(part[start:stop])
-        size = None if self.sizes is None else tuple(self.sizes[i].tolist())
-        return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
-                       rows(self.classes), rows(self.confidences), self.extractor)
+# %% ../../nbs/data/03_features.ipynb #eb7ba07b
+@patch
+def __getitem__(self:Features,
+    i:int|str, # Number or name of an image
+) -> Regions: # Its vectors are a view of the file
+    "The regions of an image."
+    if isinstance(i, str):
+        if i not in self.index:
+            raise KeyError(f"image {i} is not in {self.path}, "
+                           f"which has {len(self):,} images such as {self.image_ids[0]}")
+        i = self.index[i]
+    i = range(len(self))[i]
+    start,stop = self.offsets[i:i+2]
+    def rows(part): return None if part is None else np.array(part[start:stop])
+    size = None if self.sizes is None else tuple(self.sizes[i].tolist())
+    return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
+                   rows(self.classes), rows(self.confidences), self.extractor)
+
+# %% ../../nbs/data/03_features.ipynb #3804d9da
+@patch
+def _map_joined(self:Features):
+    "Arrays that run through all stores of a joined one."
+    manifest = self.manifest
+    unsafe = [name for name in manifest["shares"] if not name.isidentifier()]
+    if unsafe or not manifest["shares"]:
+        raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
+    self.stores = [Features(self.path/name) for name in manifest["shares"]]
+    if {name: digest(store.manifest) for name,store in zip(manifest["shares"], self.stores)} != manifest["sha256"]:
+        raise ValueError(f"{self.path} and the stores that it joins do not belong together; copy the feature store again")
+    starts = np.cumsum([0, *[store.manifest["regions"] for store in self.stores]])
+    self.offsets = np.concatenate([[0], *[store.offsets[1:] + start for store,start in zip(self.stores, starts)]])
+    for part in ("values","boxes","sizes","classes","confidences"):
+        arrays = [getattr(store, part) for store in self.stores]
+        setattr(self, part, None if arrays[0] is None else JoinedArrays(arrays))
 
 # %% ../../nbs/data/03_features.ipynb #d1e248dc
 def _common_entries(stores, folder):
@@ -346,70 +355,36 @@ def join_features(
     return Features(folder)
 
 # %% ../../nbs/data/03_features.ipynb #a245efc9
-@patch
-def _head(self:FeatureWriter):
-    "First entry of the journal: what the work is about."
-    return {"source": self.source_hash, "format": 1} | self.manifest
+class _ImageJournal(StoreJournal):
+    "Which images the parts of a `FeatureWriter` hold."
+    def __init__(self, writer):
+        super().__init__(writer.parts, {"source": writer.source_hash, "format": 1} | writer.manifest)
+        self.writer = writer
+        self.unkept_ids = {} # number of regions of each image that has no entry yet
+        self.kept_names = 0 # class names that are in the entries
+        if entries := self.entries(): self._continue(entries)
+        if not writer.ids: self.begin()
 
-@patch
-def _note(self:FeatureWriter, entry:dict):
-    "Append an entry and its checksum to the journal."
-    with open(self.tmp/"journal", "a", encoding="utf8") as f:
-        f.write(json.dumps(entry | {"self": digest(entry)}) + "\n")
-        f.flush()
-        os.fsync(f.fileno())
+    def add(self, image_id, regions): self.unkept_ids[image_id] = regions
 
-@patch
-def _keep(self:FeatureWriter):
-    "Bring all parts to the disk, then write into the journal how far they go."
-    self.parts.sync()
-    self._note({"images": list(self.unsaved_ids.items()), "counts": self.counts,
-                "class_names": self.class_names[self.saved_names:], "sha256": self.parts.digests()})
-    self.unsaved_ids,self.saved_names = {},len(self.class_names)
+    def keep_chunk(self):
+        if len(self.unkept_ids) >= 256: self.keep_images()
 
-def _read_journal(path):
-    "The entries of a journal; an incomplete last line is removed."
-    if not path.is_file(): return []
-    *lines,cut = path.read_bytes().split(b"\n")
-    if cut: os.truncate(path, path.stat().st_size - len(cut))
-    entries = []
-    for i,line in enumerate(lines, 1):
-        try: entry = json.loads(line)
-        except (ValueError, RecursionError): entry = None
-        if not isinstance(entry, dict) or entry.pop("self", None) != digest(entry):
-            raise ValueError(f"{path} line {i} does not match its checksum; remove {path.parent} to begin again")
-        entries.append(entry)
-    return entries
+    def keep_images(self):
+        w = self.writer
+        self.keep({"images": list(self.unkept_ids.items()), "counts": w.counts, "class_names": w.class_names[self.kept_names:]})
+        self.unkept_ids,self.kept_names = {},len(w.class_names)
 
-# %% ../../nbs/data/03_features.ipynb #9e76d374
-@patch
-def _continue(self:FeatureWriter):
-    "Take over the work of a stopped writer; False where there is none."
-    head,*entries = _read_journal(self.tmp/"journal") or [None]
-    if head not in (None, self._head()):
-        raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; "
-                         "remove it to begin again")
-    for entry in entries: self.ids.update(entry["images"])
-    if not self.ids:
-        for file in self.tmp.iterdir(): file.unlink()
-        return False
-    self.total = sum(self.ids.values())
-    self.counts = Counter(entries[-1]["counts"])
-    self.class_names = [name for entry in entries for name in entry["class_names"]]
-    self.saved_names = len(self.class_names)
-    for part,(dtype,shape) in _parts(self.manifest, len(self.ids), self.total).items():
-        file = self.tmp/f"{part}.bin"
-        size = np.dtype(dtype).itemsize*int(np.prod(shape))
-        if not file.is_file(): continue
-        if file.stat().st_size < size:
-            raise ValueError(f"{file} has {file.stat().st_size:,} bytes and its journal says {size:,}; "
-                             f"remove {self.tmp} to begin again")
-        self.parts.reopen(part, size)
-    kept = entries[-1]["sha256"]
-    changed = [part for part,checksum in self.parts.digests().items() if kept.get(part) != checksum]
-    if changed or len(kept) != len(self.parts.files):
-        self.parts.close()
-        raise ValueError(f"{self.tmp} was changed after it was stopped ({', '.join(changed) or 'a part is missing'}); "
-                         "remove it to begin again")
-    self.optional = {part: part in self.parts.files for part in ("classes","confidences")}
-    return True
+    def _continue(self, entries):
+        "Bring the writer to where the last entry was written."
+        w = self.writer
+        for entry in entries: w.ids.update(entry["images"])
+        if not w.ids: return
+        w.total = sum(w.ids.values())
+        w.counts = Counter(entries[-1]["counts"])
+        w.class_names = [name for entry in entries for name in entry["class_names"]]
+        self.kept_names = len(w.class_names)
+        sizes = {part: np.dtype(dtype).itemsize*int(np.prod(shape))
+                 for part,(dtype,shape) in _parts(w.manifest, len(w.ids), w.total).items()}
+        self.reopen(sizes, entries[-1]["sha256"])
+        w.optional = {part: part in self.parts.files for part in ("classes","confidences")}
