@@ -56,8 +56,9 @@ def test_boxes_in_figures_are_those_of_the_patches(drawn, clip):
     model = load_model(clip)
     images = model.encode_images(drawn)
     answers = best_regions(word_vector(model, "house"), images, 3)
-    width, height = drawn[answers.images[0]].regions.size
-    x1, y1, x2, y2 = answers.box(0, drawn[answers.images[0]].regions)[0]
+    best = answers[0].placed(drawn[answers[0].image].regions)
+    width, height = best.size
+    x1, y1, x2, y2 = best.box
     assert np.allclose([x2 - x1, y2 - y1], [width / 4, height / 4])
     assert len(show_word(drawn, answers, "house")) == 3
     finder = Finder(model, drawn, split="all").ask("a house")

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'plain', 'wrapped', 'shortened', 'drawn_words', 'grey_stop_words', 'grid', 'new_axis', 'centre_note',
-           'evenly', 'empty_figure', 'save', 'picture_of', 'image_picture', 'crop']
+           'evenly', 'empty_figure', 'save', 'picture_of', 'image_picture', 'crop', 'draw_box', 'points_wide',
+           'badge_fontsize', 'draw_boxes', 'badge_legend']
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
@@ -15,12 +16,16 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.legend_handler import HandlerBase
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Text
 from PIL import Image
 
 from ..core.files import atomic, user_path
 from ..core.config import one_of
+from ..core.boxes import box_iou
 from ..data.collection import CollectionImage
 from ..data.stopwords import STOP_WORDS
 
@@ -209,3 +214,125 @@ def crop(
     right = max(left+1, min(w, math.ceil(x2+dx)))
     bottom = max(top+1, min(h, math.ceil(y2+dy)))
     return picture.crop((left,top,right,bottom)),(x1-left,y1-top,x2-left,y2-top)
+
+# %% ../../nbs/look/00_figures.ipynb #035dc743
+def _nested(boxes, size):
+    "Each box a little smaller than its region, and smaller still for each earlier box that it nearly covers."
+    boxes = np.asarray(boxes, dtype=float).reshape(-1, 4)
+    earlier = np.tril((box_iou(boxes, boxes) > .75).numpy(), -1).sum(1)
+    inset = np.minimum((.3+earlier)[:,None]*.012*max(size), .4*(boxes[:,2:]-boxes[:,:2]))
+    return np.concatenate([boxes[:,:2]+inset, boxes[:,2:]-inset], axis=1)
+
+def _covered_part(corners, sizes, boxes):
+    "Share of each box that a badge covers, `(corners, boxes)`."
+    low = np.maximum(corners[:,None], boxes[:,:2])
+    high = np.minimum((corners+sizes)[:,None], boxes[:,2:])
+    return (high-low).clip(0).prod(-1)/(boxes[:,2:]-boxes[:,:2]).prod(-1).clip(1e-9)
+
+def _badge_spots(boxes, widths, height, size):
+    "Upper left corners of badges at the borders of their boxes, where they hide no small box and not each other."
+    badges = np.zeros((0,4))
+    for (x1,y1,x2,y2),width in zip(boxes, widths):
+        steps = width*np.arange(6)
+        badge = (width,height)
+        sides = [(x1+steps,y1-height), (x1+steps,y2), (x1-width,y1+steps), (x2,y1+steps), (x1+steps,y1)]
+        corners = np.concatenate([np.stack(np.broadcast_arrays(x, y), -1) for x,y in sides])
+        corners = corners.clip(0, np.maximum(0, np.subtract(size, badge)))
+        cost = 9*_covered_part(corners, badge, badges).sum(1) + (_covered_part(corners, badge, boxes) > .3).sum(1)
+        spot = corners[cost.argmin()]
+        badges = np.concatenate([badges, [[*spot,*(spot+badge)]]])
+    return badges[:,:2]
+
+# %% ../../nbs/look/00_figures.ipynb #14fa10dc
+def draw_box(
+    ax:Axes, # Where to draw
+    box:Sequence[float], # `(x1,y1,x2,y2)` in the axis' units
+    colour:str, # Of the line; a white line under it separates it from the picture
+    style:str="-", # Of the line
+    width:float=1.8, # Of the line, points
+) -> None:
+    "One box."
+    x1,y1,x2,y2 = box
+    for ink,points,line in (("white",1.9*width,"-"),(colour,width,style)):
+        ax.add_patch(Rectangle((x1,y1), x2-x1, y2-y1, fill=False, ec=ink, lw=points, ls=line, zorder=3))
+
+# %% ../../nbs/look/00_figures.ipynb #23c85630
+def _badge(x, y, text, colour, fontsize, **more):
+    "A number on a coloured ground."
+    ink = "white" if np.dot(to_rgb(colour), (.3,.59,.11)) < .55 else "black"
+    ground = {"facecolor": colour, "edgecolor": "white", "linewidth": .6, "boxstyle": "round,pad=.22,rounding_size=.25"}
+    style = {"color": ink, "fontsize": fontsize, "weight": "bold", "ha": "center", "va": "center_baseline"}
+    return Text(x, y, text, bbox=ground, **style, **more)
+
+# %% ../../nbs/look/00_figures.ipynb #78e73018
+def points_wide(
+    ax:Axes, # Of a picture
+) -> float: # Points
+    "About how wide the picture of an axis will be; the layout is known only when the figure is drawn."
+    place = ax.get_position(original=True).transformed(ax.figure.transSubfigure)
+    place = place.transformed(ax.figure.dpi_scale_trans.inverted())
+    spread = 1.2 if ax.get_subplotspec() is not None else 1. # the layout has narrower margins than the plain subplots
+    (left,right),(bottom,top) = ax.get_xlim(),ax.get_ylim()
+    return 72*spread*min(place.width, place.height*abs((right-left)/(top-bottom)))
+
+def badge_fontsize(
+    ax:Axes, # Of a picture
+) -> float: # Points
+    "Size of the letters in badges and legend: larger in a wide picture."
+    return float(np.clip(points_wide(ax)/30, 6.5, 8.5))
+
+# %% ../../nbs/look/00_figures.ipynb #ddb8895c
+def draw_boxes(
+    ax:Axes, # Of a picture
+    boxes:Sequence, # `(x1,y1,x2,y2)` each
+    badges:Sequence[str], # Text of each badge
+    size:tuple, # Width and height of the picture
+    numbers:Sequence[int]|None=None, # By which boxes get their colours; their order when None
+) -> list[str]: # The colour of each box
+    "Boxes with a badge each."
+    numbers = range(len(boxes)) if numbers is None else numbers
+    colours = [COLOURS[n%len(COLOURS)] for n in numbers]
+    boxes = _nested(boxes, size)
+    fontsize = badge_fontsize(ax)
+    unit = size[0]/points_wide(ax)*fontsize # pixels of the picture in one letter's height
+    widths = [unit*(.68*len(badge)+.65) for badge in badges]
+    spots = _badge_spots(boxes, widths, 1.45*unit, size)
+    for n,box,colour in zip(numbers, boxes, colours):
+        draw_box(ax, box, colour, "-" if n < len(COLOURS) else "--", .23*fontsize)
+    for (x,y),w,badge,colour in zip(spots, widths, badges, colours):
+        ax.add_artist(_badge(x+w/2, y+.73*unit, badge, colour, fontsize, zorder=5))
+    return colours
+
+# %% ../../nbs/look/00_figures.ipynb #c4824104
+class _BadgeHandler(HandlerBase):
+    "Draws the legend's entry of a box as its badge."
+    def create_artists(self, legend, handle, x, y, width, height, fontsize, transform):
+        first_line = height/2 + .35*fontsize*handle.get_label().count("\n")
+        return [_badge(width/2, first_line, handle.get_gid(), handle.get_facecolor(), .9*fontsize, transform=transform)]
+
+# %% ../../nbs/look/00_figures.ipynb #2553be32
+def badge_legend(
+    ax:Axes, # Of a picture with badges
+    entries:Sequence[tuple], # `(badge, colour, text)` each
+    notes:Sequence[str]=(), # Sentences above them; empty ones are left out
+) -> int: # About how many lines it takes
+    "A legend below the axis, in as many columns as fit."
+    fontsize = badge_fontsize(ax)
+    letters = max(16, int(points_wide(ax)/.55/fontsize))
+    notes = "\n".join(wrapped(note, letters, 6) for note in notes if note)
+    if not entries and not notes: return 0
+    longest = max((len(text) for *_,text in entries), default=0)
+    half = letters//2-5
+    width = max(12, half if longest <= 3*half else letters-5)
+    texts = [textwrap.fill(text, width, break_on_hyphens=False, break_long_words=False) for *_,text in entries]
+    lines = [text.split("\n") for text in texts]
+    longest = max((len(line) for line in sum(lines, [])), default=1)
+    columns = max(1, min(letters//(longest+5), len(entries)))
+    handles = [Patch(facecolor=colour, label=text, gid=badge) for (badge,colour,_),text in zip(entries, texts)]
+    legend = ax.legend(
+        handles=handles, handler_map={Patch: _BadgeHandler()}, ncols=columns, fontsize=fontsize, title=notes or None,
+        title_fontsize=fontsize, alignment="left", loc="upper left", bbox_to_anchor=(0,-.01), frameon=False, borderpad=.4,
+        borderaxespad=0, handlelength=1.6, handletextpad=.6, columnspacing=1.6, labelspacing=.55)
+    legend.get_title().set_color("dimgrey")
+    rows = math.ceil(len(lines)/columns)
+    return rows + max(map(len, lines), default=1) - 1 + (notes.count("\n")+1 if notes else 0)

@@ -34,9 +34,9 @@ from ..experiment.metrics import ranking
 from ..experiment.datasets import Data
 from ..search.building import ranks_by_alignment
 from ..search.index import Index
-from .word_search import UNKNOWN_PIECES
+from .word_search import UNKNOWN_PIECES, RegionMatch, word_vectors
 from .view import AlignmentView
-from .encoded_split import EncodedSplit, RegionMatch, without_word_warnings, word_vectors
+from .encoded_split import EncodedSplit, without_word_warnings
 
 # %% ../../nbs/look/07_finder.ipynb #aaf62ae8
 @dataclass(frozen=True, eq=False)

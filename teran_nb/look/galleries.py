@@ -23,8 +23,8 @@ from ..experiment.metrics import ranking
 from ..experiment.grounding import Grounded, GroundingRule, heat_scores
 from ..search.index import Index
 from ..search.collection_index import similarity_of
-from .figures import COLOURS, centre_note, drawn_words, empty_figure, evenly, grid, image_picture, wrapped
-from .show import draw_box, show_grounding
+from .figures import COLOURS, centre_note, draw_box, drawn_words, empty_figure, evenly, grid, image_picture, wrapped
+from .show import show_grounding
 from .query_rules import ranking_with_true
 
 # %% ../../nbs/look/03_galleries.ipynb #8165ecd0

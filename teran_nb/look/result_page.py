@@ -20,8 +20,8 @@ from ..data.pictures import read_picture
 from ..data.minimal_pairs import scene_pairs
 from ..model.alignment import POOLINGS
 from ..experiment.pair_scores import PairScores, score_pairs
+from .word_search import RegionMatch
 from .view import AlignmentView, TEMPLATES
-from .encoded_split import RegionMatch
 from .finder import Finder, OwnPicture, RankedItem
 
 # %% ../../nbs/look/08_result_page.ipynb #91b04c96
@@ -65,7 +65,7 @@ def picture_card(
     frame = ((100-width)/2,(100-height)/2,width,height)
     box = None
     if region:
-        x1,y1,x2,y2 = region.box
+        x1,y1,x2,y2 = region.frame
         box = 100*x1,100*y1,100*(x2-x1),100*(y2-y1)
     return TEMPLATES.fragment(
         "explore_card.html", item=item, name=name, thumb=thumb, frame=frame, region=region, box=box)
@@ -121,9 +121,8 @@ def region_cards(
                               pictures=len(finder.collection), model=finder.first_model)
     cards = []
     for region in finder.nearest_regions(finder.word, finder.per_page):
-        name = finder.collection.image_ids[region.item]
-        html = picture_card(RankedItem(region.item), name, _thumb(finder, thumbs, name), region)
-        cards.append(Card(html, f"{name}: cosine {region.cosine:.2f}. Show why", region.item))
+        html = picture_card(RankedItem(region.image), region.name, _thumb(finder, thumbs, region.name), region)
+        cards.append(Card(html, f"{region.name}: cosine {region.cosine:.2f}. Show why", region.image))
     return head,cards
 
 # %% ../../nbs/look/08_result_page.ipynb #a49e3260

@@ -197,7 +197,7 @@ def centroid_drift(
     layout:Layout|None, # Of an index; None before its first image
     centroids:Centroids|None, # Of the index
 ) -> float: # 1: no drift
-    "Mean distance of added regions from their centroids, divided by that of the sample."
+    "Mean distance of added regions from their centroids, divided by `Centroids.residual`."
     if centroids is None or not layout.added_regions or not centroids.residual: return 1.
     return layout.added_distance/layout.added_regions/centroids.residual
 

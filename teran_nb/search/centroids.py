@@ -40,9 +40,10 @@ def default_centroid_count(
     "How many centroids suit so many regions: eight times the root, and at most one per region."
     return max(1, min(2**13, int(8*regions**.5), regions))
 
-# %% ../../nbs/search/00_centroids.ipynb #5384efa6
+# %% ../../nbs/search/00_centroids.ipynb #79872870
 SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install 'teran-nb[search]'"
 
+# %% ../../nbs/search/00_centroids.ipynb #5384efa6
 @dataclass(frozen=True, eq=False)
 class Centroids:
     "Centroids of regions, and how close they were to the sample that they come from."

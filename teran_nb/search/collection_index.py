@@ -30,8 +30,8 @@ def index_images(
     index = Index.open(folder, encoder, config)
     source = digest([*encoder.reads(collection)])
     if index.layout is not None and index.layout.source not in ("",source):
-        raise ValueError(f"{folder} holds other images, or these images as other features described them; choose "
-                         f"another folder, or remove it")
+        raise ValueError(f"{folder} holds other images, or these images as other features described them; "
+                         "choose another folder, or remove it")
     image_ids = list(collection.image_ids)
     if len(index) < len(image_ids):
         if index.layout is None: _begin(index, collection, source)

@@ -282,8 +282,8 @@ def _open(self:EdgeBackend):
     layout_file = self.folder/"index.json"
     shard = self.folder/"shard"
     if not layout_file.exists() and not shard.is_dir():
-        raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; name another folder, or an "
-                                f"empty one")
+        raise FileNotFoundError(f"{self.folder} is no index: index.json is not there; "
+                                "name another folder, or an empty one")
     self._lock()
     if not layout_file.exists(): # a process was killed before its first image, or the file was lost
         if self._holds_images(shard):

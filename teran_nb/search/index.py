@@ -57,8 +57,8 @@ class Index:
     def _check_model(self):
         model = self.backend.layout.model
         if self.encoder is not None and model not in ("",self.encoder.fingerprint):
-            raise ValueError(f"{self.backend.place} holds what another model encoded; open it with that one, or make an "
-                             f"index with this one")
+            raise ValueError(f"{self.backend.place} holds what another model encoded; "
+                             "open it with that one, or make an index with this one")
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
@@ -163,13 +163,12 @@ def _check_source(self:Index, images, extractor, encoded):
     "Refuse features of another extractor, and vectors of other images."
     if self.layout and extractor and self.layout.extractor not in ("",extractor):
         raise ValueError(f"{self.backend.place} holds images as features of {self.layout.extractor!r} described them, "
-                         f"these are of {extractor!r}; "
-                         "make another index")
+                         f"these are of {extractor!r}; make another index")
     if encoded is None: return
     names = images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]
     if list(encoded.names) != names:
-        raise ValueError(f"the vectors are of {len(encoded.names):,} other images, or in another order; give those of "
-                         f"these images")
+        raise ValueError(f"the vectors are of {len(encoded.names):,} other images, or in another order; "
+                         "give those of these images")
 
 @patch
 def _look_up(self:Index, metadata):
@@ -185,8 +184,8 @@ def _look_up(self:Index, metadata):
 def _require_begun(self:Index, images, extractor, encoded, share):
     "Make the layout and the first centroids, or wait until the first process has made them."
     if share.processes > 1 and not isinstance(self.backend, ServerBackend):
-        raise ValueError(f"{self.backend.place} is written by one process at a time; connect to a server, or give the "
-                         f"first process `encoded` images that all processes encoded")
+        raise ValueError(f"{self.backend.place} is written by one process at a time; "
+                         "connect to a server, or give the first process `encoded` images that all processes encoded")
     if share.rank: wait_for(self._is_begun)
     if self.layout is not None and (self.backend.exact or self.backend.centroids is not None): return
     sample = images if isinstance(images, Encoded) else encoded
@@ -385,8 +384,8 @@ def similarity(self:Index,
     ranking = ranking_for(self.backend, self.encoder, pooling)
     is_cross_encoder = isinstance(ranking, CrossEncoderRanking)
     if is_cross_encoder and not rerank:
-        raise ValueError(f"{self.encoder.index_refusal or 'it is a cross-encoder'}; choose a pooling, or how many images "
-                         f"to re-rank (`rerank`)")
+        raise ValueError(f"{self.encoder.index_refusal or 'it is a cross-encoder'}; "
+                         "choose a pooling, or how many images to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
     for j,(keys,scores) in enumerate(ranking.backend_candidates(captions, min(candidates, count), candidates)):
@@ -415,8 +414,8 @@ def verify(self:Index) -> Index: # Itself
     self.backend.verify()
     damaged,count = damaged_images(self.backend)
     if count != len(self):
-        raise ValueError(f"{self.backend.place} has {len(self):,} images, and {count:,} of them can be read; copy it "
-                         f"again")
+        raise ValueError(f"{self.backend.place} has {len(self):,} images, and {count:,} of them can be read; "
+                         "copy it again")
     if damaged:
         names = ", ".join(damaged[:5])
         raise ValueError(f"{self.backend.place}: {len(damaged):,} of {count:,} images are damaged, such as {names}; "
@@ -431,7 +430,7 @@ def optimize(self:Index) -> Index: # Itself
 
 @patch(as_prop=True)
 def drift(self:Index) -> float: # 1: no drift
-    "Mean distance of added regions from their centroids, divided by that of the sample."
+    "Mean distance of added regions from their centroids, divided by `Centroids.residual`."
     return centroid_drift(self.layout, self.backend.centroids)
 
 @patch

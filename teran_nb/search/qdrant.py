@@ -14,7 +14,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from .centroids import Sparse
-from .backends import Backend, Condition, Layout, Request, Stage, StoredImage
+from .backends import Backend, Condition, Layout, MERGED_FIELD, Request, Stage, StoredImage
 
 # %% ../../nbs/search/02_qdrant.ipynb #af557c77
 class QdrantBackend(Backend):
@@ -80,7 +80,7 @@ def point_vectors(self:QdrantBackend,
     vectors = {}
     if len(image.regions): vectors["regions"] = image.regions.tolist()
     if image.whole is not None: vectors["whole"] = image.whole.tolist()
-    if image.merged is not None and len(image.merged): vectors["pooled"] = image.merged.tolist()
+    if image.merged is not None and len(image.merged): vectors[MERGED_FIELD] = image.merged.tolist()
     if image.sparse is not None and len(image.sparse.indices):
         vectors[self.layout.centroid_field] = self.sparse_vector(image.sparse)
     return vectors
@@ -108,7 +108,7 @@ def image_from_point(
     regions = np.asarray(vector.get("regions", []), np.float32).reshape(-1, layout.dim)
     image = StoredImage(image_id, regions, metadata, similarity=similarity)
     if "whole" in vector: image.whole = np.asarray(vector["whole"], np.float32)
-    if "pooled" in vector: image.merged = np.asarray(vector["pooled"], np.float32)
+    if MERGED_FIELD in vector: image.merged = np.asarray(vector[MERGED_FIELD], np.float32)
     sparse = vector.get(layout.centroid_field)
     if sparse is not None: image.sparse = Sparse(np.asarray(sparse.indices), np.asarray(sparse.values))
     return image
@@ -118,7 +118,7 @@ def image_from_point(
 def vector_params(self:QdrantBackend, layout:Layout) -> dict: # By field
     "Dense fields of a new collection."
     vectors = {"regions": self.multivector_params(layout.dim, layout.dtype, layout.int8)}
-    if layout.merged_count: vectors["pooled"] = self.multivector_params(layout.dim, layout.dtype)
+    if layout.merged_count: vectors[MERGED_FIELD] = self.multivector_params(layout.dim, layout.dtype)
     if layout.whole_dim: vectors["whole"] = self.single_vector_params(layout.whole_dim)
     return vectors
 

@@ -36,15 +36,13 @@ def encode_sentences(
         captions = Encoded(torch.zeros(len(sentences), 0), sentences, names)
     elif isinstance(sentences, Encoded): captions = sentences
     elif encoder is None:
-        raise TypeError(f"this index was opened without a model, so it is asked by encoded sentences, not by "
-                        f"{type(sentences).__name__}; "
-                        "give `model.encode_captions([...])`")
+        raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
+                        f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
     else: captions = encoder.encode_captions(sentences)
     captions = captions._replace(parts=captions.parts.to("cpu", torch.float32))
     if layout and captions.parts.dim != layout.dim:
-        raise ValueError(f"the index holds vectors of {layout.dim} dimensions, the words have "
-                         f"{captions.parts.dim}; "
-                         "encode both with the same model")
+        raise ValueError(f"the index holds vectors of {layout.dim} dimensions, "
+                         f"the words have {captions.parts.dim}; encode both with the same model")
     if len(captions.words): return captions
     return captions._replace(words=[_numbered_words(n) for n in captions.parts.lengths.tolist()])
 
@@ -77,7 +75,7 @@ class BackendRanking:
     backend:Backend # With a layout
     encoder:Encoder|None=None # The model
     pooling:str="mrsw" # By which the backend compares words with regions
-    named:str="" # Pooling that the search names; empty for the encoder's own score
+    asked_pooling:str="" # Pooling that the search names; empty for the encoder's own score
     needs_words = True # Whether a sentence without words finds nothing
 
     def limit(self,
@@ -125,7 +123,7 @@ class BackendRanking:
     ) -> Tensor: # `(images, captions)`
         "Similarities from the stored vectors."
         encoded = to_encoded(images, self.backend.layout.dim)
-        if self.named or self.encoder is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
+        if self.asked_pooling or self.encoder is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
         return self.encoder.similarity(encoded, captions, "").cpu()
 
     def exact_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
@@ -205,10 +203,10 @@ def region_ranking(
 ) -> BackendRanking:
     "The ranking of a search that compares words with regions."
     if encoder is not None and encoder.is_cross_encoder and not pooling: return CrossEncoderRanking(backend, encoder)
-    own = one_of(pooling or stored_pooling(backend), POOLINGS, "pooling")
-    is_max_sim = POOLINGS[own].sum_over == ("words",) # MaxSim orders images as a sum over words does
+    used = one_of(pooling or stored_pooling(backend), POOLINGS, "pooling")
+    is_max_sim = POOLINGS[used].sum_over == ("words",) # MaxSim orders images as a sum over words does
     kind = BackendRanking if backend.exact or is_max_sim else PooledRanking
-    return kind(backend, encoder, own, pooling)
+    return kind(backend, encoder, used, pooling)
 
 def ranking_for(
     backend:Backend, # With a layout
@@ -218,10 +216,9 @@ def ranking_for(
     "The ranking of a search; ValueError where the index does not hold what it needs."
     if compares_regions(encoder, pooling): return region_ranking(backend, encoder, pooling)
     if encoder.index_refusal:
-        raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; choose a pooling, or keep "
-                         f"the vectors in memory")
+        raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; "
+                         "choose a pooling, or keep the vectors in memory")
     if not backend.layout.whole_dim:
-        raise ValueError(f"{backend.place} has no vectors of whole images, by which this model ranks; choose a "
-                         f"pooling, "
-                         "or make the index with IndexConfig(store_whole=True)")
+        raise ValueError(f"{backend.place} has no vectors of whole images, by which this model ranks; "
+                         "choose a pooling, or make the index with IndexConfig(store_whole=True)")
     return WholeRanking(backend, encoder)

@@ -82,7 +82,7 @@ def cost(
     images:int, # Of the index
     measured:SearchCosts, # By `measure_costs`
     candidates:int=0, # Of a search; 0: `candidates_for` the images
-    shards:int=1, # Of a cluster; each searches its part at the same time
+    shards:int=1, # Of a cluster; each searches its part at the same time, with the full number of candidates
     replicas:int=1, # Copies
     processes:int=1, # Processes that encode and add, each on a core or a GPU of its own
     encode:float=0, # Seconds of one process for an image, measured by `benchmarks/encode.py`; 0: already encoded
@@ -91,7 +91,8 @@ def cost(
     candidates = candidates or candidates_for(images)
     regions = images*measured.regions_per_image
     list_length = regions/default_centroid_count(round(regions))
-    ms_per_shard = measured.ms_fixed + measured.ms_per_list_entry*list_length/shards + measured.ms_per_candidate*candidates/shards
+    compared = min(candidates, images//shards) # every shard proposes and compares the full number
+    ms_per_shard = measured.ms_fixed + measured.ms_per_list_entry*list_length/shards + measured.ms_per_candidate*compared
     memory_bytes = images*(measured.bytes_per_image - measured.vector_bytes_per_image)*replicas/shards
     writers = processes if shards > 1 else 1 # one process fills an index in a folder
     seconds_per_image = measured.build_seconds_per_image/writers + encode/processes

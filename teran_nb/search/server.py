@@ -63,9 +63,8 @@ class ServerBackend(QdrantBackend):
             except UnexpectedResponse as e: problem = self._retry_reason(method, e)
             if wait is None: break
             time.sleep(wait)
-        raise ConnectionError(f"{self.place}: {problem}, tried {len(self.waits) + 1} times; nothing acknowledged is "
-                              f"lost: "
-                              "see that the server runs and the address is right, then repeat the call")
+        raise ConnectionError(f"{self.place}: {problem}, tried {len(self.waits) + 1} times; "
+                              "nothing acknowledged is lost: see that the server runs and the address is right, then repeat the call")
 
     def _retry_reason(self, method, error):
         "Why a call is tried again; errors that a second try cannot mend are raised."
@@ -110,24 +109,23 @@ def _region_dim(self:ServerBackend):
     names = [*fields, *sparse] if isinstance(fields, dict) else ["one vector without a name"]
     regions = fields.get("regions") if isinstance(fields, dict) else None
     if regions is None or regions.multivector_config is None or not set(CENTROID_FIELDS) <= set(sparse):
-        raise ValueError(f"{self.place} is there already and no index of this library: its fields are "
-                         f"{', '.join(names)}; "
-                         "choose another name")
+        raise ValueError(f"{self.place} is there already and no index of this library: "
+                         f"its fields are {', '.join(names)}; choose another name")
     return regions.size
 
 @patch
 def _load_centroids(self:ServerBackend, count):
     if not 0 < count <= _FIRST_CENTROID_ID[CENTROID_FIELDS[0]]:
-        raise ValueError(f"{self.place} says that it has {count:,} centroids; copy the index again, or make it "
-                         f"again")
+        raise ValueError(f"{self.place} says that it has {count:,} centroids; "
+                         "copy the index again, or make it again")
     first = _FIRST_CENTROID_ID[self.layout.centroid_field]
     ids = list(range(first, first + count))
     vectors = {}
     for i in range(0, count, 1000):
         for point in self.call("retrieve", self.about_name, ids[i:i+1000], with_vectors=True): vectors[point.id] = point.vector
     if len(vectors) != count:
-        raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; rebuild the "
-                         f"index")
+        raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; "
+                         "rebuild the index")
     return torch.tensor([vectors[i] for i in ids])
 
 # %% ../../nbs/search/05_server.ipynb #b8c5a369
