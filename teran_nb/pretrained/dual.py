@@ -380,7 +380,9 @@ def save_pretrained(self:DualEncoder,
     "Write the network, its tokenizer and its image processor, as `from_pretrained` opens them."
     processor = self.family.processor
     tokenizer = AutoTokenizer.from_pretrained(self.family.source, trust_remote_code=False) # as before a processor adds tokens
-    parts = [self.family.model, processor, getattr(processor, "image_processor", tokenizer), tokenizer]
+    parts = [self.family.model, processor]
+    if self.family.processor_class: parts.append(processor.image_processor) # in a file of its own, which `family_of` reads
+    parts.append(tokenizer)
     with atomic(folder) as tmp:
         for part in parts: part.save_pretrained(tmp)
     return user_path(folder)

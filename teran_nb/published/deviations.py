@@ -58,7 +58,7 @@ def _alignment_faults(regions, vectors, captions):
 
 @torch.no_grad()
 def deviations(
-    model:Matcher, # An original, or any other
+    model:Matcher, # The model of an original, or any other
     images:list, # `Regions` of some images
     texts:list, # A caption of each image; the first two are also used as two captions of one image
 ) -> Deviations: # With each fault and without

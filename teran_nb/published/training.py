@@ -25,7 +25,7 @@ def reference_batch(
 ) -> tuple[RegionBatch,TokenBatch]: # Arguments of `model(...)`
     "A padded batch of the published loader as one of ours."
     if images[:,0].any() or boxes[:,0].any():
-        raise ValueError("slot 0 of an original's images is I-CLS, a zero vector with a zero box; "
+        raise ValueError("slot 0 of a published batch is I-CLS, a zero vector with a zero box; "
                          "here it is something else")
     left,top,right,bottom = boxes[:,1:].unbind(-1)
     geometry = torch.stack([left, top, right, bottom, (right-left)*(bottom-top)], -1)
