@@ -205,6 +205,23 @@ class Original(MarkdownRepr):
         return markdown_table(["left out","because it is"], rows)
 
 # %% ../../nbs/published/04_originals.ipynb #2a5ce4ee
+def _check_savable(config):
+    "Refuse what the published code cannot build."
+    for head in config.training_heads:
+        if HEADS[head].is_cross_encoder:
+            raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {head} head")
+    features = config.regions.features
+    stack = config.regions.stack
+    last = config.last
+    fixed = [("text.kind", config.text.kind, "bert"), ("regions.width", config.regions.width or features, features),
+             ("regions.stack.heads", stack.heads, 4), ("regions.stack.feed_forward", stack.feed_forward, 2048),
+             ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
+    for name,value,only in fixed:
+        if value != only:
+            raise ValueError(f"the published code cannot hold this model: {name} is {value!r}, "
+                             f"there it is always {only!r}")
+
+# %% ../../nbs/published/04_originals.ipynb #9bde8917
 def _settings_of(config, pretrain):
     "The configuration of an original, from ours."
     variant = config.variant
@@ -233,28 +250,7 @@ def _settings_of(config, pretrain):
             "dropout": config.last.dropout},
         "training": training}
 
-def _without_reference(config):
-    "The fields of a configuration but for the code that it repeats."
-    fields = dataclasses.asdict(config)
-    fields.pop("reference", None)
-    return fields
-
-def _check_savable(config):
-    "Refuse what the published code cannot build."
-    for head in config.training_heads:
-        if HEADS[head].is_cross_encoder:
-            raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {head} head")
-    features = config.regions.features
-    stack = config.regions.stack
-    last = config.last
-    fixed = [("text.kind", config.text.kind, "bert"), ("regions.width", config.regions.width or features, features),
-             ("regions.stack.heads", stack.heads, 4), ("regions.stack.feed_forward", stack.feed_forward, 2048),
-             ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
-    for name,value,only in fixed:
-        if value != only:
-            raise ValueError(f"the published code cannot hold this model: {name} is {value!r}, "
-                             f"there it is always {only!r}")
-
+# %% ../../nbs/published/04_originals.ipynb #e720ba61
 def _unused_weights(model):
     "Weights that an original must hold and no score uses: as they were read, or zeros."
     original = getattr(model, "original", None)
@@ -270,6 +266,12 @@ def _unused_weights(model):
     return weights
 
 # %% ../../nbs/published/04_originals.ipynb #0052adfb
+def _without_reference(config):
+    "The fields of a configuration but for the code that it repeats."
+    fields = dataclasses.asdict(config)
+    fields.pop("reference", None)
+    return fields
+
 def save_original(
     model:Matcher, # One of ours, or one that was an original
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
@@ -322,13 +324,7 @@ def _text_model(path, config, text):
         raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither "
                                 f"a folder of one nor a name that can be reached: {e}") from None
 
-def _with_stop_list(config, stop_list, path):
-    "The configuration with the words of a file as its stop-word list."
-    if not config.reference.stop_words:
-        raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
-    words = tuple(sorted(stop_words(stop_list)))
-    return dataclasses.replace(config, reference=dataclasses.replace(config.reference, stop_list=words))
-
+# %% ../../nbs/published/04_originals.ipynb #d8ce530b
 def _check_size(config, weights, path):
     "Refuse a configuration that would build a larger network than the file has weights for (ValueError)."
     largest = max((max(weight.shape, default=0) for weight in weights.values()), default=0)
@@ -343,6 +339,7 @@ def _text_encoder(config, source):
         load_from_hub(shortened, source, *_TEXT).save_pretrained(folder)
         return load_text(config, folder)
 
+# %% ../../nbs/published/04_originals.ipynb #c9a51297
 def _translated(weights, model, path):
     "Weights by our names, and the weights that are left out."
     left_out = {name: weight for name,weight in weights.items() if name.startswith(tuple(_LEFT_OUT))}
@@ -363,6 +360,14 @@ def _translated(weights, model, path):
     if second is not None and not torch.equal(second, weights[_WORD_EMBEDDINGS]):
         raise ValueError(f"{path}: {_SECOND_WORD_EMBEDDINGS} should equal {_WORD_EMBEDDINGS}, and does not")
     return {ours: weights[theirs] for ours,theirs in names.items()},left_out
+
+# %% ../../nbs/published/04_originals.ipynb #63ecc047
+def _with_stop_list(config, stop_list, path):
+    "The configuration with the words of a file as its stop-word list."
+    if not config.reference.stop_words:
+        raise ValueError(f"{path} was trained without a stop-word filter, so it has no list")
+    words = tuple(sorted(stop_words(stop_list)))
+    return dataclasses.replace(config, reference=dataclasses.replace(config.reference, stop_list=words))
 
 def load_original(
     path:str|Path, # A `.pth` or `.pth.tar` file of TERN or TERAN
