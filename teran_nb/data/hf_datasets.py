@@ -52,8 +52,6 @@ def _save_picture(value, path, root):
     return path
 
 # %% ../../nbs/data/05_hf_datasets.ipynb #7f2ed7de
-PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
-
 @dataclass(frozen=True)
 class _Columns:
     "Which columns of a dataset hold what."
@@ -74,16 +72,38 @@ class _Columns:
             if not isinstance(text, str): raise ValueError(f"a caption is a str, not {type(text).__name__}: {text!r}")
         return [text for text in texts if text.strip()]
 
+# %% ../../nbs/data/05_hf_datasets.ipynb #d7483458
+_SPLIT_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
+
+def _dataset_rows(dataset, image, split):
+    "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
+    parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
+    for name,part in parts:
+        feature = (getattr(part, "features", None) or {}).get(image)
+        if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
+        for i,row in enumerate(part):
+            split_of_row = row.get(split) if split else name
+            yield f"{name or 'dataset'}[{i}]",_SPLIT_NAMES.get(split_of_row, split_of_row),row
+
+# %% ../../nbs/data/05_hf_datasets.ipynb #bc0b8af3
+PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
+
 @contextmanager
 def _naming(where, column):
     "Errors name the row and the column."
     try: yield
     except (ValueError, OSError, KeyError, TypeError) as e: raise ValueError(f"{where}, column {column!r}: {e}") from None
 
-# %% ../../nbs/data/05_hf_datasets.ipynb #bc0b8af3
 class _DatasetWriter:
     "Writes rows into the folder of a collection; pictures are described some at a time."
-    def __init__(self, folder, columns, extractor, root, merge, batch_size):
+    def __init__(self,
+        folder, # New folder of the collection
+        columns, # `_Columns` of the dataset
+        extractor, # Describes the pictures; None: there are no region features
+        root, # Folder of the pictures, where their column holds names of files
+        merge, # Whether rows with the same id are one image
+        batch_size, # Pictures described together
+    ):
         self.folder = folder
         self.columns = columns
         self.extractor = extractor
@@ -149,18 +169,6 @@ class _DatasetWriter:
         Captions(self.texts, self.image_of, list(self.number), splits=splits).save(self.folder/"captions.json")
 
 # %% ../../nbs/data/05_hf_datasets.ipynb #656155fc
-_SPLIT_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
-
-def _dataset_rows(dataset, image, split):
-    "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
-    parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
-    for name,part in parts:
-        feature = (getattr(part, "features", None) or {}).get(image)
-        if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
-        for i,row in enumerate(part):
-            split_of_row = row.get(split) if split else name
-            yield f"{name or 'dataset'}[{i}]",_SPLIT_NAMES.get(split_of_row, split_of_row),row
-
 def from_dataset(
     dataset:Any, # `Dataset`, `IterableDataset` (streaming), or a dictionary of them by split
     folder:str|Path="", # New folder of the collection; by the dataset's fingerprint in `home()` when empty, which a streamed one lacks
