@@ -65,21 +65,22 @@ def fill_document(
     results:str|Path, # Folder of all tables
 ) -> str: # The same text, with the tables of today in its blocks
     "Print the tables of a document into its blocks."
-    usual = {}
-    footers = set()
+    blocks = list(_MARKED_BLOCK.finditer(text))
+    if len(blocks) != text.count("<!-- results:") or any("<!-- results:" in block[5] for block in blocks):
+        raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and "
+                         "<!-- end --> on lines of their own")
+    usual = {} # conditions that a block of the kind `conditions` prints
+    for block in blocks:
+        if block[2] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block[3]))
+    footers = set() # printed already
     def fill(block):
         head,kind,table,options,_,end = block.groups()
         chosen = dict(option.split("=") for option in options.split())
-        shown = registry_table(kind, Path(results)/table, **{k: v.split(",") for k,v in chosen.items()}, usual=usual)
+        chosen = {name: values.split(",") for name,values in chosen.items()}
+        shown = registry_table(kind, Path(results)/table, **chosen, usual=usual)
         if kind == "table":
             frame,footer = shown.split("\n\n", 1)
             if footer in footers: shown = f"{frame}\n\nConditions and commands as above."
             footers.add(footer)
         return f"{head}\n{shown}\n\n{end}"
-    whole = [block[5] for block in _MARKED_BLOCK.finditer(text)]
-    if len(whole) != text.count("<!-- results:") or any("<!-- results:" in content for content in whole):
-        raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and "
-                         "<!-- end --> on lines of their own")
-    for block in _MARKED_BLOCK.finditer(text):
-        if block[2] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block[3]))
     return _MARKED_BLOCK.sub(fill, text)
