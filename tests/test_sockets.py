@@ -185,9 +185,9 @@ def test_a_loss_is_resumed(drawn, tmp_path):
                 model = make_matcher(small_network(drawn), drawn.captions.texts)
                 fit(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, resume=n == 2 and folder == "halves", device="cpu")
             state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
-            (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("log_scale", "learned_warmth")})
+            (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.log_scale", "criterion.learned_warmth")})
         assert whole == halves and len(whole[0]) == 2
-        assert whole[0]["learned_warmth"].item() != 2.
+        assert whole[0]["criterion.learned_warmth"].item() != 2.
     finally:
         del LOSSES["softened"]
 

@@ -37,7 +37,7 @@ from .metrics import format_metric, metric_named
 from .evaluation import evaluate
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig, pooling_at, learning_rate_at
 from .batches import Batch, Batches, deal
-from .objective import Objective, check_own, is_distributed
+from .objective import Objective, check_own, is_distributed, todays_state
 from .checkpoints import last_checkpoint, require_same_config, write_checkpoint
 
 # %% ../../nbs/experiment/11_learner.ipynb #aad4406b
@@ -301,7 +301,7 @@ def restore(self:Learner) -> None:
     if state["data"] not in self.data_hashes:
         raise ValueError(f"{path} was trained on other features, images or captions, or chosen by other relevance; "
                          "resume with the same data")
-    load_weights(self.objective, state["objective"], path)
+    load_weights(self.objective, todays_state(state["objective"]), path)
     try: self.optimizer.load_state_dict(state["optimizer"])
     except Exception as e: # the checksum is right, but the state may be that of another optimizer
         raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None
