@@ -256,6 +256,7 @@ def encode_images(self:DualEncoder,
     if self.cache_folder is None or not isinstance(images, Collection): return encode()
     return load_or_encode(self, images, self.cache_folder, show_progress_bar, encode)
 
+# %% ../../nbs/pretrained/09_dual.ipynb #6ea453fe
 @patch
 def reads(self:DualEncoder,
     collection:Collection, # Images
