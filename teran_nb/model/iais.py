@@ -40,17 +40,17 @@ ANCHORS = ("L","V","LV") # Words, regions, both
 
 def _word_anchor_loss(relations, mirror, form):
     "IAIS of each pair with words as the anchor."
-    r = relations
-    real = r.word_mask[:,:,None] & r.word_mask[:,None] & r.region_mask.any(1)[:,None,None]
-    mirrored = MIRRORS[mirror](r)
-    words = r.words.masked_fill(~real, 0)
+    word_mask = relations.word_mask & relations.region_mask.any(1, keepdim=True)
+    real = word_mask[:,:,None] & word_mask[:,None]
+    mirrored = MIRRORS[mirror](relations)
+    words = relations.words.masked_fill(~real, 0)
     if form == "paper":
         mirrored = mirrored.masked_fill(~real, 0)
         if mirror == "singular": mirrored = mirrored/mirrored.sum(-1, keepdim=True).clamp(min=1e-30)
         return m_kl(words, mirrored)
     if mirror == "singular": mirrored = mirrored.masked_fill(~real, torch.finfo(mirrored.dtype).min).softmax(-1)
     eps = 1e-6 if mirror == "distributed" else 0.
-    return m_kl(words, mirrored.masked_fill(~real, 0), eps)/r.word_mask.sum(1).clamp(min=1)
+    return m_kl(words, mirrored.masked_fill(~real, 0), eps)/relations.word_mask.sum(1).clamp(min=1)
 
 def iais(
     relations:Relations, # Of matched pairs

@@ -133,12 +133,13 @@ def hardest_candidates(
                          "needs its image, and a side at least one candidate")
     with model.eval_mode():
         own_images,own_captions = model(images, captions)
-        false_images,false_captions = model(other_images, other_captions)
-        of_captions = joint.similarity(false_images, own_captions).T
-        of_images = joint.similarity(own_images, false_captions)[image_of]
+        candidate_images,candidate_captions = model(other_images, other_captions)
+        of_captions = joint.similarity(candidate_images, own_captions).T
+        of_images = joint.similarity(own_images, candidate_captions)[image_of]
     torch.clear_autocast_cache() # weights that were cast here have no gradients
-    rows,columns = (sim.topk(min(hard, sim.shape[1])).indices for sim in (of_captions,of_images))
-    return rows,columns
+    false_images = of_captions.topk(min(hard, of_captions.shape[1])).indices
+    false_captions = of_images.topk(min(hard, of_images.shape[1])).indices
+    return false_images,false_captions
 
 def _chosen(batch, rows):
     "Some images or captions of a batch."
@@ -151,15 +152,15 @@ def mined_scores(
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
     other_images:RegionBatch, # Candidates
     other_captions:TokenBatch, # Candidates
-    rows:Tensor, # Of the false images of each pair, `(pairs, hard)`
-    columns:Tensor, # Of its false captions, `(pairs, hard)`
+    false_images:Tensor, # Their rows among the other images, `(pairs, hard)`
+    false_captions:Tensor, # Their rows among the other captions, `(pairs, hard)`
 ) -> Tensor: # The true pair first, then its false images, then its false captions, `(pairs, 1+2*hard)`
     "Scores of true pairs and of chosen false ones, with gradients."
     joint = model.heads["joint"]
-    pairs,hard = rows.shape
+    pairs,hard = false_images.shape
     # several pairs may have the same false image: each is encoded once, and `image_places` says where it is then
-    image_rows,image_places = rows.unique(return_inverse=True)
-    caption_rows,caption_places = columns.unique(return_inverse=True)
+    image_rows,image_places = false_images.unique(return_inverse=True)
+    caption_rows,caption_places = false_captions.unique(return_inverse=True)
     (_,false_regions),(_,false_words) = model(_chosen(other_images, image_rows), _chosen(other_captions, caption_rows))
     own = torch.arange(pairs, device=image_of.device)
     regions = Packed.cat([images.parts,false_regions])
