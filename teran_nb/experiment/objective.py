@@ -20,7 +20,8 @@ from ..core.config import is_own
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.more_losses import Uncertainty
-from ..model.heads import HEADS, Vectors
+from ..model.encoder import Vectors
+from ..model.heads import HEADS
 from ..model.relations import cosine_relations
 from ..model.iais import iais
 from ..model.network import NetworkConfig

@@ -16,7 +16,8 @@ from torch import Tensor
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
 from .alignment import POOLINGS, Pooling, mrsw, mwsr
-from .heads import HEADS, Vectors
+from .encoder import Vectors
+from .heads import HEADS
 
 # %% ../../nbs/model/20_checks.ipynb #8c86f245
 _PAIRS = ((4,3),(1,2),(3,1)) # Regions and words of the pairs that are tried

@@ -26,9 +26,8 @@ from ..data.vocabulary import split_words
 from ..photos.vision import LearningBackbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import extractor_for_model, training_features
-from .encoder import Encoded, Encoder, Images, Sentences, given_images, region_sets, sentences
+from .encoder import Encoded, Encoder, Images, Sentences, Vectors, given_images, region_sets, sentences
 from .similarity import BlockOptions
-from .heads import Vectors
 from .text import TokenBatch, TokenWords, Tokens, text_encoder, without_words
 from .regions import RegionBatch, region_batch
 from .network import Network, NetworkConfig

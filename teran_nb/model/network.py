@@ -21,13 +21,14 @@ from ..core.packed import Packed
 from ..core.config import one_of
 from ..data.provenance import Provenance
 from .alignment import POOLINGS
-from .heads import HEADS, Vectors, reranked
+from .encoder import Vectors
+from .heads import HEADS, reranked
 from .similarity import BlockOptions
 from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
 from .joint import JointConfig
 from .crossgraph import CrossGraphConfig
-from .poolings import GPOHead # noqa: F401 (the import registers the poolings and heads of that page)
+import teran_nb.model.poolings # noqa: F401 (the import registers the poolings and heads of that page)
 
 # %% ../../nbs/model/13_network.ipynb #173fb7a4
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..core.packed import Packed, length_mask
 from .alignment import masked_max, mravgw, mwsr, register_pooling
 from .similarity import BlockOptions, similarity
-from .heads import Head, Vectors, register_head
+from .encoder import Vectors
+from .heads import Head, register_head
 
 # %% ../../nbs/model/12_poolings.ipynb #972be9b2
 @register_pooling("filip-regions", "FILIP regions", sum_over=("regions",), per_region=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.config import one_of
 from ..core.packed import Packed
-from .heads import Vectors
+from .encoder import Vectors
 from .losses import NEGATIVES, positives
 from .text import TokenBatch
 from .regions import RegionBatch
