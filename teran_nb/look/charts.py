@@ -193,8 +193,8 @@ def show_sweep(
     for ax,metric in zip(axes, measured):
         printed = metric_named(metric)
         for x,rows in enumerate(groups): _point_with_deviation(ax, x, printed.factor*rows[metric].dropna(), printed.unit)
-        guessed = printed.factor*chance_bound(any_result, metric)
-        reference = (guessed,"guessing") if np.isfinite(guessed) else _reference(frame, metric)
+        bound = printed.factor*chance_bound(any_result, metric)
+        reference = (bound,"chance bound") if np.isfinite(bound) else _reference(frame, metric)
         ends = _compared_lines(ax, frame[frame.value.isna()], metric, reference)
         ax.set(xlim=(-.5,len(values)-.4), xlabel=plain(swept.field.iloc[0]), ylabel=printed.unit)
         ax.set_title(_metric_title(metric), fontsize=9)
