@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+import pandas as pd
+
 from ..core.files import project_path, read_json, require_space, user_path, write_json
 from ..core.config import environment, is_own, numbered_folder, one_of, override, pick_device, to_config
 from ..core.display import MarkdownRepr
@@ -27,7 +29,7 @@ from .metrics import PROTOCOLS, folds
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig
 from .objective import check_loss, check_own
 from .checkpoints import require_same_config
-from .rows import ROWS, trained_as
+from .rows import ROWS, Row, trained_as
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data
 
@@ -57,9 +59,77 @@ class Plan(MarkdownRepr):
         if self.changed or self.about["model"] not in PUBLISHED: return None
         return published(self.about["model"], self.about.get("protocol", ""))
     def _repr_markdown_(self):
-        parts = self.about | {"members": self.members}
-        parts |= config_parts("training", asdict(self.training)) | config_parts("network", asdict(self.network))
-        return config_table(parts, PRESETS[self.about["preset"]].notes)
+        row = ROWS.get(self.about["model"], Row())
+        notes = PRESETS[self.about["preset"]].notes_of(row.paper)
+        if row.note: notes.append(row.note)
+        training = config_parts("training", asdict(self.training), asdict(TrainConfig()))
+        network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
+        rest = {"other fields": "their defaults; `to_pandas()` has all fields"}
+        return config_table(self.about | {"members": self.members} | training | network | rest, notes)
+    def to_pandas(self) -> pd.DataFrame:
+        "Every field of the training and of the network, a row each."
+        parts = config_parts("training", asdict(self.training)) | config_parts("network", asdict(self.network))
+        rows = []
+        for part,fields in parts.items():
+            for field,value in fields.items(): rows.append((part,field,value))
+        return pd.DataFrame(rows, columns=["part","field","value"])
+
+# %% ../../nbs/experiment/15_plans.ipynb #c6cb9677
+def _network_of_row(scale, changes, features):
+    "The network of a row at the scale of a preset, for these region features."
+    of_features = {"extractor": features.extractor, "regions.features": features.dim}
+    return override(scale.network, changes.network | of_features)
+
+def _text_fields(text):
+    "Fields of the network that choose its text encoder."
+    if not text: return {}
+    if text in ("bert","bigru","bilstm","bigru-mean"): return {"text.kind": text, "text.pretrained": ""}
+    folder = project_path(text)
+    return {"text.kind": "bert", "text.pretrained": str(folder) if folder.is_dir() else text}
+
+def _network_of_begin(network, begin, row):
+    "The network of a plan that begins with trained weights: its own, or that of a published UNITER."
+    uniter = uniter_config(begin)
+    if uniter is None: return network
+    if "joint" not in network.training_heads:
+        raise ValueError(f"{begin} is a UNITER, and {row} has no joint head; train single-stream, iais-singular or "
+                         "iais-distributed with it")
+    if uniter.regions.features != network.regions.features:
+        raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
+                         f"{network.regions.features}")
+    return replace(uniter, extractor=network.extractor)
+
+def _with_pooling(network, pooling, source):
+    "The network with another pooling of its alignment."
+    if "alignment" not in network.training_heads: raise ValueError(f"{source} trains no alignment, so no pooling; leave pooling empty")
+    return override(network, {"pooling": pooling})
+
+# %% ../../nbs/experiment/15_plans.ipynb #82fa4338
+def _apply_overrides(network, training, overrides):
+    "Both configurations after the overrides; fields of the training start with `train.`."
+    for k in overrides:
+        if k in TrainConfig.__dataclass_fields__: raise ValueError(f"unknown override {k!r}; did you mean train.{k}?")
+    network_fields = {k.removeprefix("model."): v for k,v in overrides.items() if not k.startswith("train.")}
+    train_fields = {k.removeprefix("train."): v for k,v in overrides.items() if k.startswith("train.")}
+    return override(network, network_fields),override(training, train_fields)
+
+# %% ../../nbs/experiment/15_plans.ipynb #fbe413fb
+def _overridden_names(network, training, new_network, new_training):
+    "The pooling, the loss and the heads that the overrides changed, for the name of a run."
+    names = {}
+    if new_network.pooling != network.pooling: names["pooling"] = new_network.pooling
+    if new_training.loss != training.loss: names["loss"] = new_training.loss
+    if (new_network.training_heads,new_network.ranking_head) != (network.training_heads,network.ranking_head):
+        names["heads"] = "+".join(dict.fromkeys([new_network.ranking_head,*new_network.training_heads])) # the head that ranks comes first
+    return names
+
+def _run_name(about, overridden):
+    "Preset, data, row, and another pooling, loss or heads than theirs."
+    names = {"pooling": about["pooling"], "loss": about.get("loss", ""), "heads": ""} | overridden
+    data = about["data"]["data"]
+    folder = "" if data == "scenes" else Path(data).name
+    parts = about["preset"],folder,about["model"],names["pooling"],names["loss"],names["heads"]
+    return "-".join(part for part in parts if part)
 
 # %% ../../nbs/experiment/15_plans.ipynb #1698ae36
 def make_plan(
@@ -109,61 +179,6 @@ def make_plan(
     if loss: about["loss"] = loss
     name = _run_name(about, _overridden_names(*before, network, train_config))
     return Plan(name, about, network, train_config, device, changes.members)
-
-# %% ../../nbs/experiment/15_plans.ipynb #87c333e9
-def _network_of_row(scale, changes, features):
-    "The network of a row at the scale of a preset, for these region features."
-    of_features = {"extractor": features.extractor, "regions.features": features.dim}
-    return override(scale.network, changes.network | of_features)
-
-def _text_fields(text):
-    "Fields of the network that choose its text encoder."
-    if not text: return {}
-    if text in ("bert","bigru","bilstm","bigru-mean"): return {"text.kind": text, "text.pretrained": ""}
-    folder = project_path(text)
-    return {"text.kind": "bert", "text.pretrained": str(folder) if folder.is_dir() else text}
-
-def _network_of_begin(network, begin, row):
-    "The network of a plan that begins with trained weights: its own, or that of a published UNITER."
-    uniter = uniter_config(begin)
-    if uniter is None: return network
-    if "joint" not in network.training_heads:
-        raise ValueError(f"{begin} is a UNITER, and {row} has no joint head; train single-stream, iais-singular or "
-                         "iais-distributed with it")
-    if uniter.regions.features != network.regions.features:
-        raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
-                         f"{network.regions.features}")
-    return replace(uniter, extractor=network.extractor)
-
-def _with_pooling(network, pooling, source):
-    "The network with another pooling of its alignment."
-    if "alignment" not in network.training_heads: raise ValueError(f"{source} trains no alignment, so no pooling; leave pooling empty")
-    return override(network, {"pooling": pooling})
-
-def _apply_overrides(network, training, overrides):
-    "Both configurations after the overrides; fields of the training start with `train.`."
-    for k in overrides:
-        if k in TrainConfig.__dataclass_fields__: raise ValueError(f"unknown override {k!r}; did you mean train.{k}?")
-    network_fields = {k.removeprefix("model."): v for k,v in overrides.items() if not k.startswith("train.")}
-    train_fields = {k.removeprefix("train."): v for k,v in overrides.items() if k.startswith("train.")}
-    return override(network, network_fields),override(training, train_fields)
-
-def _overridden_names(network, training, new_network, new_training):
-    "The pooling, the loss and the heads that the overrides changed, for the name of a run."
-    names = {}
-    if new_network.pooling != network.pooling: names["pooling"] = new_network.pooling
-    if new_training.loss != training.loss: names["loss"] = new_training.loss
-    if (new_network.training_heads,new_network.ranking_head) != (network.training_heads,network.ranking_head):
-        names["heads"] = "+".join(dict.fromkeys([new_network.ranking_head,*new_network.training_heads])) # the head that ranks comes first
-    return names
-
-def _run_name(about, overridden):
-    "Preset, data, row, and another pooling, loss or heads than theirs."
-    names = {"pooling": about["pooling"], "loss": about.get("loss", ""), "heads": ""} | overridden
-    data = about["data"]["data"]
-    folder = "" if data == "scenes" else Path(data).name
-    parts = about["preset"],folder,about["model"],names["pooling"],names["loss"],names["heads"]
-    return "-".join(part for part in parts if part)
 
 # %% ../../nbs/experiment/15_plans.ipynb #5e51da72
 def folder_to_resume(

@@ -21,20 +21,26 @@ from ..model.matcher import Matcher, make_matcher
 from .train_config import JointTraining, TrainConfig
 
 # %% ../../nbs/experiment/13_presets.ipynb #00129f78
+_ALWAYS_SHOWN = ("epochs","batch_size","learning_rate","training_heads","ranking_head","pooling")
+
 def config_parts(
     name:str, # What the whole is called, such as `network`
     config:dict, # Field names to values; nested configurations as dicts
+    default:dict|None=None, # Fields with these values are left out, except those that identify a model; None: none are
 ) -> dict: # Name of each part to its own fields, such as `regions.stack`
     "The parts of a nested configuration, each with its own fields only."
-    own = {k: " + ".join(v) if isinstance(v, tuple) else v for k,v in config.items() if not isinstance(v, dict)}
+    own = {}
     parts = {name: own}
-    for k,v in config.items():
-        if isinstance(v, dict): parts |= config_parts(f"{name}.{k}".removeprefix("network."), v)
+    for key,value in config.items():
+        default_value = None if default is None else default[key]
+        if isinstance(value, dict): parts |= config_parts(f"{name}.{key}".removeprefix("network."), value, default_value)
+        elif default is None or value != default_value or key in _ALWAYS_SHOWN:
+            own[key] = " + ".join(value) if isinstance(value, tuple) else value
     return parts
 
 def config_table(
     parts:dict, # Name of each part to its fields, or to one value
-    notes:Iterable[str]=(), # Differences from the published code, a sentence each
+    notes:Iterable[str]=(), # Differences from the papers and their code, a sentence each
 ) -> str: # Markdown
     "A table with the fields of each part, and a list of notes below it; empty fields are left out, long rows continue in the next line."
     rows = []
@@ -44,7 +50,7 @@ def config_table(
     table = markdown_table(["part","what it is"], rows)
     if not notes: return table
     items = [textwrap.fill(f"- {note}", 195, subsequent_indent="  ") for note in notes]
-    return "\n".join([table,"","Differences from the published code:","",*items])
+    return "\n".join([table,"","Differences from the papers and their code:","",*items])
 
 # %% ../../nbs/experiment/13_presets.ipynb #0a90ee3b
 @dataclass(frozen=True, repr=False)
@@ -53,12 +59,17 @@ class Preset(MarkdownRepr):
     network:NetworkConfig # TERAN MrSw; a row changes it
     training:TrainConfig # How TERAN is trained
     by_heads:dict=field(default_factory=dict) # Names of heads, joined by `+`, to the fields of `training` that they change
-    notes:tuple=() # Differences from the published code, a sentence each
+    notes:tuple=() # Differences from the papers and their code: the papers that each concerns, and a sentence
+    def notes_of(self,
+        paper:str, # As `Row.paper`
+    ) -> list[str]: # Sentences
+        "The notes that concern the rows of a paper."
+        return [sentence for papers,sentence in self.notes if paper in papers.split()]
     def _repr_markdown_(self):
         changes = {f"training of {heads} changes": fields for heads,fields in self.by_heads.items()}
-        training = config_parts("training", asdict(self.training))["training"] # without the part `iais`, which only some rows use
-        parts = {"training": training} | changes | config_parts("network", asdict(self.network))
-        return config_table(parts, self.notes)
+        training = config_parts("training", asdict(self.training), asdict(TrainConfig()))
+        network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
+        return config_table(training | changes | network, [sentence for _,sentence in self.notes])
 
 # %% ../../nbs/experiment/13_presets.ipynb #9b14fa4f
 _PAPER = Preset(
@@ -67,14 +78,14 @@ _PAPER = Preset(
     {"global": {"learning_rate": 2e-5, "batch_size": 90, "schedule": "constant"},
      "crossgraph": {"learning_rate": 2e-4, "batch_size": 128, "epochs": 25, "step_at": 8},
      "alignment+joint": {"learning_rate": 5e-5, "batch_size": 32, "schedule": "constant", "warmup_steps": 500, "negatives": "all"}},
-    ("TERN and TERAN keep the first 6 layers of BERT and train them at the rate of the other layers; the text does not mention it.",
-     "They sum the loss over a batch and clip gradients at norm 2; the text does not mention it.",
-     "TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps; its text has 2e-5 and 90.",
-     "TERAN's configuration for Flickr30k has batches of 30 and the same warm-up.",
-     "TERN and TERAN drop the last token before [SEP].",
-     "IAIS has 31 hard negatives a side for each of 8 true pairs, as in preset iais.",
-     "CGAM prints no batch size; 128 is that of SCAN.",
-     "CGAM's regions have no boxes; here they have."))
+    (("TERN TERAN","TERN and TERAN keep the first 6 layers of BERT and train them at the rate of the other layers; the text does not mention it."),
+     ("TERN TERAN","TERN and TERAN sum the loss over a batch and clip gradients at norm 2; the text does not mention it."),
+     ("TERN","TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps; its text has 2e-5 and 90."),
+     ("TERAN","TERAN's configuration for Flickr30k has batches of 30 and the same warm-up."),
+     ("TERN TERAN","TERN and TERAN drop the last token before [SEP]."),
+     ("IAIS","IAIS has 31 hard negatives a side for each of 8 true pairs, as in preset iais."),
+     ("CGAM","CGAM prints no batch size; 128 is that of SCAN."),
+     ("CGAM","CGAM's regions have no boxes; here they have.")))
 
 # %% ../../nbs/experiment/13_presets.ipynb #f0966c82
 def _small_network(width, layers, feed_forward, dropout):
@@ -103,22 +114,22 @@ _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pre
         regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)), dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
     TrainConfig(epochs=10, batch_size=128, learning_rate=5e-5, schedule="cosine", warmup_steps=200, loss="infonce", select="rsum"),
     {"alignment+joint": {"batch_size": 32}, "crossgraph": {"batch_size": 64}},
-    ("There is no published code; the sizes are our own, for pretrained models on both sides, whose vectors need little more than a common space.",))
+    (("TERN TERAN IAIS CGAM","There is no published code; the sizes are our own, for pretrained models on both sides, whose vectors need little more than a common space."),))
 _AS_PUBLISHED = replace(_PAPER, training=TrainConfig(batch_size=30, warmup_steps=1000)) # as configured in the published code
 _IAIS = Preset( # 5,000 steps with ten validations
     _PAPER.network,
     TrainConfig(epochs=10, steps=500, batch_size=8, learning_rate=5e-5, optimizer="adamw", schedule="linear", warmup_steps=500,
                 negatives="all", joint=JointTraining(hard_negatives=31, candidates=399, sigmoid_scores=True), select="rsum"),
     {},
-    ("The text has 8 pairs a step, the code 8 on each of 8 GPUs, as UNITER.",
-     "The text gives a pair 31 hard negatives of both sides; the code draws the pairs of the two sides apart.",
-     "Eq. 14 has one hinge around the sum (train.negatives summed); the code has a hinge for each negative and takes sigmoids of the scores, as here.",
-     "The text names no warm-up and no optimizer; UNITER's configuration has 500 steps and AdamW.",
-     "Eq. 15 adds the loss of both anchors; the code takes one anchor a side.",
-     "The code averages 31 hinges and divides them by 8, but not its regulariser: that is 8 x 31 times the weight of eq. 15.",
-     "The fields train.iais.weight 248 and train.iais.form published give the regulariser of the code.",
-     "The code validates every 500 steps and keeps the last weights; here the best weights are kept.",
-     "The code draws 399 candidates for each pair; here they are drawn for the 8 pairs together."))
+    (("IAIS","The text has 8 pairs a step, the code 8 on each of 8 GPUs, as UNITER."),
+     ("IAIS","The text gives a pair 31 hard negatives of both sides; the code draws the pairs of the two sides apart."),
+     ("IAIS","Eq. 14 has one hinge around the sum (train.negatives summed); the code has a hinge for each negative and takes sigmoids of the scores, as here."),
+     ("IAIS","The text names no warm-up and no optimizer; UNITER's configuration has 500 steps and AdamW."),
+     ("IAIS","Eq. 15 adds the loss of both anchors; the code takes one anchor a side."),
+     ("IAIS","The code averages 31 hinges and divides them by 8, but not its regulariser: that is 8 x 31 times the weight of eq. 15."),
+     ("IAIS","The fields train.iais.weight 248 and train.iais.form published give the regulariser of the code."),
+     ("IAIS","The code validates every 500 steps and keeps the last weights; here the best weights are kept."),
+     ("IAIS","The code draws 399 candidates for each pair; here they are drawn for the 8 pairs together.")))
 _IAIS_LARGE = replace(_IAIS, network=replace(_PAPER.network, joint=JointConfig(24, 16, 1024, 4096)))
 PRESETS = {"tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER, "f30k-published": _AS_PUBLISHED,
            "coco": _PAPER, "iais": _IAIS, "iais-large": _IAIS_LARGE, "pretrained": _PRETRAINED}

@@ -19,49 +19,52 @@ class Row:
     test:dict=field(default_factory=dict) # Fields of `NetworkConfig` that change after training
     members:int=1 # Models of an ensemble
     begins:str="" # Row whose trained model this one begins with; none when empty
+    paper:str="TERAN" # Whose model it is: `TERN`, `TERAN`, `IAIS` or `CGAM`
+    note:str="" # Difference from the paper, a sentence
 
 # %% ../../nbs/experiment/12_rows.ipynb #75b5995c
 _TERN = {"training_heads": ("global",), "ranking_head": "global", "shared": True}
 _JOINT = {"training_heads": ("alignment","joint"), "ranking_head": "joint"}
 _START = {"start_pooling": "mrsw", "start_epochs": 2}
+_START_NOTE = "The first two epochs are trained with MrSw (train.start_epochs); the paper names no such start."
 _CGAM = {"training_heads": ("crossgraph",), "ranking_head": "crossgraph", "text.kind": "bigru-mean", "text.pretrained": "",
          "regions.stack.layers": 0, "last.layers": 0}
 ROWS = { # Name to row, in the order of the papers' tables; then our own
-    "tern": Row(_TERN),
-    "tern-mrsw-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mrsw"}),
-    "tern-mwsr-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mwsr"}),
-    "tern-align": Row(_TERN | {"training_heads": ("global","alignment")}),
+    "tern": Row(_TERN, paper="TERN"),
+    "tern-mrsw-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mrsw"}, paper="TERN"),
+    "tern-mwsr-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mwsr"}, paper="TERN"),
+    "tern-align": Row(_TERN | {"training_heads": ("global","alignment")}, paper="TERN"),
     "teran-mrsw": Row(),
-    "teran-mwsr": Row({"pooling": "mwsr"}, _START),
-    "teran-symm": Row({"pooling": "symm"}, _START),
+    "teran-mwsr": Row({"pooling": "mwsr"}, _START, note=_START_NOTE),
+    "teran-symm": Row({"pooling": "symm"}, _START, note=_START_NOTE),
     "teran-mravgw": Row({"pooling": "mravgw"}),
     "teran-mrsw-shared": Row({"shared": True}),
-    "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}, _START),
+    "teran-mwsr-shared": Row({"pooling": "mwsr", "shared": True}, _START, note=_START_NOTE),
     "teran-mrsw-stopwords": Row(training={"stop_words": "nltk"}),
     "teran-mrsw-stopwords-test": Row(training={"stop_words": "nltk"}, test={"stop_words": "nltk"}),
     "teran-mrsw-bilstm": Row({"text.kind": "bilstm", "text.pretrained": ""}),
     "teran-mrsw-bigru": Row({"text.kind": "bigru", "text.pretrained": ""}),
     "teran-mrsw-ens": Row(members=2),
-    "single-stream": Row(_JOINT),
-    "iais-singular": Row(_JOINT, {"iais.mirror": "singular"}),
-    "iais-distributed": Row(_JOINT, {"iais.mirror": "distributed"}),
-    "iais-singular-l": Row(_JOINT, {"iais.mirror": "singular", "iais.anchors": "L"}),
-    "iais-singular-v": Row(_JOINT, {"iais.mirror": "singular", "iais.anchors": "V"}),
-    "iais-distributed-l": Row(_JOINT, {"iais.mirror": "distributed", "iais.anchors": "L"}),
-    "iais-distributed-v": Row(_JOINT, {"iais.mirror": "distributed", "iais.anchors": "V"}),
-    "cgam": Row(_CGAM),
-    "cgam-ens": Row(_CGAM, members=2),
-    "cgam-no-image": Row(_CGAM | {"crossgraph.image": False}),
-    "cgam-no-text": Row(_CGAM | {"crossgraph.text": False}),
-    "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}),
-    "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1}),
-    "cgam-one-head-printed": Row(_CGAM | {"crossgraph.heads": 1}, {"negatives": "hardest", "learning_rate": 2e-4}),
+    "single-stream": Row(_JOINT, paper="IAIS"),
+    "iais-singular": Row(_JOINT, {"iais.mirror": "singular"}, paper="IAIS"),
+    "iais-distributed": Row(_JOINT, {"iais.mirror": "distributed"}, paper="IAIS"),
+    "iais-singular-l": Row(_JOINT, {"iais.mirror": "singular", "iais.anchors": "L"}, paper="IAIS"),
+    "iais-singular-v": Row(_JOINT, {"iais.mirror": "singular", "iais.anchors": "V"}, paper="IAIS"),
+    "iais-distributed-l": Row(_JOINT, {"iais.mirror": "distributed", "iais.anchors": "L"}, paper="IAIS"),
+    "iais-distributed-v": Row(_JOINT, {"iais.mirror": "distributed", "iais.anchors": "V"}, paper="IAIS"),
+    "cgam": Row(_CGAM, paper="CGAM"),
+    "cgam-ens": Row(_CGAM, members=2, paper="CGAM"),
+    "cgam-no-image": Row(_CGAM | {"crossgraph.image": False}, paper="CGAM"),
+    "cgam-no-text": Row(_CGAM | {"crossgraph.text": False}, paper="CGAM"),
+    "cgam-no-graph": Row(_CGAM | {"crossgraph.graph": False}, paper="CGAM"),
+    "cgam-one-head": Row(_CGAM | {"crossgraph.heads": 1}, paper="CGAM"),
+    "cgam-one-head-printed": Row(_CGAM | {"crossgraph.heads": 1}, {"negatives": "hardest", "learning_rate": 2e-4}, paper="CGAM"),
     "teran-mrsw-iais-singular": Row(training={"iais.mirror": "singular", "iais.weight": .02}),
     "teran-mrsw-iais-distributed": Row(training={"iais.mirror": "distributed", "iais.weight": .02}),
-    "single-stream-pretraining": Row(_JOINT, {"joint.pretrain": True}),
-    "single-stream-pretrained": Row(_JOINT, begins="single-stream-pretraining"),
-    "iais-singular-pretrained": Row(_JOINT, {"iais.mirror": "singular"}, begins="single-stream-pretraining"),
-    "iais-distributed-pretrained": Row(_JOINT, {"iais.mirror": "distributed"}, begins="single-stream-pretraining")}
+    "single-stream-pretraining": Row(_JOINT, {"joint.pretrain": True}, paper="IAIS"),
+    "single-stream-pretrained": Row(_JOINT, begins="single-stream-pretraining", paper="IAIS"),
+    "iais-singular-pretrained": Row(_JOINT, {"iais.mirror": "singular"}, begins="single-stream-pretraining", paper="IAIS"),
+    "iais-distributed-pretrained": Row(_JOINT, {"iais.mirror": "distributed"}, begins="single-stream-pretraining", paper="IAIS")}
 
 # %% ../../nbs/experiment/12_rows.ipynb #cebad11e
 def trained_as(
