@@ -50,7 +50,7 @@ class Packed:
     def __len__(self): return len(self.offsets) - 1
     def __repr__(self):
         dtype = str(self.values.dtype).removeprefix("torch.")
-        return f"Packed({len(self):,} sets, {len(self.values):,} vectors of {self.dim}, {dtype})"
+        return f"{type(self).__name__}({len(self):,} sets, {len(self.values):,} vectors of {self.dim}, {dtype})"
 
     @property
     def dim(self) -> int: return self.values.shape[1]

@@ -32,6 +32,7 @@ class Captions(MarkdownRepr):
     links:list=None # Tuple of `Link` for each caption, where known
     def __post_init__(self):
         object.__setattr__(self, "image_of", np.asarray(self.image_of, dtype=np.int64))
+        if self.sizes is not None: object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
         self._check()
     def __len__(self): return len(self.texts)
     def of(self,
@@ -97,12 +98,11 @@ def _check(self:Captions):
         values = getattr(self, name)
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
     if self.sizes is None: return
-    sizes = np.asarray(self.sizes, dtype=np.float64)
-    if sizes.shape != (n_images,2):
-        raise ValueError(f"sizes have the shape {sizes.shape}, not ({n_images}, 2): width and height of each image")
-    wrong = np.flatnonzero(~((sizes > 0) & np.isfinite(sizes)).all(1))
+    if self.sizes.shape != (n_images,2):
+        raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each image")
+    wrong = np.flatnonzero(~((self.sizes > 0) & np.isfinite(self.sizes)).all(1))
     if len(wrong):
-        width,height = sizes[wrong[0]]
+        width,height = self.sizes[wrong[0]]
         raise ValueError(f"image {self.image_ids[wrong[0]][:100]} has the size {width:g} x {height:g}; width and height "
                          "must be finite and above 0")
 

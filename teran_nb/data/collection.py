@@ -17,6 +17,7 @@ from fastcore.basics import patch
 from PIL import Image
 
 from ..core.files import read_json, user_path
+from ..core.config import one_of
 from .captions import Captions
 from .caption_files import read_captions
 from .pictures import PICTURE_SUFFIXES, read_picture, within
@@ -27,8 +28,8 @@ from .features import FeatureWriter, Features, Regions
 def _files_by_stem(folder, changed):
     "Picture files of a folder, as it was when it was last changed, by their names without ending."
     pictures = [p for p in folder.iterdir() if p.suffix.lower() in PICTURE_SUFFIXES]
-    pictures.sort(key=lambda p: (-PICTURE_SUFFIXES.index(p.suffix.lower()), p.name))
-    return {p.name[:-len(p.suffix)]: p for p in pictures} # later ones win
+    pictures.sort(reverse=True)
+    return {p.name[:-len(p.suffix)]: p for p in pictures} # of several, the first in alphabetical order, as `find_pictures` keeps
 
 def _existing(path, folder=None):
     "`path` where it is a file, which links must not lead out of `folder`; else None."
@@ -91,6 +92,7 @@ class Collection:
         missing:str="refuse", # Images with captions and no features: `refuse`, or `drop` them with a warning
         name:str="", # Name in results
     ):
+        one_of(missing, ("refuse","drop"), "way with missing images")
         if captions is None: captions = Captions([], [], features.image_ids)
         if captions.image_ids == features.image_ids: known = np.ones(len(captions.image_ids), bool) # without an index of all ids
         else: known = np.array([image_id in features.index for image_id in captions.image_ids])
@@ -102,7 +104,7 @@ class Collection:
         unknown = [captions.image_ids[i][:100] for i in np.flatnonzero(~known)]
         if unknown:
             problem = f"have captions and no features, such as {', '.join(unknown[:3])}"
-            if missing != "drop": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
+            if missing == "refuse": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
             warnings.warn(f"left out {len(unknown)} images that {problem}", stacklevel=2)
         if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(user_path(pictures))
         self.features = features

@@ -37,7 +37,7 @@ def within(
     return Path(folder)/path
 
 # %% ../../nbs/data/02_pictures.ipynb #d85d51aa
-PICTURE_SUFFIXES = ( # endings of picture files, in any case; of two files with the same name the earlier ending counts
+PICTURE_SUFFIXES = ( # endings of picture files, in any case
     ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif")
 
 def find_pictures(

@@ -199,7 +199,7 @@ def _make(job, request, output, near, start):
         os.replace(folder, output)
 
 def _main(output, recipe="{}"):
-    "What each process of a launcher does; the recipe is JSON, also by the names of the workflow."
+    "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
     prepare(to_config(Recipe, current_fields(json.loads(recipe)), "the recipe"), output, show_progress_bar=this_share().rank == 0)
 
 if __name__ == "__main__" and __package__ == "teran_nb.photos": _main(*sys.argv[1:])

@@ -122,7 +122,9 @@ def current_fields(
     request:dict, # From a file of an earlier version, or by the workflow's names
 ) -> dict: # By the names of `Recipe`
     "Fields of a recipe by their names of today."
-    return {_OTHER_NAMES.get(name, name): value for name,value in request.items()}
+    fields = {_OTHER_NAMES.get(name, name): value for name,value in request.items()}
+    selection = {f.name: fields.pop(f.name) for f in dataclasses.fields(Selection) if f.name in fields}
+    return fields | {"selection": fields.get("selection", {}) | selection} if selection else fields
 
 # %% ../../nbs/photos/06_recipes.ipynb #00b245ff
 def id_by_pattern(

@@ -71,6 +71,10 @@ class DualConfig:
         window_boxes((1,1), self.scales) # refuses wrong scales
 
 # %% ../../nbs/pretrained/09_dual.ipynb #9a0aca28
+def _check_phrases(phrases, words):
+    if phrases and words == "tokens":
+        raise ValueError(f"phrases need words='prompts', because tokens are cut by the tokenizer; leave out phrases={tuple(phrases)!r}")
+
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
     own_regions = True
@@ -90,6 +94,7 @@ class DualEncoder(Encoder):
             kind = type(boxes).__name__
             raise TypeError(f"boxes come from a function of pictures, such as a `Detector`, not from {kind}")
         words = family.word_source if config.words == "auto" else config.words
+        _check_phrases(config.phrases, words)
         self.family = family
         self.config = replace(config, words=words, dense=family.mode(config.dense))
         self.name = name or family.name
@@ -315,6 +320,7 @@ def encode_captions(self:DualEncoder,
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
     _check_batch(batch_size)
+    _check_phrases(_as_tuple(phrases), self.config.words)
     texts = sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
