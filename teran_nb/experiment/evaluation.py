@@ -135,7 +135,7 @@ def ensemble(
         for what,names,other in (("images",images.names,member.images.names), ("captions",captions.names,member.captions.names)):
             if names != other:
                 raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same "
-                                 f"split")
+                                 "split")
         total = total.add_(member.sim)
         n = n+1
         if pair_scores is not None: pair_scores = _summed(pair_scores, member.pair_scores)

@@ -139,7 +139,6 @@ def _ground(alignment, link, rule):
     return Grounded(alignment.image_id, alignment.caption, link, region, box, PhraseScores(*map(float, scores)),
                     cosines, alignment.boxes, alignment.extent)
 
-
 # %% ../../nbs/experiment/04_grounding.ipynb #8d522425
 def heat_scores(
     grounded:Grounded, # A phrase with its cosines

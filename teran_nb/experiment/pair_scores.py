@@ -187,7 +187,7 @@ class WithoutContext(Encoder):
     ):
         if regions and model.own_regions:
             raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads "
-                             f"region features")
+                             "region features")
         self.model = model
         self.words = words
         self.regions = regions

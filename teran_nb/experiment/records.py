@@ -61,7 +61,7 @@ def _measured_by(run):
     files = sorted(run.glob("metrics*.json"))
     if not files:
         raise FileNotFoundError(f"no metrics.json or metrics-<row>.json in {run}; name a run that was tested, or a "
-                                f"table's .json")
+                                "table's .json")
     results = []
     trained = {"epochs": read_plan(run).training.epochs, "run": str(run)} | _grid_beside(run)
     for path in files:

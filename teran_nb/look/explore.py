@@ -19,10 +19,12 @@ from PIL import Image
 
 from ..core.files import atomic, project_path
 from ..core.pages import html_text
+from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.minimal_pairs import is_drawn
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoder
+from ..experiment.datasets import Data
 from .view import TEMPLATES, collection_title
 from .finder import Finder, QUERY_CHOICES, own_picture
 from .result_page import (
@@ -97,6 +99,8 @@ class _Panel:
         def changed(change):
             if not self._updating: self.act(lambda: action(change["new"]))
         widget.observe(changed, trait)
+    def show_on_change(self, widget, trait="value"): # `act` shows the new state after any action, also after an empty one
+        self.on_change(widget, lambda _: None, trait)
     def on_click(self, button, action): button.on_click(lambda _: self.act(action))
 
 # %% ../../nbs/look/09_explore.ipynb #62102aa5
@@ -194,7 +198,7 @@ class _WordPanel(_Panel):
         self.regions = W.VBox([self.heading, self.grid.box], layout=W.Layout(width="100%"))
         self.on_change(self.replacement, lambda text: finder.edit(finder.word, text) if text.strip() else None)
         self.on_click(self.remove, lambda: finder.edit(finder.word))
-        self.on_change(self.everywhere, lambda _: None)
+        self.show_on_change(self.everywhere)
 
     def show(self):
         finder = self.finder
@@ -239,8 +243,8 @@ class _QueryList(_Panel):
         title = "Queries of the collection: failures, successes" if captioned else "Sentences to begin with"
         self.box = W.Accordion([W.VBox([_row(self.only, self.containing), self.queries, self.count])], titles=(title,),
                                selected_index=None, layout=W.Layout(width="calc(100% - 4px)"))
-        for widget in (self.only,self.containing): self.on_change(widget, lambda _: None)
-        self.on_change(self.box, lambda _: None, "selected_index")
+        for widget in (self.only,self.containing): self.show_on_change(widget)
+        self.show_on_change(self.box, "selected_index")
         self.on_change(self.queries, self._ask)
 
     def _ask(self, row):
@@ -272,7 +276,7 @@ class _PairPanel(_Panel):
         self.box = W.Accordion([self.table], titles=("Minimal pairs of this picture",), selected_index=None,
                                layout=W.Layout(width="calc(100% - 4px)"))
         self.picture = None # row of the picture
-        self.on_change(self.box, lambda _: None, "selected_index")
+        self.show_on_change(self.box, "selected_index")
 
     def show(self):
         finder = self.finder
@@ -361,7 +365,7 @@ class Explorer:
     "A search page in a notebook: type, click, hover. `finder` holds its state."
     def __init__(self,
         models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two stand side by side
-        data, # A `Collection`, or the `Data` of an experiment
+        data:Collection|Data, # A collection, or the data of an experiment
         split:str="", # Which images; `test` where there is such a split
         query:str="", # The first query; a sentence of the split when empty
         pooling:str="", # How alignments are pooled; each model's own score when empty

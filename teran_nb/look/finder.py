@@ -23,7 +23,7 @@ from torch import Tensor
 from ..core.config import one_of
 from ..data.pictures import read_picture
 from ..data.features import Features, Regions
-from ..data.collection import CollectionImage
+from ..data.collection import Collection, CollectionImage
 from ..photos.extractors import extract_picture
 from ..photos.extractor_lookup import rebuild_extractor
 from ..model.alignment import POOLINGS
@@ -142,7 +142,7 @@ class Finder:
     "A query, the results of one or two models, and where the true match stands in them."
     def __init__(self,
         models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two are shown
-        data, # A `Collection`, or the `Data` of an experiment
+        data:Collection|Data, # A collection, or the data of an experiment
         split:str="", # Which images; `test` where there is such a split, else all
         pooling:str="", # How alignments are pooled; each model's own score when empty
         describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default

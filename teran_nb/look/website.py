@@ -233,6 +233,7 @@ def query_pages(self:SiteBuilder,
     kind:str, # `sentences` or `pictures`
     queries:Sequence[int], # Captions, or rows of images
     per_page:int=50, # Queries per page
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> tuple[dict,list]: # File to HTML, and the lines of the search
     "Pages of queries with their answers."
     ranges = {} # file to the first query and the end
@@ -240,7 +241,7 @@ def query_pages(self:SiteBuilder,
     pages = {f"{first+1}–{last}": file for file,(first,last) in ranges.items()}
     texts = {}
     index = []
-    for file,(first,last) in progress(ranges.items(), kind):
+    for file,(first,last) in progress(ranges.items(), kind, disable=not show_progress_bar):
         shown = queries[first:last]
         heading = f"{kind.capitalize()} {first+1}–{last} of {len(queries):,}"
         if self.known: heading += ", best answered first"
@@ -367,11 +368,12 @@ def pages(self:SiteBuilder,
     sections:Sequence[tuple], # From `picked`
     word_cards:int, # Number of words that get a card
     per_page:int, # Queries per page
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> dict[str,str]: # File to HTML
     "All pages of the site."
-    texts,index = self.query_pages("sentences", sentences, per_page)
+    texts,index = self.query_pages("sentences", sentences, per_page, show_progress_bar)
     if images:
-        image_texts,image_index = self.query_pages("pictures", images, per_page)
+        image_texts,image_index = self.query_pages("pictures", images, per_page, show_progress_bar)
         texts |= image_texts
         index += image_index
     for c,file in self.region_pages.items():
@@ -408,6 +410,7 @@ def write_site(
     side:int=160, # Longest side of a thumbnail, pixels
     per_page:int=50, # Queries per page
     title:str="", # Of the site; empty: the collection's name
+    show_progress_bar:bool=False, # Whether to show progress
 ) -> Site: # What was written
     "Write a site that opens from disk."
     folder = user_path(folder)
@@ -421,7 +424,7 @@ def write_site(
     if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None
     sections = builder.picked(relevance)
     builder.region_pages = builder.region_page_files(sentences, sections, region_pages)
-    texts = builder.pages(sentences, images, sections, word_cards, per_page)
+    texts = builder.pages(sentences, images, sections, word_cards, per_page, show_progress_bar)
     thumbnails = [t.file for t in builder.thumbnails.made.values() if t.file]
     files = _write_files(folder, texts, thumbnails, previous)
     return Site(folder, {file: (folder/file).stat().st_size for file in files})

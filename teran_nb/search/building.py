@@ -83,7 +83,7 @@ def check_encoded(
                          "`model.corrected()`")
     if dim and encoded.parts.dim != dim:
         raise ValueError(f"the index holds vectors of {dim} dimensions, these images have {encoded.parts.dim}; encode "
-                         f"all images with the same model")
+                         "all images with the same model")
     if not encoded.parts.values.isfinite().all():
         raise ValueError(f"NaN or infinite vectors among the images from {encoded.names[0]!r} on")
 
