@@ -127,9 +127,12 @@ def _accelerator(config, device):
 
 def _data_hashes(train, val, model, relevance):
     "Hashes of what a run is trained on and chosen by: today's, and that of earlier versions, without features and the images of captions."
-    earlier = [train.image_ids, train.captions.texts, val.image_ids, val.captions.texts, model.text.tokenizer.get_vocab(), _relevance_names(relevance)]
+    earlier = [train.image_ids, train.captions.texts, val.image_ids, val.captions.texts]
+    earlier += [model.text.tokenizer.get_vocab(), _relevance_names(relevance)]
     added = []
-    for collection in (train,val): added += [collection.features.manifest["sha256"],[int(image) for image in collection.captions.image_of]]
+    for collection in (train,val):
+        image_of = [int(image) for image in collection.captions.image_of]
+        added += [collection.features.manifest["sha256"],image_of]
     return digest(earlier + added),digest(earlier)
 
 def _relevance_names(relevance): return [r.name for r in relevance] or ["rouge"]
@@ -154,8 +157,8 @@ def add_gradients(self:Learner,
     n:int, # Batches of the epoch
 ) -> float: # The loss of the batch
     "Add the gradients of a batch to those that are there."
-    done = (self.epoch + self.step/n)/self.config.epochs
-    with self.accelerator.autocast(): loss = self.prepared(batch, done, pooling_at(self.config, self.epoch))
+    train_progress = (self.epoch + self.step/n)/self.config.epochs
+    with self.accelerator.autocast(): loss = self.prepared(batch, train_progress, pooling_at(self.config, self.epoch))
     self.accelerator.backward(loss)
     return loss.item()
 

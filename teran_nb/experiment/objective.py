@@ -179,14 +179,14 @@ class Objective(nn.Module):
         self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
     def forward(self,
         batch:Batch, # Images and captions of one step
-        done:float=0., # Share of the training that is done, in [0,1]; the weight of IAIS depends on it
+        train_progress:float=0., # Share of the training that is done, in [0,1]; the weight of IAIS depends on it
         pooling:str="", # Pooling of the alignment; the model's own when empty
     ) -> Tensor: # A number
         "The loss of a batch."
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         true_pairs = images.parts[image_of],captions.parts # regions and words
-        iais_loss = self.iais_loss(*true_pairs, done)
+        iais_loss = self.iais_loss(*true_pairs, train_progress)
         pair_loss = self.pair_loss(*true_pairs)
         joint_loss = self.joint_loss(batch, images, captions)
         if is_distributed(): images,captions,image_of = _gather_batch(images, captions, image_of)
@@ -209,7 +209,7 @@ class Objective(nn.Module):
         formula = self.criterion.rule.pair_formula
         if formula is None: return None
         return self.criterion.value(formula, 0, *regions.padded(), *words.padded())
-    def iais_loss(self, regions:Packed, words:Packed, done:float) -> Tensor|None: # None without IAIS
+    def iais_loss(self, regions:Packed, words:Packed, train_progress:float) -> Tensor|None: # None without IAIS
         "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
         c = self.config.iais
         if not c.mirror: return None
@@ -217,7 +217,7 @@ class Objective(nn.Module):
         if self.iais_head == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.layer)
         else: maps = cosine_relations(*sides, c.temperature)
         losses = iais(maps, c.mirror, c.anchors, c.form)
-        return c.weight_at(done)*self.reduced(losses)
+        return c.weight_at(train_progress)*self.reduced(losses)
     def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None where the joint head learns as the other heads do
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()

@@ -45,7 +45,8 @@ class Plan(MarkdownRepr):
     members:int=1 # Models of an ensemble, with consecutive seeds
     def config(self) -> dict: # What config.json of the run holds
         "The plan as plain values."
-        return {"about": self.about, "model": asdict(self.network), "train": asdict(self.training), "device": self.device, "members": self.members}
+        configs = {"model": asdict(self.network), "train": asdict(self.training)}
+        return {"about": self.about} | configs | {"device": self.device, "members": self.members}
     @property
     def changed(self) -> str: # Such as `pooling mwsr`; empty for the row itself
         "The parameters that change the row, in words."
@@ -62,23 +63,23 @@ class Plan(MarkdownRepr):
         row = ROWS.get(self.about["model"], Row())
         notes = PRESETS[self.about["preset"]].notes_of(row.paper)
         if row.note: notes.append(row.note)
-        training = config_parts("training", asdict(self.training), asdict(TrainConfig()))
+        training = config_parts("train", asdict(self.training), asdict(TrainConfig()))
         network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
         rest = {"other fields": "their defaults; `to_pandas()` has all fields"}
         return config_table(self.about | {"members": self.members} | training | network | rest, notes)
     def to_pandas(self) -> pd.DataFrame:
         "Every field of the training and of the network, a row each."
-        parts = config_parts("training", asdict(self.training)) | config_parts("network", asdict(self.network))
+        parts = config_parts("train", asdict(self.training)) | config_parts("network", asdict(self.network))
         rows = []
         for part,fields in parts.items():
             for field,value in fields.items(): rows.append((part,field,value))
         return pd.DataFrame(rows, columns=["part","field","value"])
 
 # %% ../../nbs/experiment/15_plans.ipynb #c6cb9677
-def _network_of_row(scale, changes, features):
+def _network_of_row(preset, row, features):
     "The network of a row at the scale of a preset, for these region features."
     of_features = {"extractor": features.extractor, "regions.features": features.dim}
-    return override(scale.network, changes.network | of_features)
+    return override(preset.network, row.network | of_features)
 
 def _text_fields(text):
     "Fields of the network that choose its text encoder."
@@ -87,12 +88,12 @@ def _text_fields(text):
     folder = project_path(text)
     return {"text.kind": "bert", "text.pretrained": str(folder) if folder.is_dir() else text}
 
-def _network_of_begin(network, begin, row):
+def _network_of_begin(network, begin, row_name):
     "The network of a plan that begins with trained weights: its own, or that of a published UNITER."
     uniter = uniter_config(begin)
     if uniter is None: return network
     if "joint" not in network.training_heads:
-        raise ValueError(f"{begin} is a UNITER, and {row} has no joint head; train single-stream, iais-singular or "
+        raise ValueError(f"{begin} is a UNITER, and {row_name} has no joint head; train single-stream, iais-singular or "
                          "iais-distributed with it")
     if uniter.regions.features != network.regions.features:
         raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
@@ -101,7 +102,8 @@ def _network_of_begin(network, begin, row):
 
 def _with_pooling(network, pooling, source):
     "The network with another pooling of its alignment."
-    if "alignment" not in network.training_heads: raise ValueError(f"{source} trains no alignment, so no pooling; leave pooling empty")
+    if "alignment" not in network.training_heads:
+        raise ValueError(f"{source} trains no alignment, so no pooling; leave pooling empty")
     return override(network, {"pooling": pooling})
 
 # %% ../../nbs/experiment/15_plans.ipynb #82fa4338
@@ -119,8 +121,9 @@ def _overridden_names(network, training, new_network, new_training):
     names = {}
     if new_network.pooling != network.pooling: names["pooling"] = new_network.pooling
     if new_training.loss != training.loss: names["loss"] = new_training.loss
-    if (new_network.training_heads,new_network.ranking_head) != (network.training_heads,network.ranking_head):
-        names["heads"] = "+".join(dict.fromkeys([new_network.ranking_head,*new_network.training_heads])) # the head that ranks comes first
+    heads = new_network.training_heads,new_network.ranking_head
+    if heads != (network.training_heads,network.ranking_head): # the head that ranks comes first
+        names["heads"] = "+".join(dict.fromkeys([new_network.ranking_head,*new_network.training_heads]))
     return names
 
 def _run_name(about, overridden):
@@ -153,21 +156,22 @@ def make_plan(
     overrides:dict|None=None, # Dotted fields of the network, and of the training after `train.`, to their values
 ) -> Plan: # Checked
     "Turn the parameters of a workflow into a plan."
-    changes = ROWS[one_of(row, ROWS, "row")]
-    scale = PRESETS[one_of(preset, PRESETS, "preset")]
+    chosen_row = ROWS[one_of(row, ROWS, "row")]
+    chosen_preset = PRESETS[one_of(preset, PRESETS, "preset")]
     overrides = overrides or {}
-    if changes.begins and not begin:
-        raise ValueError(f"{row} begins with a trained {changes.begins}: train that row first, and name its run by "
+    if chosen_row.begins and not begin:
+        raise ValueError(f"{row} begins with a trained {chosen_row.begins}: train that row first, and name its run by "
                          f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.split(split) # a missing split is refused
-    network = _network_of_row(scale, changes, data.collection.features)
+    network = _network_of_row(chosen_preset, chosen_row, data.collection.features)
     network = override(network, _text_fields(text))
     if begin: network = _network_of_begin(network, project_path(begin), row)
     if pooling: network = _with_pooling(network, pooling, begin or row)
     given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image, "learning_rate": learning_rate,
              "loss": loss, "select": select, "precision": precision, "seed": seed}
     given = {field: value for field,value in given.items() if value is not None}
-    train_config = override(scale.training, scale.by_heads.get("+".join(network.training_heads), {}) | changes.training | given)
+    of_heads = chosen_preset.by_heads.get("+".join(network.training_heads), {})
+    train_config = override(chosen_preset.training, of_heads | chosen_row.training | given)
     before = network,train_config
     network,train_config = _apply_overrides(*before, overrides)
     check_own(network, train_config)
@@ -178,7 +182,7 @@ def make_plan(
              "begin": begin, "data": data.source}
     if loss: about["loss"] = loss
     name = _run_name(about, _overridden_names(*before, network, train_config))
-    return Plan(name, about, network, train_config, device, changes.members)
+    return Plan(name, about, network, train_config, device, chosen_row.members)
 
 # %% ../../nbs/experiment/15_plans.ipynb #5e51da72
 def folder_to_resume(
@@ -239,7 +243,8 @@ def same_run_folder(
         return folder
     before = read_plan(folder)
     if _inputs(before) != _inputs(plan):
-        raise ValueError(f"{folder} holds a run of other data, other first weights or another number of models; choose another folder")
+        raise ValueError(f"{folder} holds a run of other data, other first weights or another number of models; "
+                         "choose another folder")
     require_same_config(_configs(before), _configs(plan), path, resume)
     if before.training != plan.training: write_json(path, plan.config())
     return folder
@@ -259,7 +264,8 @@ def member_plans(
     "The plans of the models of an ensemble."
     if plan.members == 1: return [plan]
     about = plan.about | {"model": trained_as(plan.about["model"])}
-    return [replace(plan, about=about, members=1, training=replace(plan.training, seed=plan.training.seed + i)) for i in range(plan.members)]
+    trainings = [replace(plan.training, seed=plan.training.seed + i) for i in range(plan.members)]
+    return [replace(plan, about=about, members=1, training=training) for training in trainings]
 
 # %% ../../nbs/experiment/15_plans.ipynb #9c0afee2
 def model_folders(

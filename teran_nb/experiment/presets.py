@@ -42,11 +42,12 @@ def config_table(
     parts:dict, # Name of each part to its fields, or to one value
     notes:Iterable[str]=(), # Differences from the papers and their code, a sentence each
 ) -> str: # Markdown
-    "A table with the fields of each part, and a list of notes below it; empty fields are left out, long rows continue in the next line."
+    "A table with the fields of each part, and a list of notes below it; empty fields are left out, long rows are wrapped."
     rows = []
     for name,value in parts.items():
         if isinstance(value, dict): value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",()))
-        for i,line in enumerate(textwrap.wrap(str(value), 120, break_on_hyphens=False)): rows.append([name if i == 0 else "", line])
+        lines = textwrap.wrap(str(value), 120, break_on_hyphens=False)
+        for i,line in enumerate(lines): rows.append([name if i == 0 else "", line])
     table = markdown_table(["part","what it is"], rows)
     if not notes: return table
     items = [textwrap.fill(f"- {note}", 195, subsequent_indent="  ") for note in notes]
@@ -66,8 +67,8 @@ class Preset(MarkdownRepr):
         "The notes that concern the rows of a paper."
         return [sentence for papers,sentence in self.notes if paper in papers.split()]
     def _repr_markdown_(self):
-        changes = {f"training of {heads} changes": fields for heads,fields in self.by_heads.items()}
-        training = config_parts("training", asdict(self.training), asdict(TrainConfig()))
+        changes = {f"train for heads {heads}": fields for heads,fields in self.by_heads.items()}
+        training = config_parts("train", asdict(self.training), asdict(TrainConfig()))
         network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
         return config_table(training | changes | network, [sentence for _,sentence in self.notes])
 
@@ -92,7 +93,8 @@ def _small_network(width, layers, feed_forward, dropout):
     "A network that trains from scratch on a CPU."
     stack = StackConfig(layers, 4, feed_forward, dropout)
     text = TextConfig(
-        layers=layers, dim=width, heads=4, feed_forward=feed_forward, embedding=width, hidden=width//2, dropout=dropout, max_tokens=64)
+        layers=layers, dim=width, heads=4, feed_forward=feed_forward, embedding=width, hidden=width//2, dropout=dropout,
+        max_tokens=64)
     joint = JointConfig(layers, 4, width, feed_forward, dropout)
     return NetworkConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=replace(stack, layers=1), joint=joint)
 
@@ -107,11 +109,13 @@ _PHOTOS = Preset(
     NetworkConfig(
         text=TextConfig("bigru", hidden=256, dropout=.4, max_tokens=32), regions=RegionConfig(0, 256, StackConfig(1, 4, 512, .2)),
         dim=128, last=StackConfig(0), joint=JointConfig(2, 4, 256, 512, .2)),
-    TrainConfig(epochs=10, batch_size=128, captions_per_image=2, learning_rate=1e-3, schedule="cosine", warmup_steps=50, loss="infonce", select="rsum"))
+    TrainConfig(epochs=10, batch_size=128, captions_per_image=2, learning_rate=1e-3, schedule="cosine", warmup_steps=50,
+                loss="infonce", select="rsum"))
 _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pretrained text encoder
     NetworkConfig(
         text=TextConfig(pretrained="openai/clip-vit-base-patch32", layers=0, thaw=2, max_tokens=64),
-        regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)), dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
+        regions=RegionConfig(0, 512, StackConfig(1, 8, 1024, .1)),
+        dim=512, last=StackConfig(1, 8, 1024, .1), joint=JointConfig(2, 8, 512, 1024, .1)),
     TrainConfig(epochs=10, batch_size=128, learning_rate=5e-5, schedule="cosine", warmup_steps=200, loss="infonce", select="rsum"),
     {"alignment+joint": {"batch_size": 32}, "crossgraph": {"batch_size": 64}},
     (("TERN TERAN IAIS CGAM","There is no published code; the sizes are our own, for pretrained models on both sides, whose vectors need little more than a common space."),))

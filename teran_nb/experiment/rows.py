@@ -26,7 +26,7 @@ class Row:
 _TERN = {"training_heads": ("global",), "ranking_head": "global", "shared": True}
 _JOINT = {"training_heads": ("alignment","joint"), "ranking_head": "joint"}
 _START = {"start_pooling": "mrsw", "start_epochs": 2}
-_START_NOTE = "The first two epochs are trained with MrSw (train.start_epochs); the paper names no such start."
+_START_NOTE = "The first two epochs (at most half of all) are trained with MrSw (train.start_epochs); the paper names no such start."
 _CGAM = {"training_heads": ("crossgraph",), "ranking_head": "crossgraph", "text.kind": "bigru-mean", "text.pretrained": "",
          "regions.stack.layers": 0, "last.layers": 0}
 ROWS = { # Name to row, in the order of the papers' tables; then our own

@@ -25,7 +25,8 @@ class JointTraining:
     sigmoid_scores:bool=False # The triplet loss compares the sigmoids of scores, as UNITER's code does
     def __post_init__(self):
         if not 0 <= self.hard_negatives <= self.candidates:
-            raise ValueError(f"hard_negatives={self.hard_negatives} a side are chosen among candidates={self.candidates}")
+            raise ValueError(f"hard_negatives={self.hard_negatives} a side are chosen among "
+                             f"candidates={self.candidates}")
 
 # %% ../../nbs/experiment/07_train_config.ipynb #79089251
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's
@@ -65,15 +66,15 @@ class TrainConfig:
     iais:IaisConfig=IaisConfig() # IAIS, added to the loss of the joint head, or else to that of the alignment
     joint:JointTraining=JointTraining() # Pretraining and hard negatives of the joint head
     # first epochs
-    start_pooling:str="" # Pooling of the first epochs, for a pooling that does not learn from random weights; empty: the model's own
+    start_pooling:str="" # Pooling of the first epochs, where the own one does not learn from random weights; empty: the own
     start_epochs:int=0 # Number of epochs with `start_pooling`; at most half of `epochs` count
     stop_words:str="" # Words left out of the alignment while training: `nltk`, or a file with one word per line; empty for none
     # machine
     accumulate:int=1 # Batches whose gradients are summed before each step of the optimizer
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
     # choice of the best epoch
-    select:str="ndcg" # Validation metric that chooses the best epoch: `ndcg` (TERAN section 7), `rsum`, `words`, one of `RECALLS` or `NDCGS`
-    patience:int=0 # Early stopping: epochs without a better one after which training ends; 0 for never
+    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `words`, one of `RECALLS` or `NDCGS`
+    patience:int=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
     workers:int=0 # Processes that read batches; 0 to read in this process
     seed:int=bounded(0, at_most=2**63-1) # Of batches, dropout and masks

@@ -46,7 +46,7 @@ def _scored_pairs(p):
     generator = torch.Generator().manual_seed(0)
     for regions,words in _PAIRS:
         batch = _random_batch(p, [regions], [words], generator)
-        case = f"{regions} regions and {words} words"
+        case = f"{regions} region(s) and {words} word(s)"
         yield batch,_scores(p, batch, case),case
 
 # %% ../../nbs/model/20_checks.ipynb #3eae2bd0

@@ -272,8 +272,8 @@ def explain(self:Encoder,
     i:int, # Which of them
     captions:Encoded, # Encoded captions
     j:int, # Which of them
-    regions:Regions=None, # Of that image, for boxes, size and image id
-    picture:Path|str|Image.Image|Callable=None, # The picture, its path, or a function that gives it
+    regions:Regions|None=None, # Of that image, for boxes, size and image id
+    picture:Path|str|Image.Image|Callable|None=None, # The picture, its path, or a function that gives it
     pooling:str="", # How the alignment is pooled; the encoder's own by default
 ) -> Alignment:
     "Align one encoded image with one encoded caption."
@@ -316,10 +316,10 @@ def align(self:Encoder,
 @patch
 def alignments(self:Encoder,
     collection:Collection, # Images with their captions
-    images:Encoded=None, # The collection's images, if they are encoded already
-    captions:Encoded=None, # Its captions, if they are encoded already
+    images:Encoded|None=None, # The collection's images, if they are encoded already
+    captions:Encoded|None=None, # Its captions, if they are encoded already
 ) -> Iterator[Alignment]: # One for each caption, in order
-    "Align every caption with its own image."
+    "Align every caption with its own image; unlike `align`, without the picture and without a warning about it."
     images = images or self.encode_images(collection)
     captions = captions or self.encode_captions(collection)
     for j,i in enumerate(collection.captions.image_of):

@@ -97,6 +97,6 @@ class IaisConfig:
         if self.weight < 0 or min(self.scale, self.temperature) <= 0:
             raise ValueError(f"weight={self.weight} must be at least 0, scale={self.scale} and "
                              f"temperature={self.temperature} more than 0")
-    def weight_at(self, done:float) -> float: # `done` in [0,1]
-        "Weight of the regulariser when a share of the training is done (IAIS eq. 15-16)."
-        return self.weight*SCHEDULES[self.annealing](done, 1, self.scale)
+    def weight_at(self, train_progress:float) -> float: # `train_progress` in [0,1], the share of the training that is done
+        "Weight of the regulariser at a point of the training (IAIS eq. 15-16)."
+        return self.weight*SCHEDULES[self.annealing](train_progress, 1, self.scale)

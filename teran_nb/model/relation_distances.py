@@ -18,8 +18,8 @@ from .iais import MIRRORS, iais
 def relation_distances(
     model:Encoder, # With the joint head; of any other model, the cosines are compared
     collection:Collection, # Images and captions
-    images:Encoded=None, # The collection's images, if they are encoded already
-    captions:Encoded=None, # Its captions, if they are encoded already
+    images:Encoded|None=None, # The collection's images, if they are encoded already
+    captions:Encoded|None=None, # Its captions, if they are encoded already
     batch_size:int=128, # True pairs at a time
 ) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
