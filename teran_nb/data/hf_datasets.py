@@ -223,7 +223,7 @@ def to_dataset(
 ) -> Any: # `Dataset`, or a `DatasetDict` where the captions have splits; columns `image_id`, `image`, `captions`
     "A collection as a dataset of the library `datasets`."
     try: import datasets
-    except ImportError: raise ImportError("this needs the library datasets: pip install 'teran-nb[datasets]'") from None
+    except ImportError: raise ImportError("this needs the library datasets: pip install -e '.[datasets]' -c constraints.txt") from None
     types = {"image_id": datasets.Value("string"), "image": datasets.Image(), "captions": datasets.List(datasets.Value("string"))}
     numbers = datasets.List(datasets.List(datasets.Value("float32")))
     if boxes: types |= {"boxes": numbers, "features": numbers}

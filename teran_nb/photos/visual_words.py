@@ -111,7 +111,7 @@ def load(cls:VisualWords,
     tensors = load_tensors(path, "learn the words again, or copy the file again")
     if tensors.keys() != _FIELD_OF.keys():
         names = ", ".join(sorted(tensors)[:5])
-        raise ValueError(f"{path} holds {names}, not the mean, whitening and atoms of visual words")
+        raise ValueError(f"{path} holds {names}, not the mean, whitening and atoms (the centres) of visual words")
     try: return cls(**{_FIELD_OF[name]: t.numpy() for name,t in tensors.items()})
     except ValueError as e: raise ValueError(f"{path}: {e}") from None
 

@@ -92,7 +92,7 @@ def _tokenizer(model, name, **options):
     "The tokenizer. Where files are missing, transformers makes an empty one, which is refused."
     try: tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except ImportError as e:
-        raise ValueError(" ".join(str(e).split()[:5]) + " (pip install teran-nb[pretrained])") from None
+        raise ValueError(" ".join(str(e).split()[:5]) + " (pip install -e '.[pretrained]' -c constraints.txt)") from None
     pieces = len(tokenizer)
     rows = getattr(model.config, "vlm_config", model.config).text_config.vocab_size
     if pieces < rows/2:
