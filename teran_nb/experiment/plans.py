@@ -65,7 +65,7 @@ class Plan(MarkdownRepr):
         if row.note: notes.append(row.note)
         training = config_parts("train", asdict(self.training), asdict(TrainConfig()))
         network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
-        rest = {"other fields": "their defaults; `to_pandas()` has all fields"}
+        rest = {"other fields": "their defaults; to_pandas() has all fields"}
         return config_table(self.about | {"members": self.members} | training | network | rest, notes)
     def to_pandas(self) -> pd.DataFrame:
         "Every field of the training and of the network, a row each."
