@@ -253,7 +253,8 @@ def _inputs(plan):
     "The data and the weights that a plan reads, and its number of models."
     begin = plan.about.get("begin")
     data = {k: v for k,v in plan.about["data"].items() if k != "relevance"}
-    return data,str(project_path(begin).resolve()) if begin else "",plan.members
+    first_weights = str(project_path(begin).resolve()) if begin else ""
+    return data,first_weights,plan.members
 
 def _configs(plan): return {"train": asdict(plan.training), "model": asdict(plan.network)}
 

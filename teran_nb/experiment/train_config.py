@@ -50,7 +50,7 @@ class TrainConfig:
     captions_per_image:int=1 # Captions of each image in a batch
     steps:int=0 # Most steps of the optimizer in an epoch; 0 for all captions
     # optimizer
-    learning_rate:float=1e-5 # Learning rate
+    learning_rate:float=1e-5 # Highest learning rate, reached after the warm-up
     optimizer:str="adam" # `adam` (TERN, TERAN), or `adamw` with UNITER's settings
     schedule:str="step" # `step` (TERAN), `constant` (TERN), `cosine`, or `linear` to 0 (UNITER, IAIS)
     step_at:int=20 # Schedule `step`: the rate is divided by ten every `step_at` epochs

@@ -99,7 +99,9 @@ def encode_images(self:Matcher,
     sets = region_sets(images, self.describe)
     if len(sets): self.check(sets[0])
     def encode(rows):
-        padded = region_batch([sets[i] for i in rows])
+        regions = [sets[i] for i in rows]
+        for each in regions: self.check(each)
+        padded = region_batch(regions)
         if self.vision is not None: padded = padded._replace(pixels=self.vision.read([images[i].open() for i in rows]))
         padded = padded.to(self.device)
         whole,vectors = self.forward_regions(padded)
