@@ -165,6 +165,7 @@ def _check_source(self:Index, images, extractor, encoded):
         raise ValueError(f"{self.backend.place} holds images as features of {self.layout.extractor!r} described them, "
                          f"these are of {extractor!r}; make another index")
     if encoded is None: return
+    if isinstance(images, Encoded): raise ValueError("these images are encoded already; leave out `encoded`")
     names = images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]
     if list(encoded.names) != names:
         raise ValueError(f"the vectors are of {len(encoded.names):,} other images, or in another order; "
