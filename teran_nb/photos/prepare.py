@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..core.files import digest, project_path, read_json, write_json
-from ..core.config import git_commit_hash, to_config
+from ..core.config import git_commit_hash, rename_fields, to_config
 from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions
@@ -26,7 +26,7 @@ from ..data.collection import Collection, Pictures
 from ..data.duplicates import Duplicates, find_duplicates
 from ..data.curate import Selection, link_pictures, merge
 from .extractors import Extractor
-from .recipes import Recipe, current_fields, match_names, request_of
+from .recipes import EARLIER_RECIPE_FIELDS, Recipe, match_names, request_of
 from .work_folder import LeftOut, PrepareJob, make_features, read_left_out, recipe_captions, work_folder
 
 # %% ../../nbs/photos/08_prepare.ipynb #9abb943d
@@ -78,7 +78,7 @@ def _open_prepared(output, request, near):
     has_checksum = checksum is not None or manifest.get("format", 1) > 1
     if has_checksum and checksum != digest(manifest):
         raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
-    if current_fields(manifest.get("asked", {})) != request:
+    if rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS) != request:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
@@ -200,6 +200,7 @@ def _make(job, request, output, near, start):
 
 def _main(output, recipe="{}"):
     "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
-    prepare(to_config(Recipe, current_fields(json.loads(recipe)), "the recipe"), output, show_progress_bar=this_share().rank == 0)
+    recipe = to_config(Recipe, json.loads(recipe), "the recipe", EARLIER_RECIPE_FIELDS)
+    prepare(recipe, output, show_progress_bar=this_share().rank == 0)
 
 if __name__ == "__main__" and __package__ == "teran_nb.photos": _main(*sys.argv[1:])

@@ -18,6 +18,7 @@ from PIL import Image
 
 from ..core.schema import checked
 from ..core.files import digest, locked, project_path, read_json, remove_leftovers, write_json
+from ..core.config import rename_fields
 from ..core.parallel import Share, wait_for
 from ..data.captions import Captions
 from ..data.caption_files import read_captions
@@ -27,7 +28,7 @@ from ..data.convert import Source, convert, match_captions
 from .visual_words import learn_words
 from .extractors import Extractor, build_extractor
 from .extraction import NoUsablePictures, extract_folder, require_detections
-from .recipes import Recipe, current_fields, example_pictures, id_by_pattern, match_names
+from .recipes import EARLIER_RECIPE_FIELDS, Recipe, example_pictures, id_by_pattern, match_names
 
 # %% ../../nbs/photos/07_work_folder.ipynb #f8f00337
 def recipe_captions(
@@ -84,7 +85,7 @@ def work_folder(
     cure = "resume=False begins again"
     earlier = read_json(path, dict, cure) if has_begun() and path.is_file() else {}
     job.share_count = checked(earlier.pop("shares", 1), int, path, cure) if earlier else job.share.processes
-    if has_begun() and current_fields(earlier) != request:
+    if has_begun() and rename_fields(earlier, EARLIER_RECIPE_FIELDS) != request:
         raise ValueError(f"{work} is unfinished work of another recipe; {cure}")
     work.mkdir(parents=True, exist_ok=True)
     write_json(path, request | ({"shares": job.share_count} if job.share_count > 1 else {}))

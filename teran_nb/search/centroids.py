@@ -41,7 +41,7 @@ def default_centroid_count(
     return max(1, min(2**13, int(8*regions**.5), regions))
 
 # %% ../../nbs/search/00_centroids.ipynb #79872870
-SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install 'teran-nb[search]'"
+SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip install -e '.[search]' -c constraints.txt"
 
 # %% ../../nbs/search/00_centroids.ipynb #5384efa6
 @dataclass(frozen=True, eq=False)
