@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import torch
 
-from teran_nb.core.files import atomic
+from teran_nb.core.writing import atomic
 from teran_nb.core.packed import Packed
 from teran_nb.core.parallel import parallel_map
 from teran_nb.data.descriptors import DESCRIPTOR_DIM, describe

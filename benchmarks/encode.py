@@ -13,7 +13,7 @@ import torch
 import transformers
 from common import machine, rss
 from PIL import Image
-from teran_nb.core.config import seed_everything
+from teran_nb.core.environment import seed_everything
 from teran_nb.core.display import markdown_table
 from teran_nb.data.features import Regions
 from teran_nb.experiment.presets import PRESETS

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, unit_sets
 from teran_nb.data.captions import Captions
-from teran_nb.core.config import seed_everything
+from teran_nb.core.environment import seed_everything
 from teran_nb.core.display import markdown_table
 from teran_nb.look.result_page import InlineThumbnails, static_page
 from teran_nb.look.explore import Explorer

@@ -18,7 +18,7 @@ def step_ms(seconds):
     from dataclasses import replace
 
     import torch
-    from teran_nb.core.config import seed_everything
+    from teran_nb.core.environment import seed_everything
     from teran_nb.data.features import Regions
     from teran_nb.experiment.presets import PRESETS
     from teran_nb.model.losses import triplet

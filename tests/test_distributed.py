@@ -16,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from conftest import ROOT
 
-from teran_nb.core.config import seed_everything
+from teran_nb.core.environment import seed_everything
 from teran_nb.core.parallel import this_share
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.batches import Batches, deal

@@ -104,7 +104,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "search.edge": ("EdgeBackend create _open _load_centroids _holds_images", "search index"),
 }
 IN_NONE = {  # and why
-    "core.config:_processor_name": "the machine's own description",
+    "core.environment:_processor_name": "the machine's own description",
     "core.files:digest": "bytes of any file",
     "core.hub:hub_config": "a file of the hub's client, compared with a shape",
     "core.pages:source": "a template of this package",

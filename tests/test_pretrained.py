@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 
 from conftest import ROOT
-from teran_nb.core.files import read_json, write_json
+from teran_nb.core.files import read_json
+from teran_nb.core.writing import write_json
 from teran_nb.pretrained.dense import DENSE, DenseMode
 from teran_nb.pretrained.families import unit
 from teran_nb.pretrained.opening import FAMILIES, family_of

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from conftest import ROOT, papermill
-from teran_nb.core.config import seed_everything
+from teran_nb.core.environment import seed_everything
 from teran_nb.core.packed import Packed
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.learner import fit

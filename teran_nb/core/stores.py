@@ -22,7 +22,8 @@ from torch import Tensor
 
 from .packed import Packed
 from .schema import checked
-from .files import atomic, digest, most_unpacked, read_json, require_file, user_path, write_json
+from .files import digest, most_unpacked, read_json, require_file, user_path
+from .writing import atomic, write_json
 
 # %% ../../nbs/core/10_stores.ipynb #430b0126
 class StoreWriter:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, user_path
+from ..core.files import user_path
+from ..core.writing import atomic
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 

@@ -16,7 +16,8 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core.schema import checked
-from ..core.files import atomic, digest, read_json, read_text, user_path
+from ..core.files import digest, read_json, read_text, user_path
+from ..core.writing import atomic
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, left_out_table, progress
 from .captions import Captions

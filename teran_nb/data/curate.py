@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.files import atomic, write_json
-from ..core.config import git_commit_hash, one_of
+from ..core.writing import atomic, write_json
+from ..core.config import one_of
+from ..core.environment import git_commit_hash
 from ..core.display import progress
 from .captions import Captions
 from .pictures import read_picture, within

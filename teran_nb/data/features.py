@@ -19,7 +19,8 @@ from typing import NotRequired, Self, TypedDict
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import atomic, digest, locked, remove_leftovers, require_space, user_path
+from ..core.files import digest, user_path
+from ..core.writing import atomic, locked, remove_leftovers, require_space
 from ..core.stores import JoinedArrays, Store, StoreWriter, write_manifest
 from ..core.journal import StoreJournal
 

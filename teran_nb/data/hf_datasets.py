@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..core.files import atomic, digest, home
+from ..core.files import digest, home
+from ..core.writing import atomic
 from ..core.config import one_of
 from .captions import Captions
 from .caption_files import BAD_ROWS

@@ -15,7 +15,8 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import torch
 
-from ..core.files import atomic, read_json, user_path, write_json
+from ..core.files import read_json, user_path
+from ..core.writing import atomic, write_json
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.stores import load_tensors, save_tensors
 from .features import Regions, VISUAL_WORDS_FILE

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.files import atomic, home, make_once, require_space
+from ..core.files import home
+from ..core.writing import atomic, make_once, require_space
 from ..core.config import one_of
 from ..core.display import progress
 from ..core.boxes import box_iou

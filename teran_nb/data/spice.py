@@ -20,7 +20,8 @@ from scipy.sparse import csr_array, vstack
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..core.schema import checked
-from ..core.files import atomic, read_text
+from ..core.files import read_text
+from ..core.writing import atomic
 
 # %% ../../nbs/data/19_spice.ipynb #d0f80d5d
 def concept_words(

@@ -18,7 +18,8 @@ from typing import TypedDict
 
 from ..core.display import progress
 from ..core.schema import checked
-from ..core.files import atomic, digest, home, most_unpacked, require_file
+from ..core.files import digest, home, most_unpacked, require_file
+from ..core.writing import atomic
 from .captions import Captions
 from .spice import Tuples, concept_words, read_tuples
 

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core.files import atomic, project_path, read_json, write_json
+from ..core.files import project_path, read_json
+from ..core.writing import atomic, write_json
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS

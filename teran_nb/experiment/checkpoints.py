@@ -13,7 +13,7 @@ from typing import TypedDict
 import torch
 
 from ..core.schema import checked
-from ..core.files import atomic
+from ..core.writing import atomic
 from ..core.stores import require_archive
 
 # %% ../../nbs/experiment/10_checkpoints.ipynb #c289bd89

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from scipy.special import stdtrit
 
-from ..core.files import atomic, project_path, read_json
+from ..core.files import project_path, read_json
+from ..core.writing import atomic
 from ..core.display import MarkdownRepr, markdown_table
 from ..published.papers import PUBLISHED, published, table
 from .metrics import chance_bound, format_metric, metric_named

@@ -14,7 +14,8 @@ from typing import NamedTuple, NotRequired, TypedDict
 
 import pandas as pd
 
-from ..core.files import project_path, read_json, write_json
+from ..core.files import project_path, read_json
+from ..core.writing import write_json
 from ..core.config import one_of
 from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Retrieval, ranks

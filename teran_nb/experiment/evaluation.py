@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 from torch import Tensor
 
-from ..core.files import write_json
+from ..core.writing import write_json
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..data.minimal_pairs import MinimalPairs

@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ..core.files import read_json, user_path, write_json
+from ..core.files import read_json, user_path
+from ..core.writing import write_json
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.boxes import box_iou

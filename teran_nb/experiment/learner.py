@@ -23,8 +23,10 @@ from fastcore.basics import patch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from ..core.files import atomic, digest, locked, require_space
-from ..core.config import pick_device, seed_everything, to_config
+from ..core.files import digest
+from ..core.writing import atomic, locked, require_space
+from ..core.config import to_config
+from ..core.environment import pick_device, seed_everything
 from ..core.display import MarkdownRepr, markdown_table, progress, still_running
 from ..data.collection import Collection
 from ..data.hf_datasets import PICTURES_ONLY

@@ -14,8 +14,11 @@ from typing import NotRequired, TypedDict
 
 import pandas as pd
 
-from ..core.files import project_path, read_json, require_space, user_path, write_json
-from ..core.config import environment, is_own, numbered_folder, one_of, override, pick_device, to_config
+from ..core.files import project_path, read_json, user_path
+from ..core.writing import require_space, write_json
+from ..core.config import is_own, one_of, override, to_config
+from ..core.environment import environment, pick_device
+from ..core.writing import numbered_folder
 from ..core.display import MarkdownRepr
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS

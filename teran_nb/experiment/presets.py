@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from ..core.config import seed_everything
+from ..core.environment import seed_everything
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..model.text import TextConfig

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from ..core.files import digest, project_path, read_json, write_json
+from ..core.files import digest, project_path, read_json
+from ..core.writing import write_json
 from ..data.collection import Collection
 from .metrics import CONDITIONS, Retrieval
 from .results import Results, read_results

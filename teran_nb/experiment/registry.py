@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..core.files import atomic, project_path, read_json, read_text
+from ..core.files import project_path, read_json, read_text
+from ..core.writing import atomic
 from .results import Results
 from .datasets import Data, load_data
 from .plans import read_plan

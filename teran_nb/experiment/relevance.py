@@ -18,7 +18,8 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
 from ..core.schema import checked
-from ..core.files import atomic, digest, home, require_file, require_space, user_path
+from ..core.files import digest, home, require_file, user_path
+from ..core.writing import atomic, require_space
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions

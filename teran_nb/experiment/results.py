@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core.files import atomic, read_json, user_path
+from ..core.files import read_json, user_path
+from ..core.writing import atomic
 from ..core.schema import checked
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table

@@ -15,8 +15,10 @@ from typing import TypedDict
 import torch
 
 from ..core.schema import checked
-from ..core.files import project_path, read_json, read_text, write_json
-from ..core.config import git_commit_hash, one_of, override, pick_device, seed_everything, to_config
+from ..core.files import project_path, read_json, read_text
+from ..core.writing import write_json
+from ..core.config import one_of, override, to_config
+from ..core.environment import git_commit_hash, pick_device, seed_everything
 from ..core.display import LOG_SECONDS, log_line
 from ..core.hub import hub_config
 from ..data.collection import Collection

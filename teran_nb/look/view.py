@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ..core.files import atomic
+from ..core.writing import atomic
 from ..core.pages import Templates, data_uri, jpeg_uri
 from ..data.features import Regions
 from ..data.collection import CollectionImage

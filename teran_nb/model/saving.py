@@ -16,7 +16,8 @@ from fastcore.basics import patch
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 from torch import nn
 
-from ..core.files import atomic, read_json, user_path, write_json
+from ..core.files import read_json, user_path
+from ..core.writing import atomic, write_json
 from ..core.config import to_config
 from ..core.display import escape_markdown, markdown_table
 from ..core.hub import load_from_hub

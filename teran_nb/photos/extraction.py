@@ -20,7 +20,8 @@ import torch
 import transformers
 from PIL import Image, __version__ as pillow_version
 
-from ..core.files import atomic, digest, user_path
+from ..core.files import digest, user_path
+from ..core.writing import atomic
 from ..core.display import MarkdownRepr, left_out_table, markdown_table, progress
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import MAX_PIXELS, find_pictures, read_picture

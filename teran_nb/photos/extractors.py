@@ -21,7 +21,8 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.files import digest, project_path
-from ..core.config import one_of, override, pick_device
+from ..core.config import one_of, override
+from ..core.environment import pick_device
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
 from ..data.descriptors import DESCRIPTOR_DIM, describe, windows

@@ -15,8 +15,10 @@ from typing import TypedDict
 import numpy as np
 import torch
 
-from ..core.files import digest, project_path, read_json, write_json
-from ..core.config import git_commit_hash, rename_fields, to_config
+from ..core.files import digest, project_path, read_json
+from ..core.writing import write_json
+from ..core.config import rename_fields, to_config
+from ..core.environment import git_commit_hash
 from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions

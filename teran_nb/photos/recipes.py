@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from ..core.files import digest, home, make_once, project_path
+from ..core.files import digest, home, project_path
+from ..core.writing import make_once
 from ..core.config import one_of
 from ..data.captions import Captions
 from ..data.pictures import PICTURE_SUFFIXES

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..core.files import digest, read_json, write_json
+from ..core.files import digest, read_json
+from ..core.writing import write_json
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
-from ..core.config import seed_everything
+from ..core.environment import seed_everything
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4

@@ -17,7 +17,8 @@ from typing import TypedDict
 from PIL import Image
 
 from ..core.schema import checked
-from ..core.files import digest, locked, project_path, read_json, remove_leftovers, write_json
+from ..core.files import digest, project_path, read_json
+from ..core.writing import locked, remove_leftovers, write_json
 from ..core.config import rename_fields
 from ..core.parallel import Share, wait_for
 from ..data.captions import Captions

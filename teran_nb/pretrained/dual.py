@@ -20,8 +20,10 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from ..core.packed import Packed
-from ..core.files import atomic, digest, home, project_path, user_path
-from ..core.config import one_of, override, pick_device
+from ..core.files import digest, home, project_path, user_path
+from ..core.writing import atomic
+from ..core.config import one_of, override
+from ..core.environment import pick_device
 from ..core.hub import loading
 from ..core.display import progress
 from ..data.features import Regions

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, PreTrainedTokenizerFast
 
-from ..core.files import atomic
-from ..core.config import seed_everything
+from ..core.writing import atomic
+from ..core.environment import seed_everything
 from ..core.display import progress
 from ..data.collection import Collection
 from ..data.vocabulary import make_tokenizer

@@ -17,7 +17,8 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from ..core.schema import checked
-from ..core.files import atomic, require_file, user_path
+from ..core.files import require_file, user_path
+from ..core.writing import atomic
 from ..core.config import to_config
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading

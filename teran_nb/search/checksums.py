@@ -15,7 +15,8 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
-from ..core.files import digest, read_json, require_file, write_json
+from ..core.files import digest, read_json, require_file
+from ..core.writing import write_json
 from .centroids import SEARCH_EXTRA
 from .backends import StoredImage
 

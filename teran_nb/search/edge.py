@@ -16,7 +16,8 @@ from uuid import UUID
 import torch
 from fastcore.basics import patch
 
-from ..core.files import locked, read_json, require_space, user_path, write_json
+from ..core.files import read_json, user_path
+from ..core.writing import locked, require_space, write_json
 from ..core.stores import load_tensors, save_tensors
 from .centroids import Centroids
 from .backends import CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout

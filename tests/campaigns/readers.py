@@ -18,7 +18,8 @@ from models import (
     read_detector, read_dual, read_learning, read_prepared, read_text_model, read_uniter, read_vision)
 from PIL import Image
 
-from teran_nb.core.config import seed_everything, to_config
+from teran_nb.core.config import to_config
+from teran_nb.core.environment import seed_everything
 from teran_nb.core.files import digest, read_json
 from teran_nb.core.packed import Packed
 from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
