@@ -1,61 +1,58 @@
 """A dual encoder beside TERAN on the drawn scenes: retrieval and grounding of both, by the same functions.
 
 `python benchmarks/dual.py` prints a table in markdown (a few minutes of one core). It needs `runs/scenes-teran-mrsw` (the README's first command) and
-`runs/scenes-clip` (`train_clip(scenes("train"), "runs/scenes-clip")`, from teran_nb.pretrained.scratch). `--only` names the rows to print.
+`runs/scenes-clip` (`train_clip(scenes("train"), "runs/scenes-clip")`, from teran_nb.pretrained.scratch). `--results` enters the table in the registry.
 """
-import argparse, sys, tempfile
+import argparse, os, shlex, sys, tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine
 from teran_nb.core.display import markdown_table
-from teran_nb.data.collection import Collection
-from teran_nb.data.scenes import draw_world, scenes
-from teran_nb.experiment.evaluation import evaluate
-from teran_nb.experiment.runs import load_model
-from teran_nb.pretrained.dual import DualEncoder
+from teran_nb.experiment.datasets import load_data
+from teran_nb.experiment.metrics import Retrieval
+from teran_nb.experiment.registry import enter
+from teran_nb.experiment.results import results
+from teran_nb.experiment.runs import evaluate_run
 from teran_nb.pretrained.random_models import save_random
 
-ROWS = {
-    "patches, kk, prompts": {"dense": "kk"},
-    "patches, kk, tokens": {"dense": "kk", "words": "tokens"},
-    "patches, none, prompts": {"dense": "none"},
-    "patches, none, tokens": {"dense": "none", "words": "tokens"},
-    "patches, value, prompts": {"dense": "value"},
-    "patches, qq+kk, prompts": {"dense": "qq+kk"},
-    "patches, qq, prompts": {"dense": "qq"},
-    "boxes of the collection, none, RoI-align": {"dense": "none", "regions": "boxes"},
-    "boxes of the collection, attention": {"dense": "none", "regions": "boxes", "boxes_by": "attention"},
-    "windows, none": {"dense": "none", "regions": "windows"},
-} # Ways to look at the CLIP
-COLUMNS = ["", "t2i R@1 / R@10 %", "i2t R@1 / R@10 %", "grounding accuracy %", "accuracy, random %", "accuracy, best possible %", "accuracy, heat map %", "pointing %",
-           "pointing, random %", "pointing, heat map %"]
+OPTIONS = [
+    {"dense": "kk"},
+    {"dense": "kk", "words": "tokens"},
+    {"dense": "none"},
+    {"dense": "none", "words": "tokens"},
+    {"dense": "value"},
+    {"dense": "qq+kk"},
+    {"dense": "qq"},
+    {"dense": "none", "regions": "boxes"},
+    {"dense": "none", "regions": "boxes", "boxes_by": "attention"},
+    {"dense": "none", "regions": "windows"},
+] # Ways to look at the CLIP
+METRICS = ["t2i_r1","t2i_r10","i2t_r1","i2t_r10","words","words_random","words_possible","words_heat","pointing","pointing_random","pointing_heat"]
 
 
-def row(name, model, world):
-    "What one model reaches, in %."
-    result = evaluate(model, world)
-    m, g = result.metrics, result.grounding.kinds["all"]
-    pairs = [f"{100*m[side+'_r1']:.1f} / {100*m[side+'_r10']:.1f}" for side in ("t2i","i2t")]
-    grounded = ("right","random","possible","heat","centre","centre_random","peak")
-    return [name, *pairs, *(f"{100*g[k]:.1f}" for k in grounded)]
+def measured(run, world, **options):
+    "What one model reaches, with the scores of its heat maps."
+    result = evaluate_run(run, world, **options)[1]
+    return Retrieval(result.metrics | result.grounding.all_metrics, result.about)
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a random CLIP on four scenes")
-    parser.add_argument("--only", nargs="*", default=["TERAN", *ROWS], help="rows to print")
-    only,rows = parser.parse_args().only,[]
+    parser.add_argument("--quick", action="store_true", help="a random CLIP on the smallest scenes, looked at in one way")
+    parser.add_argument("--results", default="", help="folder of a table in the registry, such as results/dual")
+    given = parser.parse_args()
+    data = load_data(preset="tiny" if given.quick else "scenes")
     with tempfile.TemporaryDirectory() as folder:
-        if parser.parse_args().quick:
-            draw_world(f"{folder}/scenes", counts=(4,4,4), workers=1)
-            world,clip,only = Collection.open(f"{folder}/scenes").split("test"),save_random("clip", f"{folder}/clip"),list(ROWS)[-2:-1]
-        else: world,clip = scenes("test"),ROOT/"runs/scenes-clip"
-        if "TERAN" in only: rows.append(row("TERAN MrSw, regions", load_model(ROOT/"runs/scenes-teran-mrsw"), world))
-        for name,options in ROWS.items():
-            model = DualEncoder.from_pretrained(clip, device="cpu", cache_folder=None, **options) if name in only else None
-            if model: rows.append(row(f"CLIP, {name}", model, world))
-    print(f"{machine()}; {len(world)} images, {len(world.captions)} captions\n")
-    print(markdown_table(COLUMNS, rows))
+        if given.quick: table = results(measured(save_random("clip", f"{folder}/clip"), data.test, dual=OPTIONS[-1]))
+        else:
+            looks = [measured(ROOT/"runs/scenes-clip", data.test, dual=options) for options in OPTIONS]
+            table = results(measured(ROOT/"runs/scenes-teran-mrsw", data.test), *looks)
+    print(f"{machine()}; {len(data.test)} images, {len(data.test.captions)} captions\n")
+    shown = table.table(METRICS)
+    print(markdown_table(shown.columns, shown.values))
+    threads = os.environ.get("OMP_NUM_THREADS")
+    command = shlex.join(["python","benchmarks/dual.py",*sys.argv[1:]])
+    enter(table, data, given.results, f"OMP_NUM_THREADS={threads} {command}" if threads else command)
 
 if __name__ == "__main__": main()

@@ -1,6 +1,7 @@
 """Every workflow runs by papermill, from the repository and from elsewhere, and leaves what it promises."""
 import json
 import re
+import shutil
 import subprocess
 
 import html5lib
@@ -17,6 +18,7 @@ from teran_nb.data.convert import convert
 from teran_nb.data.drawing import compose
 from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.collection import Collection
+from teran_nb.experiment.entries import read_registry
 from teran_nb.experiment.metrics import retrieval
 from teran_nb.published.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.published.originals import load_original, save_original
@@ -78,8 +80,16 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
         rows += [f"{world.image_ids[i]}.png,{text[link.start:link.end]},{x1/w},{y1/h},{x2/w},{y2/h}" for x1, y1, x2, y2 in link.boxes]
         rows += [f"{world.image_ids[i]},nothing that was said,0,0,1,1"]
     (tmp_path / "phrases.csv").write_text("\n".join(rows))
-    play("evaluate", run=str(trained), output=str(tmp_path / "ev"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max", pairs="")
+    shutil.copytree(trained, tmp_path / "run")
+    environment = json.loads((tmp_path / "run/environment.json").read_text())
+    (tmp_path / "run/environment.json").write_text(json.dumps(environment | {"commit": "2adcbd9"}))  # numbers of changed files are not entered
+    about = {"output": str(tmp_path / "ev"), "results": str(tmp_path / "table")}
+    play("evaluate", run=str(tmp_path / "run"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max", pairs="", **about)
     found = numbers(tmp_path / "ev")
+    entered = read_registry(tmp_path / "table")
+    assert set(entered.lines) == {"teran-mrsw", "teran-mrsw-train", "teran-mrsw-val", "chance"}
+    assert entered.mean("teran-mrsw-train", "words") == found["phrases"]["train"]["all"]["right"]
+    assert entered.about("teran-mrsw-val", "commit") == ["2adcbd9"] and entered.about("teran-mrsw", "epochs trained")[0] > 0
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0
     with Image.open(tmp_path / "ev" / "phrases.png") as im:

@@ -57,7 +57,7 @@ def entry_path(
 # %% ../../nbs/experiment/22_entries.ipynb #be6168c4
 _WHERE_TO_READ = "CONTRIBUTING.md says what an entry holds"
 _FRACTION = re.compile(r"[ti]2[ti]_r\d+|mean_recall|([ti]2[ti]_)?ndcg(_\w+)?|"
-                       r"noun|colour|size|number|words(_random)?|pairs(_\w+)?")
+                       r"noun|colour|size|number|(words|pointing|pairs)(_\w+)?")
 
 def _require_entry(entry, path):
     "Refuse an entry that contradicts itself."

@@ -27,7 +27,8 @@ from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
 from ..data.phrase_table import matching_words
 from ..data.stopwords import stop_words
-from .metrics import footnote
+from .metrics import Retrieval, footnote
+from .results import Results
 
 # %% ../../nbs/experiment/04_grounding.ipynb #d2d3a511
 WORD_POOLINGS = { # Cosines `(regions, words)` of a phrase to one number per region
@@ -168,6 +169,11 @@ def _markdown(names, frame, title):
     cells = pd.concat([names, scores, counts], axis=1)
     return markdown_table([title,*GROUNDING_COLUMNS.values(),"phrases","places"], cells.values)
 
+_METRIC_OF_SCORE = { # Scores of all kinds together, as tables with other models name them
+    "heat": "words_heat", "largest": "words_largest", "possible": "words_possible",
+    "centre": "pointing", "peak": "pointing_heat", "centre_random": "pointing_random", "centre_largest": "pointing_largest",
+    "phrases": "phrases", "places": "places"}
+
 HEAT_THRESHOLDS = (.1,.2,.3,.4,.5,.6,.7,.8,.9) # of the box of a heat map, measured side by side
 
 @dataclass(frozen=True, repr=False)
@@ -212,6 +218,11 @@ class Grounding(MarkdownRepr):
         "Share of right boxes by kind, `words` for all kinds, and `words_random` for a random region."
         right = {"words" if kind == "all" else kind: scores["right"] for kind,scores in self.region_scores.items()}
         return right | {"words_random": self.region_scores["all"]["random"]}
+    @cached_property
+    def all_metrics(self) -> dict:
+        "`metrics`, the pointing game, the largest region and heat maps, which are computed at first use."
+        scores = self.kinds["all"]
+        return self.metrics | {metric: scores[name] for name,metric in _METRIC_OF_SCORE.items()}
     def to_pandas(self) -> pd.DataFrame: # Columns `kind`, `REGION_SCORES` and `HEAT_SCORES` in [0,1], `phrases` and `places`
         "One row per kind, the last one for all."
         return pd.DataFrame([{"kind": kind} | scores for kind,scores in self.kinds.items()])
@@ -248,13 +259,14 @@ class PhraseGrounding(MarkdownRepr):
         phrases = []
         for part in self.by_split.values(): phrases += part.phrases
         return phrases
-    @property
-    def metrics(self) -> dict: # `train_right`, `test_random`, ...
-        "Scores of all kinds together, by split."
-        metrics = {}
+    def to_results(self) -> Results: # Lines such as `tern-val`; metrics as of `Grounding.all_metrics`
+        "A line for each split, as the registry stores it."
+        lines = {}
         for split,part in self.by_split.items():
-            metrics |= {f"{split}_{k}": v for k,v in part.kinds["all"].items()}
-        return metrics
+            line = f"{self.about.get('model', 'model')}-{split}"
+            conditions = {"protocol": f"phrases of {split}", "candidates": "the regions of the image"} | self.conditions()
+            lines[line] = Retrieval(part.all_metrics, conditions | {"model": line}),
+        return Results(lines)
     def conditions(self) -> dict:
         "The rule in words, and the further conditions."
         rules = [part.rule.describe() for part in self.by_split.values()]

@@ -89,6 +89,6 @@ def ground_phrases(
     for split,part in phrases.by_split.items():
         alignments = model.alignments(Collection(collection.features, part, collection.pictures))
         measured[split] = grounding(alignments, part.links, rule)
-    origin = phrases.about | {k: v for k,v in (about or {}).items() if k in ("model","models","seed","commit")}
+    origin = phrases.about | {k: v for k,v in (about or {}).items() if k in ("model","models","changed","seed","commit","run")}
     if origin.get("models", "single") != "single": origin["models"] = f"the first of an {origin['models']}"
     return PhraseGrounding(measured, origin if measured else {})

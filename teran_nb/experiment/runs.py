@@ -225,13 +225,14 @@ def evaluate_run(
 _Environment = TypedDict("_Environment", {"seed": int, "commit": str})
 
 def _origin(folder):
-    "Row, changes, seed and commit of a model, from its run."
+    "Row, changes, seed, commit and folder of a model, from its run."
     run = folder.parent
     if folder.name != "model" or not (run/"environment.json").is_file():
-        return {"model": folder.name, "changed": "", "seed": "unknown", "commit": git_commit_hash()}
+        return {"model": folder.name, "changed": "", "seed": "unknown", "commit": git_commit_hash(), "run": ""}
     plan = read_plan(run)
     environment = read_json(run/"environment.json", _Environment, "copy the run again")
-    return {"model": plan.about["model"], "changed": plan.changed, "seed": environment["seed"], "commit": environment["commit"]}
+    return {"model": plan.about["model"], "changed": plan.changed, "seed": environment["seed"],
+            "commit": environment["commit"], "run": str(run)}
 
 def _tested_row(row, origins, folders):
     "The row that is tested, refused where the models were not trained for it."
@@ -255,7 +256,7 @@ def _conditions(row, models, origins):
     config = models[0].config
     about = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}",
              "pooling": config.pooling if config.ranking_head == "alignment" else ""}
-    for k in ("changed","seed","commit"):
+    for k in ("changed","seed","commit","run"):
         values = list(dict.fromkeys(origin[k] for origin in origins))
         about[k] = values[0] if len(values) == 1 else " + ".join(map(str, values))
     return about
