@@ -104,7 +104,7 @@ def scenes(args):
     captions = model.encode_captions([texts[i] for i in rows])
     free = np.setdiff1d(np.arange(len(texts)), rows)
     others = model.encode_captions([texts[i] for i in free[np.linspace(0, len(free) - 1, OTHERS).astype(int)]]).parts
-    return images,captions.parts,[[words.texts[i].lower() if i >= 0 else "" for i in words.piece_of] for words in captions.words],others
+    return images,captions.parts,[[words.texts[i].lower() if i >= 0 else "" for i in words.word_of] for words in captions.words],others
 
 def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
 

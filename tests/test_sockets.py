@@ -120,8 +120,8 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
         ax = show_receipt(alignment, model.align(drawn[1], drawn.captions.texts[0]))
         assert "smooth maximum" in ax.get_xlabel()
         rest = alignment.score() - float(alignment.shares().sum())
-        empty = float(smooth(torch.zeros(1, 1, *alignment.pieces.shape), torch.ones(1, len(alignment.pieces)).bool(),
-                             torch.ones(1, alignment.pieces.shape[1]).bool()))
+        regions, pieces = alignment.pieces.cosines.shape
+        empty = float(smooth(torch.zeros(1, 1, regions, pieces), torch.ones(1, regions).bool(), torch.ones(1, pieces).bool()))
         assert abs(rest - empty) < 1e-2
     finally:
         del POOLINGS["smooth"]

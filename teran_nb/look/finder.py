@@ -101,7 +101,7 @@ def query_notes(
     "What the model could not read of a sentence."
     if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
     pieces = [set() for _ in words.texts]
-    for word,piece in zip(words.piece_of, words.pieces or ()): # an encoder may not name its pieces
+    for word,piece in zip(words.word_of, words.pieces or ()): # an encoder may not name its pieces
         if word >= 0: pieces[word].add(piece)
     unreadable = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= {*UNKNOWN_PIECES}))
     unreadable_words = [w for w in unreadable if re.search(r"\w", w)]

@@ -49,9 +49,9 @@ def _columns(a, pieces=False):
         raise ValueError(f"caption {a.caption!r} has no words, so there is nothing to show; "
                          "an encoder may have cut them off")
     if not pieces: return np.asarray(a.cosines),a.labels
-    if a.pieces is None or a.piece_texts is None:
+    if a.pieces is None or a.pieces.texts is None:
         raise ValueError(f"the pieces of {shortened(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
-    return np.asarray(a.pieces),a.piece_texts
+    return np.asarray(a.pieces.cosines),a.pieces.texts
 
 # %% ../../nbs/look/01_show.ipynb #22a65494
 CONTRASTS = ("pair","word")

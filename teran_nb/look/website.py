@@ -205,7 +205,7 @@ def common_words(self:SiteBuilder,
     sentences = {}
     for c in captions:
         words = self.result.captions.words[c]
-        texts = [words.texts[j] for j in sorted({*words.piece_of}-{-1})]
+        texts = [words.texts[j] for j in sorted({*words.word_of}-{-1})]
         shown = [texts[j].casefold() for j in drawn_words(texts)]
         for word in dict.fromkeys(shown):
             sentences.setdefault(word, []).append(self.texts[c])

@@ -35,7 +35,7 @@ def _pieces(words, span):
     "Rows of the pieces of the words in these characters."
     start,end = span
     inside = {j for j,(a,b) in enumerate(words.spans) if a < end and b > start}
-    return [p for p,j in enumerate(words.piece_of) if j in inside]
+    return [p for p,j in enumerate(words.word_of) if j in inside]
 
 def word_vector(
     model:Encoder, # Encodes the sentence

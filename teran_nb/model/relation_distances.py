@@ -63,7 +63,7 @@ def _linked_things(collection, captions, j):
     boxes = collection.features[collection.image_ids[collection.captions.image_of[j]]].boxes
     if boxes is None: return []
     words = captions.words[j]
-    piece_spans = [words.spans[word] for word in words.piece_of]
+    piece_spans = [words.spans[word] for word in words.word_of]
     return objects_of(links[j], piece_spans, boxes)
 
 def _isda_of_pair(maps, flat, k, things):

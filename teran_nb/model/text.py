@@ -108,12 +108,12 @@ class TokenWords(Sequence):
         self.token_of = token_of
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i) -> CaptionWords:
-        word_of = self.tokens.word_of[i]
-        if self.token_of is None: kept = [k for k,word in enumerate(word_of) if word >= 0]
-        else: kept = [int(k) if 0 <= k < len(word_of) else -1 for k in self.token_of[i]]
-        piece_of = [word_of[k] if k >= 0 else -1 for k in kept]
+        of_token = self.tokens.word_of[i]
+        if self.token_of is None: kept = [k for k,word in enumerate(of_token) if word >= 0]
+        else: kept = [int(k) if 0 <= k < len(of_token) else -1 for k in self.token_of[i]]
+        word_of = [of_token[k] if k >= 0 else -1 for k in kept]
         pieces = self.tokenizer.convert_ids_to_tokens([self.tokens.ids[i][k] if k >= 0 else 0 for k in kept])
-        return CaptionWords(self.tokens.words(i), self.tokens.spans[i], piece_of, pieces)
+        return CaptionWords(self.tokens.words(i), self.tokens.spans[i], word_of, pieces)
 
 # %% ../../nbs/model/06_text.ipynb #b5e29827
 def without_words(

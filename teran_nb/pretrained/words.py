@@ -114,13 +114,13 @@ def token_words(
     words = [text[a:b] for a,b in spans]
     vectors,token_of = (tokens,range(len(tokens))) if parts is None else (parts,_token_of_parts(tokens, parts))
     kept = []
-    piece_of = []
+    word_of = []
     pieces = []
     for k,token in enumerate(token_of):
         start,end = offsets[token] if token >= 0 else (0,0)
         word = next((j for j,(a,b) in enumerate(spans) if a < end and b > start), -1)
         if word >= 0 and words[word].casefold() in stop_words: continue
         kept.append(k)
-        piece_of.append(word)
+        word_of.append(word)
         pieces.append(text[start:end])
-    return CaptionWords(words, spans, piece_of, pieces),vectors.float().cpu()[kept]
+    return CaptionWords(words, spans, word_of, pieces),vectors.float().cpu()[kept]
