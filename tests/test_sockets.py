@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from conftest import ROOT, papermill
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.packed import Packed
+from teran_nb.data.inputs import region_sets, sentences
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
@@ -25,7 +26,7 @@ from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
-from teran_nb.model.encoder import Encoded, Encoder, region_sets, sentences
+from teran_nb.model.encoder import Encoded, Encoder
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss
 from teran_nb.model.network import NetworkConfig

@@ -21,9 +21,10 @@ from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection, open_picture
 from ..data.phrase_table import matching_words
 from ..data.minimal_pairs import MinimalPairs
+from ..data.inputs import GivenImage, region_sets, sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
-from ..model.encoder import Encoded, Encoder, GivenImage, region_sets, sentences
+from ..model.encoder import Encoded, Encoder
 from .metrics import footnote
 
 # %% ../../nbs/experiment/05_pair_scores.ipynb #8197c27f

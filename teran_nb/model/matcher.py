@@ -23,10 +23,11 @@ from ..data.collection import Collection
 from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words
+from ..data.inputs import Images, Sentences, given_images, region_sets, sentences
 from ..photos.vision import LearningBackbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import extractor_for_model, training_features
-from .encoder import Encoded, Encoder, Images, Sentences, Vectors, given_images, region_sets, sentences
+from .encoder import Encoded, Encoder, Vectors
 from .similarity import BlockOptions
 from .text import TokenBatch, TokenWords, Tokens, text_encoder, without_words
 from .regions import RegionBatch, region_batch

@@ -30,12 +30,13 @@ from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
+from ..data.inputs import GivenImage, Images, Sentences, given_images, sentences
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.similarity import similarity
-from ..model.encoder import Encoded, Encoder, GivenImage, Images, Sentences, given_images, sentences
+from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import load_or_encode
 from .families import Family
 from .opening import family_of

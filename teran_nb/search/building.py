@@ -23,8 +23,9 @@ from ..core.packed import Packed
 from ..core.parallel import Share
 from ..core.config import one_of
 from ..data.collection import Collection
+from ..data.inputs import GivenImage, Images, given_images
 from ..model.alignment import POOLINGS
-from ..model.encoder import Encoded, Encoder, GivenImage, Images, given_images
+from ..model.encoder import Encoded, Encoder
 from .centroids import Centroids, default_centroid_count, learn_centroids, merge_regions, nearest
 from .backends import Backend, CENTROID_FIELDS, Layout, RESERVED, StoredImage
 

@@ -23,9 +23,10 @@ from ..core.parallel import Share, wait_for
 from ..core.config import one_of
 from ..core.display import progress
 from ..data.collection import Collection
+from ..data.inputs import Images, Sentences, given_images
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
-from ..model.encoder import Encoded, Encoder, Images, Sentences, given_images
+from ..model.encoder import Encoded, Encoder
 from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, read_conditions
 from .edge import open_edge
 from .server import ServerBackend

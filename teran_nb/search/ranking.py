@@ -17,10 +17,11 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.config import one_of
+from ..data.inputs import Sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
 from ..model.similarity import similarity as pooled_similarity
-from ..model.encoder import Encoded, Encoder, Sentences
+from ..model.encoder import Encoded, Encoder
 from .backends import Backend, Layout, Request, Stage, StoredImage, read_conditions, request_for
 from .building import compares_regions
 
