@@ -28,7 +28,7 @@ from .text import TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
 from .joint import JointConfig
 from .crossgraph import CrossGraphConfig
-import teran_nb.model.poolings # noqa: F401 (the import registers the poolings and heads of that page)
+import teran_nb.model.poolings # noqa: F401 (the import registers the poolings of that page)
 
 # %% ../../nbs/model/13_network.ipynb #173fb7a4
 @dataclass(frozen=True)
