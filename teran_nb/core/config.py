@@ -24,8 +24,8 @@ def one_of(
     try: is_known = value in known
     except TypeError: is_known = False # a list, where names are asked for
     cure = "; if it is your own, run the cell that defines it first" if registered else ""
-    if not is_known: raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(map(str, known))}{cure}")
-    return value
+    if is_known: return value
+    raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(map(str, known))}{cure}")
 
 # %% ../../nbs/core/03_config.ipynb #838d3924
 def new_name(

@@ -20,7 +20,8 @@ def user_path(
     path:str|Path, # As a user typed it
 ) -> Path: # With the home directory in place of `~`
     "A path from a user; an empty one is refused (ValueError)."
-    if not str(path).strip(): raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
+    if not str(path).strip():
+        raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
     try: return Path(path).expanduser()
     except RuntimeError:
         raise ValueError(f"no home directory is known for {path}; name it in full, "
@@ -41,7 +42,8 @@ def home() -> Path: # `$TERAN_NB_HOME`, or `~/.cache/teran_nb` where that is not
     "Folder for data that can be made again; it may be deleted at any time."
     try: return user_path(os.environ.get("TERAN_NB_HOME") or Path.home()/".cache"/"teran_nb")
     except RuntimeError:
-        raise FileNotFoundError("this user has no home directory; set TERAN_NB_HOME to a folder that can be written") from None
+        raise FileNotFoundError("this user has no home directory; "
+                                "set TERAN_NB_HOME to a folder that can be written") from None
 
 # %% ../../nbs/core/02_files.ipynb #751f5447
 def require_file(

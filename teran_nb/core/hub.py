@@ -44,7 +44,8 @@ def _is_token(value):
 _Model = TypedDict("_Model", {"vocab": list|dict[str,_is_token]}, total=False)
 _Added = TypedDict("_Added", {"id": _is_token})
 _Tokenizer = TypedDict("_Tokenizer", {"model": _Model, "added_tokens": list[_Added]|None}, total=False)
-_VOCABULARIES = {"tokenizer.json": _Tokenizer, "vocab.json": dict[str,_is_token], "added_tokens.json": dict[str,_is_token]}
+_VOCABULARIES = { # files that number tokens
+    "tokenizer.json": _Tokenizer, "vocab.json": dict[str,_is_token], "added_tokens.json": dict[str,_is_token]}
 
 @lru_cache(256) # a model is loaded in parts, and each looks at the folder
 def _require_settings(file, size, changed):
@@ -108,8 +109,8 @@ def require_rows(
     token = max(numbers, key=numbers.get)
     if numbers[token] < rows: return
     files = [file for file in sorted(Path(name).glob("*.json")) if f'"{token}"' in read_text(file)]
-    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and the embeddings "
-                     f"end at {rows-1:,}; copy the tokenizer and the weights of one model")
+    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and the "
+                     f"embeddings end at {rows-1:,}; copy the tokenizer and the weights of one model")
 
 # %% ../../nbs/core/09_hub.ipynb #07e1abc9
 _forbidden = ContextVar("forbidden", default="") # Why nothing is downloaded; empty if it may be

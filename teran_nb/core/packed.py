@@ -30,8 +30,8 @@ def require_masked(
 ) -> None:
     "Refuse vectors and a mask whose shapes do not fit (ValueError)."
     if sets.ndim == 3 and mask.shape == sets.shape[:2] and mask.dtype == torch.bool: return
-    raise ValueError(f"{name} of the shape {tuple(sets.shape)} and a mask of the shape {tuple(mask.shape)} and type {mask.dtype}; "
-                     "needed are vectors (sets, slots, dim) and a mask (sets, slots) of true and false")
+    raise ValueError(f"{name} of the shape {tuple(sets.shape)} and a mask of the shape {tuple(mask.shape)} and type "
+                     f"{mask.dtype}; needed are vectors (sets, slots, dim) and a mask (sets, slots) of true and false")
 
 # %% ../../nbs/core/00_packed.ipynb #73d1480c
 class Packed:

@@ -65,8 +65,8 @@ def content_policy(
     style_attributes:Sequence[str]=(), # Text of every `style=` attribute
 ) -> str: # For `<meta http-equiv="Content-Security-Policy">`
     "What a page may load and run: its own style and script, known by their hashes, and pictures."
-    directives = ["default-src 'none'", f"img-src {images}", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}",
-                  "base-uri 'none'", "form-action 'none'"]
+    directives = ["default-src 'none'", f"img-src {images}", f"style-src {_hashes(styles)}",
+                  f"script-src {_hashes(scripts)}", "base-uri 'none'", "form-action 'none'"]
     if style_attributes: directives.append(f"style-src-attr 'unsafe-hashes' {_hashes(sorted(set(style_attributes)))}")
     return "; ".join(directives)
 

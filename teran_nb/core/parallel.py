@@ -126,8 +126,10 @@ class Share:
 
 def this_share() -> Share:
     "The share of this process as its launcher says; without a launcher, everything."
-    for rank,processes in (("RANK","WORLD_SIZE"),("PMI_RANK","PMI_SIZE"),("OMPI_COMM_WORLD_RANK","OMPI_COMM_WORLD_SIZE")):
-        if rank in os.environ and processes in os.environ: return Share(int(os.environ[rank]), int(os.environ[processes]))
+    variables = (("RANK","WORLD_SIZE"), ("PMI_RANK","PMI_SIZE"), ("OMPI_COMM_WORLD_RANK","OMPI_COMM_WORLD_SIZE"))
+    for rank,processes in variables:
+        if rank not in os.environ or processes not in os.environ: continue
+        return Share(int(os.environ[rank]), int(os.environ[processes]))
     return Share()
 
 # %% ../../nbs/core/06_parallel.ipynb #e1ebb40d

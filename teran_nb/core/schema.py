@@ -23,7 +23,8 @@ def _shown(value):
     return text if len(text) <= 40 else f"{text[:36]} ..."
 
 def _is_kind(value, kind):
-    if kind is str: return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))
+    if kind is str: # Unicode without lone halves of surrogate pairs
+        return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))
     if kind is int: return type(value) is int and value in _IN_64_BITS
     if kind is float: return type(value) is float and math.isfinite(value) or _is_kind(value, int)
     if kind in (list,tuple): return isinstance(value, (list,tuple))

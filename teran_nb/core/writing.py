@@ -79,7 +79,8 @@ def _finished(tmp, path):
     "Rename `tmp` to `path` when it is complete and on the disk."
     try:
         yield tmp
-        if not tmp.exists(): raise FileNotFoundError(f"{path} was not written: its temporary {tmp} is gone; write it again")
+        if not tmp.exists():
+            raise FileNotFoundError(f"{path} was not written: its temporary {tmp} is gone; write it again")
         for p in [tmp, *tmp.rglob("*")]:
             if not p.is_symlink(): _sync(p) # some disks say only here that they are full
         os.replace(tmp, path)

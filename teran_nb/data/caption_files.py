@@ -44,7 +44,8 @@ def _to_captions(path, images, rows, bad):
             raise ValueError(f"{path}: {len(uncaptioned)} images have no caption: {some_names(uncaptioned)}; "
                              "bad='skip' leaves them out")
         if n_bad or uncaptioned:
-            warnings.warn(f"{path}: left out {n_bad} bad captions and {len(uncaptioned)} images without captions", stacklevel=3)
+            left_out = f"{n_bad} bad captions and {len(uncaptioned)} images without captions"
+            warnings.warn(f"{path}: left out {left_out}", stacklevel=3)
             images = {image_id: about for image_id,about in images.items() if image_id in captioned}
     if not images: raise ValueError(f"{path} holds no captions")
     index = {image_id: i for i,image_id in enumerate(images)}
@@ -60,7 +61,7 @@ def _to_captions(path, images, rows, bad):
 class CsvTable(NamedTuple):
     "A CSV file with a header row."
     columns:list[str] # Their names; empty for an empty file
-    rows:Iterator[tuple[int,dict]] # Line where each row begins, and its cells by column; a row that was cut off has fewer cells
+    rows:Iterator[tuple[int,dict]] # Line where each row begins, and its cells by column; fewer where the row is cut off
 
 def read_table(
     path:str|Path, # CSV file with a header row, plain or .gz
@@ -73,7 +74,8 @@ def read_table(
     if len(set(columns)) < len(columns): raise ValueError(f"{path} has two columns of one name; rename one")
     missing = [column for column in required if column not in columns]
     if missing:
-        raise ValueError(f"{path} has no column {', '.join(missing)}; its columns are {', '.join(columns or ['none'])[:200]}")
+        raise ValueError(f"{path} has no column {', '.join(missing)}; "
+                         f"its columns are {', '.join(columns or ['none'])[:200]}")
     def rows():
         for line,cells in lines:
             if not cells: continue

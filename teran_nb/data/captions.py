@@ -28,9 +28,9 @@ class Captions(MarkdownRepr):
     texts:list # Captions as they were written
     image_of:np.ndarray # Index of each caption's image, `(captions,)` int64
     image_ids:list # Unique names of the images
-    sizes:np.ndarray=None # Width and height of each image in pixels, `(images, 2)`, where known
-    splits:list=None # Split of each image, such as `train`, where known
-    links:list=None # Tuple of `Link` for each caption, where known
+    sizes:np.ndarray|None=None # Width and height of each picture in pixels, `(images, 2)`, where known
+    splits:list|None=None # Split of each image, such as `train`, where known
+    links:list|None=None # Tuple of `Link` for each caption, where known
     def __post_init__(self):
         object.__setattr__(self, "image_of", np.asarray(self.image_of, dtype=np.int64))
         if self.sizes is not None: object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
@@ -40,7 +40,8 @@ class Captions(MarkdownRepr):
         image:int, # Index of an image
     ) -> np.ndarray: # Their indices
         "The captions of an image."
-        if not 0 <= image < len(self.image_ids): raise IndexError(f"there is no image {image}; there are {len(self.image_ids):,}")
+        if not 0 <= image < len(self.image_ids):
+            raise IndexError(f"there is no image {image}; there are {len(self.image_ids):,}")
         order,starts = self._by_image
         return order[starts[image]:starts[image+1]]
     @cached_property
@@ -51,12 +52,13 @@ class Captions(MarkdownRepr):
     def _repr_markdown_(self):
         images = f"{len(self.image_ids):,} images"
         if self.splits:
-            images += f" ({', '.join(f'{n:,} {escape_markdown(name)}' for name,n in Counter(self.splits).items())})"
+            splits = [f"{n:,} {escape_markdown(name)}" for name,n in Counter(self.splits).items()]
+            images += f" ({', '.join(splits)})"
         if not self.texts: return f"{images} without captions"
-        n = np.bincount(self.image_of, minlength=len(self.image_ids))
+        counts = np.bincount(self.image_of, minlength=len(self.image_ids))
+        each = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
         rows = [[self.image_ids[i], text] for i,text in zip(self.image_of[:3], self.texts)]
-        counts = f"{len(self):,} captions of {images}, {n.min()} to {n.max()} an image"
-        return f"{counts}\n\n{markdown_table(['image','caption'], rows)}"
+        return f"{len(self):,} captions of {images}, {each} an image\n\n{markdown_table(['image','caption'], rows)}"
 
 # %% ../../nbs/data/00_captions.ipynb #0e09ae0b
 def some_names(
@@ -81,7 +83,8 @@ def _check(self:Captions):
     n_images = len(self.image_ids)
     n_captions = len(self.texts)
     require_unique(self.image_ids)
-    if len(self.image_of) != n_captions: raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
+    if len(self.image_of) != n_captions:
+        raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
     outside = np.flatnonzero((self.image_of < 0) | (self.image_of >= n_images))
     if len(outside):
         i = outside[0]
@@ -172,7 +175,8 @@ def resized(self:Captions,
 def _size_and_split(captions, i):
     "Size and split of image `i`, where known."
     fields = {}
-    if captions.sizes is not None: fields |= {"width": float(captions.sizes[i,0]), "height": float(captions.sizes[i,1])}
+    if captions.sizes is not None:
+        fields |= {"width": float(captions.sizes[i,0]), "height": float(captions.sizes[i,1])}
     if captions.splits is not None: fields["split"] = captions.splits[i]
     return fields
 
@@ -183,7 +187,9 @@ def _to_karpathy(captions):
         if captions.links is not None:
             sentence["links"] = [[l.start, l.end, l.kind, l.boxes] for l in captions.links[j]]
         sentences[captions.image_of[j]].append(sentence)
-    images = [{"id": k} | _size_and_split(captions, i) | {"sentences": sentences[i]} for i,k in enumerate(captions.image_ids)]
+    images = []
+    for i,image_id in enumerate(captions.image_ids):
+        images.append({"id": image_id} | _size_and_split(captions, i) | {"sentences": sentences[i]})
     return json.dumps({"images": images}, ensure_ascii=False)
 
 def _to_csv(captions, path):

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PAINTS', 'SIZES', 'CREAM', 'WHITE', 'GREY', 'COAL', 'SKIN', 'WOOD', 'LEAF', 'GLASS', 'BEAK', 'KINDS', 'shade',
-           'spline', 'Brush', 'Kind', 'paint_thing', 'draw_thing']
+           'spline', 'Brush', 'Kind', 'paint_thing', 'draw_thing', 'contact_sheet']
 
 # %% ../../nbs/data/09_clipart.ipynb #09f6ed4c
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import cos, pi, sin
 
@@ -442,3 +442,19 @@ def draw_thing(
     rgb = PAINTS[one_of(colour, PAINTS, "colour")]
     width = max(1, round(height*KINDS[one_of(kind, KINDS, "kind")].aspect))
     return paint_thing(kind, rgb, (width,height), flip)
+
+# %% ../../nbs/data/09_clipart.ipynb #7ccb9380
+def contact_sheet(
+    pictures:Sequence[Image.Image], # RGB or RGBA, none larger than a cell
+    columns:int, # Pictures in a row
+    cell:tuple[int,int], # Width and height of the place of a picture, pixels
+    colours:int=64, # Of the palette, 2 to 256
+) -> Image.Image: # With a palette, on white
+    "Pictures side by side, for the figures of these pages."
+    rows = -(-len(pictures)//columns)
+    page = Image.new("RGB", (columns*cell[0],rows*cell[1]), "white")
+    for i,picture in enumerate(pictures):
+        x = i%columns*cell[0]+(cell[0]-picture.width)//2
+        y = i//columns*cell[1]+(cell[1]-picture.height)//2
+        page.paste(picture, (x,y), picture if picture.mode == "RGBA" else None)
+    return page.quantize(colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

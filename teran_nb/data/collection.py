@@ -28,8 +28,8 @@ from .features import FeatureWriter, Features, Regions
 def _files_by_stem(folder, changed):
     "Picture files of a folder, as it was when it was last changed, by their names without ending."
     pictures = [p for p in folder.iterdir() if p.suffix.lower() in PICTURE_SUFFIXES]
-    pictures.sort(reverse=True)
-    return {p.name[:-len(p.suffix)]: p for p in pictures} # of several, the first in alphabetical order, as `find_pictures` keeps
+    pictures.sort(reverse=True) # so that of several the first in alphabetical order stays, as in `find_pictures`
+    return {p.name[:-len(p.suffix)]: p for p in pictures}
 
 def _existing(path, folder=None):
     "`path` where it is a file, which links must not lead out of `folder`; else None."
@@ -42,9 +42,9 @@ def _existing(path, folder=None):
 @dataclass(frozen=True)
 class Pictures:
     "Where the pictures of images are."
-    folder:Path=None # Folder with `<image id>.jpg` and the like, where there is one
-    files:dict=None # Image ids and files in `folder`, where the files have other names
-    small:Path=None # Folder with a small version of each, `<image id>.jpg`, where there is one
+    folder:Path|None=None # Folder with `<image id>.jpg` and the like, where there is one
+    files:dict|None=None # Image ids and files in `folder`, where the files have other names
+    small:Path|None=None # Folder with a small version of each, `<image id>.jpg`, where there is one
 
     def path(self,
         image_id:str, # Name of the image
@@ -58,7 +58,8 @@ class Pictures:
         if self.folder is None: return None
         if self.files is not None:
             path = within(self.folder, self.files[image_id]) if image_id in self.files else None
-            return path and path.suffix.lower() in PICTURE_SUFFIXES and _existing(path) or None # never any other file of the disk
+            is_picture = path is not None and path.suffix.lower() in PICTURE_SUFFIXES # never any other file of the disk
+            return _existing(path) if is_picture else None
         stem = within(self.folder, image_id)
         if stem is None: return None
         try: path = _files_by_stem(stem.parent, stem.parent.stat().st_mtime_ns).get(stem.name)
@@ -94,7 +95,8 @@ class Collection:
     ):
         one_of(missing, ("refuse","drop"), "way with missing images")
         if captions is None: captions = Captions([], [], features.image_ids)
-        if captions.image_ids == features.image_ids: known = np.ones(len(captions.image_ids), bool) # without an index of all ids
+        if captions.image_ids == features.image_ids: # which needs no index of all ids
+            known = np.ones(len(captions.image_ids), bool)
         else: known = np.array([image_id in features.index for image_id in captions.image_ids])
         if not known.any():
             ours = features.image_ids[0]
@@ -132,7 +134,7 @@ class CollectionImage:
     path:Path|None=None # File of its picture
     def __repr__(self):
         return f"CollectionImage({self.regions.image_id}, {len(self.regions)} regions, {len(self.captions)} captions)"
-    def picture(self) -> Image.Image: return open_picture(self.path, self.regions.image_id)
+    def picture(self) -> Image.Image: return open_picture(self.path, self.regions.image_id) # Opened at each call
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
 # %% ../../nbs/data/04_collection.ipynb #311cb537
@@ -184,7 +186,8 @@ def _find_pictures(folder):
     if not small.is_dir(): small = None
     if (folder/"pictures").is_dir(): return Pictures(folder/"pictures", None, small)
     if not picture_paths.is_file(): return small and Pictures(small=small)
-    paths = read_json(picture_paths, _PicturePaths, "it does not say the folder and the files of pictures; copy the collection again")
+    cure = "it does not say the folder and the files of pictures; copy the collection again"
+    paths = read_json(picture_paths, _PicturePaths, cure)
     return Pictures(Path(paths["folder"]), paths["files"], small)
 
 @patch(cls_method=True)

@@ -160,7 +160,8 @@ def _copy_features(images, path, show_progress_bar):
             r = collection.features[image_id]
             writer.add(new_id, r.features, r.boxes, r.size, r.classes if has_classes else None,
                        r.confidences if has_confidences else None)
-        if (first.path/VISUAL_WORDS_FILE).is_file(): shutil.copy(first.path/VISUAL_WORDS_FILE, writer.tmp/VISUAL_WORDS_FILE)
+        words = first.path/VISUAL_WORDS_FILE
+        if words.is_file(): shutil.copy(words, writer.tmp/VISUAL_WORDS_FILE)
         if first.extraction: writer.manifest["extraction"] = {key: first.extraction[key] for key in ("spec","versions")}
 
 # %% ../../nbs/data/14_curate.ipynb #78de813f
@@ -191,6 +192,7 @@ def merge(
         captions.select(chosen).save(tmp/"captions.json")
         counts = {"images": len(images), "thumbnails": link_pictures(tmp, pictures, show_progress_bar)}
         merged = [str(c.features.path.parent) for c in collections]
-        entries = {"merged": merged, "prefix": prefix, "part": dataclasses.asdict(selection)}
-        write_json(tmp/"collection.json", {"format": 1, "commit": git_commit_hash(), "counts": counts} | entries | (about or {}))
+        manifest = {"format": 1, "commit": git_commit_hash(), "counts": counts, "merged": merged, "prefix": prefix,
+                    "part": dataclasses.asdict(selection)}
+        write_json(tmp/"collection.json", manifest | (about or {}))
     return Collection.open(folder)

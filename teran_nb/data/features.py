@@ -32,8 +32,8 @@ class Regions:
     features:np.ndarray # One vector for each region, `(regions, dim)`
     boxes:np.ndarray|None # `(x1,y1,x2,y2)` in pixels, `(regions, 4)` float32; None where features came without boxes
     size:tuple|None # Width and height of the picture in pixels; None where there are no boxes
-    classes:np.ndarray=None # Class of each region, an index into the store's `class_names`, where known
-    confidences:np.ndarray=None # Confidence of the detector in [0,1], where known
+    classes:np.ndarray|None=None # Class of each region, an index into `class_names` of the store, `(regions,)`, where known
+    confidences:np.ndarray|None=None # Confidence of the detector in [0,1], `(regions,)`, where known
     extractor:str="" # Name of the extractor that made the features, where known
     def __len__(self): return len(self.features)
 
@@ -95,7 +95,7 @@ class FeatureWriter:
         class_names:list=(), # Names of the regions' classes, where known; `add` appends new ones
         expect:int=0, # Expected number of regions, to check the free space of the disk
         boxes:bool=True, # False for features without boxes; nothing can be drawn in their pictures
-        source_hash:str="", # Hash of what the features are made from; if given, the work of a stopped writer is kept and continued
+        source_hash:str="", # Hash of what the features are made from; if given, a stopped writer is continued
     ):
         if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
         self.path = user_path(path)
@@ -103,7 +103,8 @@ class FeatureWriter:
         self.boxes = boxes
         self.source_hash = source_hash
         self.dtype = np.dtype(dtype).newbyteorder("<")
-        self.manifest = {"extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
+        self.manifest = {
+            "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
         self.class_names = list(class_names)
         self.ids = {} # image id to its number of regions
         self.total = 0 # number of regions of all images
@@ -194,9 +195,9 @@ def _put(self:FeatureWriter, r:Regions):
     if self.boxes: arrays |= {"boxes": r.boxes, "sizes": [r.size]}
     arrays |= {"classes": r.classes, "confidences": r.confidences}
     types = _parts(self.manifest, 0, 0)
-    rows = {}
+    rows = {} # all are converted before one is written
     for part,array in arrays.items():
-        if array is not None: rows[part] = np.asarray(array, dtype=types[part][0]) # all are converted before one is written
+        if array is not None: rows[part] = np.asarray(array, dtype=types[part][0])
     for part,array in rows.items(): self.parts.put(part, array)
 
 # %% ../../nbs/data/03_features.ipynb #e7250397
@@ -282,7 +283,7 @@ class Features(Store):
     def __setstate__(self, path): self.__init__(path)
 
     @cached_property
-    def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)}
+    def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)} # Image id to its number
 
 # %% ../../nbs/data/03_features.ipynb #eb7ba07b
 @patch
@@ -349,7 +350,8 @@ def join_features(
         counts += Counter(store.manifest.get("counts", {}))
     repeated = [image_id for image_id,n in occurrences.items() if n > 1]
     if repeated: raise ValueError(f"{folder}: image {repeated[0]} is in two of the stores; give each image once")
-    numbers = {"count": sum(map(len, stores)), "regions": sum(len(store.values) for store in stores), "counts": dict(counts)}
+    regions = sum(len(store.values) for store in stores)
+    numbers = {"count": sum(map(len, stores)), "regions": regions, "counts": dict(counts)}
     checksums = {name: digest(store.manifest) for name,store in zip(names, stores)}
     joined = {"shares": list(names), "sha256": checksums}
     write_manifest(folder, {"format": STORE_FORMAT} | common | numbers | (entries or {}) | joined)
@@ -373,7 +375,8 @@ class _ImageJournal(StoreJournal):
 
     def keep_images(self):
         w = self.writer
-        self.keep({"images": list(self.unkept_ids.items()), "counts": w.counts, "class_names": w.class_names[self.kept_names:]})
+        images = list(self.unkept_ids.items())
+        self.keep({"images": images, "counts": w.counts, "class_names": w.class_names[self.kept_names:]})
         self.unkept_ids,self.kept_names = {},len(w.class_names)
 
     def _continue(self, entries):

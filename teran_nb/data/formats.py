@@ -174,7 +174,8 @@ def _decode_vinvl_row(key, cells, labels, sizes, geometry):
     entry = json.loads(cells[0]) if len(cells) == 1 else {"num_boxes": cells[0], "features": cells[-1]}
     label = labels[key] if labels else entry
     objects = label if isinstance(label, list) else label.get("objects", [])
-    if isinstance(entry, dict) and "features" in entry: features = _decode_vectors(entry["features"], int(entry["num_boxes"]))
+    if isinstance(entry, dict) and "features" in entry:
+        features = _decode_vectors(entry["features"], int(entry["num_boxes"]))
     else: features = np.concatenate([_decode_vectors(x["feature"], 1) for x in objects])
     size = None
     if sizes: size = _picture_size(sizes[key][0])
@@ -386,7 +387,8 @@ class _Group:
         item = self.group[name]
         if hasattr(item, "keys"): return _Group(item)
         if item.dtype.hasobject: raise ValueError(f"{name} holds no numbers")
-        _require_bounded(item.nbytes//(1 if self.row is None else max(1, len(item))), Path(item.file.filename).stat().st_size)
+        rows_read = 1 if self.row is None else max(1, len(item))
+        _require_bounded(item.nbytes//rows_read, Path(item.file.filename).stat().st_size)
         return item[()] if self.row is None else item[self.row]
 
 def _decode_group(groups, name):

@@ -172,7 +172,7 @@ class _DatasetWriter:
 # %% ../../nbs/data/05_hf_datasets.ipynb #656155fc
 def from_dataset(
     dataset:Any, # `Dataset`, `IterableDataset` (streaming), or a dictionary of them by split
-    folder:str|Path="", # New folder of the collection; by the dataset's fingerprint in `home()` when empty, which a streamed one lacks
+    folder:str|Path="", # New folder of the collection; when empty, one in `home()`, named by the fingerprint of the dataset
     extractor:Any=None, # From `teran_nb.photos.extractors.build_extractor`; without one there are no region features
     image:str="image", # Column of the pictures
     captions:str|list|tuple="caption", # Column of the captions, or several columns; no captions when empty
@@ -224,8 +224,10 @@ def to_dataset(
 ) -> Any: # `Dataset`, or a `DatasetDict` where the captions have splits; columns `image_id`, `image`, `captions`
     "A collection as a dataset of the library `datasets`."
     try: import datasets
-    except ImportError: raise ImportError("this needs the library datasets: pip install -e '.[datasets]' -c constraints.txt") from None
-    types = {"image_id": datasets.Value("string"), "image": datasets.Image(), "captions": datasets.List(datasets.Value("string"))}
+    except ImportError:
+        raise ImportError("this needs the library datasets: pip install -e '.[datasets]' -c constraints.txt") from None
+    text = datasets.Value("string")
+    types = {"image_id": text, "image": datasets.Image(), "captions": datasets.List(text)}
     numbers = datasets.List(datasets.List(datasets.Value("float32")))
     if boxes: types |= {"boxes": numbers, "features": numbers}
     def dataset(images):
@@ -240,4 +242,5 @@ def to_dataset(
         return datasets.Dataset.from_dict(columns, features=datasets.Features(types))
     if not collection.captions.splits: return dataset(range(len(collection)))
     splits = np.asarray(collection.captions.splits)
-    return datasets.DatasetDict({name: dataset(np.flatnonzero(splits == name).tolist()) for name in dict.fromkeys(splits.tolist())})
+    names = dict.fromkeys(splits.tolist())
+    return datasets.DatasetDict({name: dataset(np.flatnonzero(splits == name).tolist()) for name in names})

@@ -168,7 +168,8 @@ def minimal_pairs(
             if statement is None or not statement.holds(scene): continue
             changed = change.apply(statement, scene, rng)
             if changed is not None and changed.holds(scene) is False: captions.setdefault(str(statement), str(changed))
-        pairs += [MinimalPair(image, true_caption, false_caption, kind) for true_caption,false_caption in captions.items()]
+        for true_caption,false_caption in captions.items():
+            pairs.append(MinimalPair(image, true_caption, false_caption, kind))
     return pairs
 
 _PLAIN_OPENINGS = ("we see","you can see","a picture of")

@@ -68,7 +68,8 @@ def _read_row(row, number, sizes, pixels):
     if not words: raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]
     except (TypeError,ValueError):
-        raise ValueError(f"the box {str(corners)[:200]} of image {name[:100]} is not four numbers; is the row cut off?") from None
+        raise ValueError(f"the box {str(corners)[:200]} of image {name[:100]} is not four numbers; "
+                         "is the row cut off?") from None
     if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):
         raise ValueError(f"the box {box} of image {name[:100]} is inverted; "
                          "x1,y1 is its left upper corner, x2,y2 its right lower one")

@@ -62,7 +62,8 @@ def find_pictures(
         first = pictures.setdefault(image_id, path)
         if first == path: continue
         if stops: raise ValueError(f"{first} and {path} would both be image {image_id!r}; rename or remove one of them")
-        if left_out is not None: left_out[name.as_posix()] = f"would be image {image_id!r} like {first.name}; rename one of them"
+        if left_out is None: continue
+        left_out[name.as_posix()] = f"would be image {image_id!r} like {first.name}; rename one of them"
     if unnamed:
         warnings.warn(f"left out {len(unnamed)} pictures of {folder} whose names are not UTF-8, such as {unnamed[0]}; "
                       "rename them", stacklevel=2)
@@ -138,7 +139,8 @@ def read_picture(
 # %% ../../nbs/data/02_pictures.ipynb #d6d3146d
 def _bomb():
     "A PNG of a few bytes whose header claims 400 million pixels."
-    def chunk(kind, data): return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0"*99)) + chunk(b"IEND", b"")
 

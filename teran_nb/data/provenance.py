@@ -18,7 +18,7 @@ import torch
 from ..core.files import read_json, user_path
 from ..core.writing import atomic, write_json
 from ..core.display import MarkdownRepr, markdown_table
-from ..core.stores import load_tensors, save_tensors
+from ..core.tensors import load_tensors, save_tensors
 from .features import Regions, VISUAL_WORDS_FILE
 from .collection import Collection
 from .vocabulary import split_words, word_counts
@@ -97,8 +97,8 @@ def provenance(
     chosen = collection.image_ids[::max(1, -(-len(collection)//images))]
     sets = [np.asarray(store[k].features, np.float32) for k in chosen]
     spec = store.extraction.get("spec")
-    return Provenance(collection.name, store.extractor, spec and tuple(spec), dict(word_counts(collection.captions.texts)),
-                      fit_subspace(sets), store.path)
+    words = dict(word_counts(collection.captions.texts))
+    return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)
 
 # %% ../../nbs/data/18_provenance.ipynb #06dd13f2
 def _is_format(value):

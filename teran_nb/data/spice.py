@@ -88,7 +88,8 @@ class Tuples(MarkdownRepr):
                          "parse_tuples(captions) makes them, or give the file of another split")
     def _repr_markdown_(self):
         captions = sum(len(key) == 1 for key in self.parsed)
-        counts = f"tuples of {captions:,} captions and {len(self)-captions:,} images, {len(self.synsets):,} words with synsets"
+        images = len(self)-captions
+        counts = f"tuples of {captions:,} captions and {images:,} images, {len(self.synsets):,} words with synsets"
         rows = [[key[0], "; ".join(map(", ".join, tuples))] for key,tuples in list(self.parsed.items())[:3]]
         return f"{counts}\n\n{markdown_table(['caption','tuples'], rows)}"
 

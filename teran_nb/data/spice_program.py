@@ -6,7 +6,7 @@
 __all__ = ['JARS', 'Synonyms', 'read_synonyms', 'find_spice_program', 'read_subsets', 'with_meanings', 'parse_tuples']
 
 # %% ../../nbs/data/20_spice_program.ipynb #ef7da0df
-import json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile, zlib
+import json, os, re, shutil, subprocess, tempfile, time, warnings, zipfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,9 +58,10 @@ def _text_in_jar(jar, name):
     jar = require_file(jar)
     try:
         with zipfile.ZipFile(jar) as z:
-            if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size): raise ValueError(f"{name} is too large for this archive")
+            if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size):
+                raise ValueError(f"{name} is too large for this archive")
             return z.read(name).decode("utf8")
-    except (EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as e:
+    except Exception as e: # zipfile raises any error on damaged files
         raise ValueError(f"{jar} is damaged or another jar ({type(e).__name__}: {e}); {_CURE}") from None
 
 def read_synonyms(
@@ -71,7 +72,8 @@ def read_synonyms(
     lines = _text_in_jar(jar, "synonym/english.synsets").splitlines()
     try:
         for word,numbers in zip(lines[::2], lines[1::2]): synsets[word] = frozenset(map(int, numbers.split()))
-    except ValueError as e: raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_CURE}") from None
+    except ValueError as e:
+        raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_CURE}") from None
     lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
     for base,forms in zip(lines[::2], lines[1::2]):
         for form in forms.split(): bases.setdefault(form, []).append(base)
@@ -162,7 +164,8 @@ def with_meanings(
     synsets = {}
     for concept in concepts:
         for word in concept_words(concept): synsets[word] = synonyms[word]
-    return Tuples(parsed, {word: numbers for word,numbers in synsets.items() if numbers}, read_subsets(jars/"spice-1.0.jar"))
+    synsets = {word: numbers for word,numbers in synsets.items() if numbers}
+    return Tuples(parsed, synsets, read_subsets(jars/"spice-1.0.jar"))
 
 # %% ../../nbs/data/20_spice_program.ipynb #1becf367
 _Printed = TypedDict("_Printed", {"tuple": list[str]})
@@ -227,7 +230,8 @@ def _parse_batches(batches, folder, processes, memory):
     "Parse batches and keep each as a file."
     java,program,*jars = find_spice_program()
     classes = os.pathsep.join(map(str, [program/"*", program/"lib"/"*", *jars]))
-    command = [str(java), f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "-cp", classes, "edu.anu.spice.SpiceScorer"]
+    options = [f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
+    command = [str(java), *options, "-cp", classes, "edu.anu.spice.SpiceScorer"]
     running = {}
     sentences = sum(sum(map(len, groups)) for groups in batches)
     with tempfile.TemporaryDirectory() as scratch, progress(total=sentences, desc="SPICE", disable=sentences <= 50) as bar:
@@ -252,11 +256,11 @@ def _parse_batches(batches, folder, processes, memory):
                 process.wait()
 
 def parse_tuples(
-    captions:Captions|Sequence[str|Sequence[str]], # Captions of a split; or texts, each a caption or all captions of an image
+    captions:Captions|Sequence[str|Sequence[str]], # Captions of a split; or texts: a caption, or all captions of an image
     kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
-    batch_size:int=1000, # Captions to parse in one call, counted again in each image; an interrupted run loses the calls it waits for
+    batch_size:int=1000, # Captions parsed in one call, counted again in each image; an interrupted call is lost
 ) -> Tuples: # Of every caption and every image, with synsets and subsets
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = Path(kept or home()/"spice-tuples")

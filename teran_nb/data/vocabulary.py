@@ -31,7 +31,8 @@ def word_counts(
     return words
 
 # %% ../../nbs/data/17_vocabulary.ipynb #688f5c33
-SPECIAL_TOKENS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+SPECIAL_TOKENS = {
+    "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 
 def _vocabulary(texts, size):
     "Special tokens, letters, endings of five or more words, and words that occur twice, the most frequent first."

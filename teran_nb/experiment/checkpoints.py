@@ -14,7 +14,7 @@ import torch
 
 from ..core.schema import checked
 from ..core.writing import atomic
-from ..core.stores import require_archive
+from ..core.tensors import require_archive
 
 # %% ../../nbs/experiment/10_checkpoints.ipynb #c289bd89
 class Checkpoint(TypedDict):

@@ -24,7 +24,7 @@ from ..core.hub import hub_config
 from ..data.collection import Collection
 from ..data.provenance import provenance
 from ..data.minimal_pairs import MinimalPairs
-from ..photos.extractor_lookup import learning_backbone
+from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with

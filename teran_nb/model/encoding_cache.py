@@ -16,7 +16,7 @@ from ..core.packed import Packed
 from ..core.files import digest
 from ..core.writing import atomic, remove_leftovers
 from ..core.parallel import Share, wait_for
-from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
+from ..core.tensors import load_tensors, open_packed, save_packed, save_tensors
 from ..data.collection import Collection
 from .encoder import Encoded, Encoder
 

@@ -24,7 +24,7 @@ from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words
 from ..data.inputs import Images, Sentences, given_images, region_sets, sentences
-from ..photos.vision import LearningBackbone
+from ..photos.fine_tuning import LearningBackbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import extractor_for_model, training_features
 from .encoder import Encoded, Encoder, Vectors

@@ -21,9 +21,9 @@ from ..core.writing import atomic, write_json
 from ..core.config import to_config
 from ..core.display import escape_markdown, markdown_table
 from ..core.hub import load_from_hub
-from ..core.stores import load_tensors, save_tensors
+from ..core.tensors import load_tensors, save_tensors
 from ..data.provenance import open_provenance, save_provenance
-from ..photos.vision import load_backbone
+from ..photos.fine_tuning import load_backbone
 from .text import load_text, save_text
 from .network import EARLIER_NETWORK_FIELDS, Network
 

@@ -9,7 +9,7 @@ __all__ = ['begin_with']
 import dataclasses
 from pathlib import Path
 
-from ..photos.vision import LearningBackbone
+from ..photos.fine_tuning import LearningBackbone
 from .heads import HEADS
 from .network import NetworkConfig
 from .matcher import Matcher

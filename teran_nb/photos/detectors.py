@@ -15,8 +15,8 @@ import torch
 from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
-from transformers import (AutoConfig, AutoModelForObjectDetection, AutoModelForZeroShotObjectDetection, AutoTokenizer, DetrConfig,
-    ResNetConfig)
+from transformers import (AutoConfig, AutoModelForObjectDetection, AutoModelForZeroShotObjectDetection, AutoTokenizer,
+    DetrConfig, ResNetConfig)
 
 from ..core.hub import loading, require_rows
 from ..core.boxes import box_iou
@@ -72,7 +72,8 @@ class Detector:
         self.source = name
         self.text = {} # the prompts as the model reads them
         with loading(name, *VISION_ERROR_WORDS):
-            self.class_names = self.prompts if self.open else tuple(config.id2label[i] for i in range(config.num_labels))
+            if self.open: self.class_names = self.prompts
+            else: self.class_names = tuple(config.id2label[i] for i in range(config.num_labels))
         if not self.open: return
         tokenizer = load_vision_part(AutoTokenizer.from_pretrained, name)
         require_rows(tokenizer, config.text_config.vocab_size, name)
@@ -87,8 +88,8 @@ class Detector:
             self.text = dict(tokens.to(self.device))
             return
         joined = ". ".join(self.prompts) + "."
-        tokens = tokenizer([joined], return_tensors="pt", truncation=True, max_length=config.max_text_len).to(self.device)
-        self.text = dict(tokens)
+        tokens = tokenizer([joined], return_tensors="pt", truncation=True, max_length=config.max_text_len)
+        self.text = dict(tokens.to(self.device))
         ids = self.text["input_ids"][0]
         stops = (ids == tokenizer.convert_tokens_to_ids(".")).long()
         special = tokenizer.get_special_tokens_mask(ids.tolist(), already_has_special_tokens=True)
@@ -120,21 +121,22 @@ def _pixel_corners(boxes, frame, size):
 @patch
 @torch.inference_mode()
 def __call__(self:Detector,
-    images:Sequence[Image.Image], # RGB
+    pictures:Sequence[Image.Image], # RGB
 ) -> list[Detections]: # One for each picture
     "Detect; all boxes of the model, without a threshold."
-    with loading(self.source, *VISION_ERROR_WORDS, probe=lambda: self._detect([Image.new("RGB", (8,8))])): return self._detect(images)
+    def detect_blank(): return self._detect([Image.new("RGB", (8,8))])
+    with loading(self.source, *VISION_ERROR_WORDS, probe=detect_blank): return self._detect(pictures)
 
 @patch
-def _detect(self:Detector, images):
-    inputs = [self.preprocessing(im) for im in images]
-    detected = [None]*len(images)
+def _detect(self:Detector, pictures):
+    inputs = [self.preprocessing(picture) for picture in pictures]
+    detected = [None]*len(pictures)
     shapes = [x.shape for x in inputs]
     for shape in dict.fromkeys(shapes):
         rows = [i for i,other in enumerate(shapes) if other == shape]
         all_scores, all_boxes = self._predict(torch.stack([inputs[i] for i in rows]).to(self.device))
         for i,scores,boxes in zip(rows, all_scores, all_boxes):
-            size = images[i].size
+            size = pictures[i].size
             frame = (max(size),)*2 if self.preprocessing.square else size
             detected[i] = Detections(_pixel_corners(boxes.float(), frame, size), *scores.float().max(-1))
     return detected

@@ -79,8 +79,8 @@ def _read(job):
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
 def _extract_batch(outcomes, extractor):
     "Regions in place of pixels. When a batch fails, each of its pictures is tried alone."
-    images = [Image.fromarray(o.content) for o in outcomes if not o.reason]
-    try: regions = iter(extractor.extract(images) if images else [])
+    pictures = [Image.fromarray(o.content) for o in outcomes if not o.reason]
+    try: regions = iter(extractor.extract(pictures) if pictures else [])
     except Exception as e: # a picture that the model cannot take, or too little memory for so many
         if len(outcomes) == 1: return [_Outcome(reason=f"could not be extracted ({type(e).__name__}: {e})")]
         alone = [_extract_batch([o], extractor) for o in outcomes]
@@ -110,11 +110,11 @@ class NoUsablePictures(ValueError):
 def require_detections(
     name:str, # Of the extractor
     undetected:int, # Pictures in which nothing was detected
-    images:int, # All pictures
+    pictures:int, # All pictures
 ) -> None:
     "Refuse features of whole pictures only."
-    if undetected == images > 1:
-        raise ValueError(f"{name} found nothing in any of {images} pictures; give a lower score, other prompts "
+    if undetected == pictures > 1:
+        raise ValueError(f"{name} found nothing in any of {pictures} pictures; give a lower score, other prompts "
                          "or another detector, or take the regions from windows or patches")
 
 # %% ../../nbs/photos/04_extraction.ipynb #3eb09973

@@ -47,7 +47,7 @@ class Extractor(Protocol):
     class_names:tuple # Names of the regions' classes; empty without a detector
     runs_in_readers:bool # Whether it runs in the processes that read the pictures; False for a network
     spec:tuple # Kind and settings, from which `extractor_from_spec` builds it again
-    def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+    def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "The regions of each picture; the pictures are in RGB."
 
 # %% ../../nbs/photos/03_extractors.ipynb #ec44030a
@@ -71,10 +71,10 @@ class Windows:
         self.max_regions = len(windows((1,1), config.count))
         self.name = name or f"windows-v1 count={self.max_regions}"
         self.spec = "windows", asdict(config)
-    def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+    def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "Windows and descriptors of each picture."
-        boxes = [windows(im.size, self.max_regions) for im in images]
-        return [ExtractedRegions(describe(im, b), b) for im,b in zip(images, boxes)]
+        boxes = [windows(picture.size, self.max_regions) for picture in pictures]
+        return [ExtractedRegions(describe(picture, b), b) for picture,b in zip(pictures, boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #be6546dc
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class VisualWordWindows(Windows):
         self.dim = DESCRIPTOR_DIM+len(self.words)
         self.name = f"words-v1 count={self.max_regions} {self.words.hash}"
         self.spec = "words", asdict(self.config)
-    def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+    def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "Descriptors and activations of visual words, concatenated."
         result = []
-        for im,regions in zip(images, super().extract(images)):
-            features = np.concatenate([regions.features, self.words.encode(im, regions.boxes)], 1)
+        for picture,regions in zip(pictures, super().extract(pictures)):
+            features = np.concatenate([regions.features, self.words.encode(picture, regions.boxes)], 1)
             result.append(regions._replace(features=features))
         return result
 
@@ -131,14 +131,14 @@ class Patches:
         self.max_regions = math.prod(self.grid)
         self.name = f"patches-v1 {b.name} size={b.size[1]}x{b.size[0]}"
         self.spec = "patches", asdict(config)
-    def extract(self, images:Sequence[Image.Image]) -> list[ExtractedRegions]:
+    def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "Every cell of the map with its box."
         rows, columns = self.grid
         high, wide = self.backbone.covered(self.grid)
         y, x = (v.ravel() for v in np.mgrid[:rows,:columns])
         boxes = np.stack([x/columns*wide, y/rows*high, (x+1)/columns*wide, (y+1)/rows*high], 1)
-        features = self.backbone.maps(images).flatten(2).mT.cpu().numpy()
-        boxes = [(boxes*np.tile(im.size, 2)).astype(np.float32) for im in images]
+        features = self.backbone.maps(pictures).flatten(2).mT.cpu().numpy()
+        boxes = [(boxes*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
         return [ExtractedRegions(f, b) for f,b in zip(features, boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #08eb91fb
@@ -209,15 +209,15 @@ def choose(self:DetectorBackbone,
 @patch
 @torch.inference_mode()
 def extract(self:DetectorBackbone,
-    images:Sequence[Image.Image], # RGB
+    pictures:Sequence[Image.Image], # RGB
 ) -> list[ExtractedRegions]: # One for each picture
     "Detect boxes and take their features."
     result = []
-    for feature_map,im,detected in zip(self.backbone.maps(images), images, self.detector(images)):
-        chosen = self.choose(detected, im.size)
+    for feature_map,picture,detected in zip(self.backbone.maps(pictures), pictures, self.detector(pictures)):
+        chosen = self.choose(detected, picture.size)
         h, w = feature_map.shape[1:]
         high, wide = self.backbone.covered((h,w))
-        cells = chosen.boxes/chosen.boxes.new_tensor([*im.size]*2)*chosen.boxes.new_tensor([w/wide,h/high]*2)
+        cells = chosen.boxes/chosen.boxes.new_tensor([*picture.size]*2)*chosen.boxes.new_tensor([w/wide,h/high]*2)
         features = roi_align(feature_map, cells).mean((2,3))
         result.append(ExtractedRegions(*(t.cpu().numpy() for t in (features, *chosen))))
     return result
@@ -279,7 +279,7 @@ def extract_picture(
     image_id:str="picture", # The image id of the result
 ) -> Regions: # Which a model aligns with sentences
     "The regions of one picture."
-    if isinstance(picture, Image.Image): im, full_size = upright(picture.copy(), extractor.max_side)
-    else: im, full_size = read_picture(picture, extractor.max_side)
-    r = to_full_size(extractor.extract([im])[0], im.size, full_size)
+    if isinstance(picture, Image.Image): shrunk, full_size = upright(picture.copy(), extractor.max_side)
+    else: shrunk, full_size = read_picture(picture, extractor.max_side)
+    r = to_full_size(extractor.extract([shrunk])[0], shrunk.size, full_size)
     return Regions(image_id, r.features, r.boxes, full_size, r.classes, r.confidences, extractor.name)

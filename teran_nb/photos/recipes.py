@@ -117,7 +117,7 @@ def recipe_hash(
     return digest(request_of(recipe, extractor))[:16]
 
 # %% ../../nbs/photos/06_recipes.ipynb #b3dd6fc3
-EARLIER_RECIPE_FIELDS = { # Names of fields of `Recipe` in the workflow and in files of earlier versions, each with today's name
+EARLIER_RECIPE_FIELDS = { # Fields of `Recipe`, by their names in the workflow and in files of earlier versions
     "options": "feature_options", "settings": "extractor_settings", "reading": "caption_options", "part": "selection"}
 EARLIER_RECIPE_FIELDS |= {f.name: f"selection.{f.name}" for f in dataclasses.fields(Selection)}
 

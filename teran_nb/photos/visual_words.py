@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from numpy.typing import ArrayLike
 
 from ..core.files import digest, user_path
-from ..core.stores import load_tensors, save_tensors
+from ..core.tensors import load_tensors, save_tensors
 from ..core.display import MarkdownRepr, left_out_table, progress
 from ..data.pictures import opaque
 
@@ -180,8 +180,8 @@ def learn_words(
     sample, left_out = _sample_patches(list(pictures), patches, seed, show_progress_bar)
     if len(sample) < MIN_PATCHES_PER_WORD*count:
         example = "".join(f"; {name} {reason}" for name,reason in list(left_out.items())[:1])
-        raise ValueError(f"{len(sample):,} patches are too few for {count} words, of which each wants {MIN_PATCHES_PER_WORD}: "
-                         f"give more pictures or patches, or learn fewer words{example}")
+        raise ValueError(f"{len(sample):,} patches are too few for {count} words, of which each wants "
+                         f"{MIN_PATCHES_PER_WORD}: give more pictures or patches, or learn fewer words{example}")
     centred = normalise_contrast(sample)
     mean = centred.mean(0)
     centred -= mean

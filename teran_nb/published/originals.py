@@ -22,7 +22,7 @@ from ..core.writing import atomic
 from ..core.config import to_config
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading
-from ..core.stores import require_archive
+from ..core.tensors import require_archive
 from ..data.pictures import within
 from ..data.stopwords import stop_words
 from ..model.text import TextConfig, load_text, save_text

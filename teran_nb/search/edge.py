@@ -18,7 +18,7 @@ from fastcore.basics import patch
 
 from ..core.files import read_json, user_path
 from ..core.writing import locked, require_space, write_json
-from ..core.stores import load_tensors, save_tensors
+from ..core.tensors import load_tensors, save_tensors
 from .centroids import Centroids
 from .backends import CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout
 from .qdrant import QdrantBackend, point_id, vector_fields

@@ -17,7 +17,8 @@ from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.detectors import Detector
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe
-from teran_nb.photos.vision import Backbone, LearningBackbone, load_backbone
+from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
+from teran_nb.photos.vision import Backbone
 from teran_nb.pretrained.dual import DualEncoder
 from teran_nb.pretrained.scratch import ScratchConfig, small_clip
 from teran_nb.published.uniter import load_uniter
