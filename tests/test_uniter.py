@@ -19,7 +19,7 @@ from teran_nb.experiment.plans import make_plan, new_run_folder
 from teran_nb.experiment.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
-from teran_nb.model.joint import word_relations
+from teran_nb.model.word_relations import word_relations
 from teran_nb.published.uniter import UniterMatcher
 
 

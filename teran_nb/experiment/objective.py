@@ -26,8 +26,9 @@ from ..model.relations import cosine_relations
 from ..model.iais import iais
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
-from ..model.pretraining import Pretraining, hardest_candidates, mined_scores, mined_triplet
+from ..model.pretraining import Pretraining
 from ..model.checks import check_head, check_pooling
+from ..model.mined_negatives import hardest_candidates, mined_scores, mined_triplet
 from .train_config import TrainConfig
 from .batches import Batch
 

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.iais import SCHEDULES
-from ..model.joint import Related
+from ..model.word_relations import Related
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance
 from ..experiment.ndcg import agreement
@@ -304,7 +304,7 @@ def show_board(
 
 # %% ../../nbs/look/13_charts.ipynb #be07002b
 def show_relations(
-    related:dict[str,Related], # Of one pair, by the names of the models, as from `Matcher.relations`
+    related:dict[str,Related], # Of one pair, by the names of the models, as from `attention_maps`
     title:str="", # Title of the figure
 ) -> list[Axes]: # Two axes for each model
     "Attention among words and among the best regions of these words, on one scale (IAIS Fig. 7)."
