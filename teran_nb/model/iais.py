@@ -97,6 +97,8 @@ class IaisConfig:
         if self.weight < 0 or min(self.scale, self.temperature) <= 0:
             raise ValueError(f"weight={self.weight} must be at least 0, scale={self.scale} and "
                              f"temperature={self.temperature} more than 0")
-    def weight_at(self, train_progress:float) -> float: # `train_progress` in [0,1], the share of the training that is done
+    def weight_at(self,
+        train_progress:float, # Share of the training that is done, in [0,1]
+    ) -> float:
         "Weight of the regulariser at a point of the training (IAIS eq. 15-16)."
         return self.weight*SCHEDULES[self.annealing](train_progress, 1, self.scale)

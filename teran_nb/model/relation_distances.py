@@ -21,13 +21,14 @@ def relation_distances(
     images:Encoded|None=None, # The collection's images, if they are encoded already
     captions:Encoded|None=None, # Its captions, if they are encoded already
     batch_size:int=128, # True pairs at a time
-) -> dict: # Means over the captions with words, in nats and of entropies in [0,1]; `isda` over those with a link to something in the picture
+) -> dict: # Name to mean: distances of at least 0, in nats, and entropies in [0,1]; without the names that no pair has
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
     relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
     images = images or model.encode_images(collection)
     captions = captions or model.encode_captions(collection)
     image_of = torch.as_tensor(collection.captions.image_of)
-    names = ["isda",*(f"iais_{mirror}" for mirror in MIRRORS),"isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat"]
+    names = ["isda",*(f"iais_{mirror}" for mirror in MIRRORS),"isda_flat","isda_several","isda_several_flat",
+             "isda_shares","isda_shares_flat"]
     distances = {name: [] for name in names} # in the order of the result
     with model.eval_mode():
         for rows in torch.arange(len(image_of)).split(batch_size):
@@ -37,9 +38,9 @@ def relation_distances(
             for name,values in _iais_and_entropy(maps).items(): distances.setdefault(name, []).extend(values)
             flat = flat_relations(words[1], regions[1])
             for k,j in enumerate(rows.tolist()):
-                things = _linked_things(collection, captions, j)
-                if not things: continue
-                for name,value in _isda_of_pair(maps, flat, k, things).items(): distances[name].append(value)
+                objects = _linked_objects(collection, captions, j)
+                if not objects: continue
+                for name,value in _isda_of_pair(maps, flat, k, objects).items(): distances[name].append(value)
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
 
 # %% ../../nbs/model/21_relation_distances.ipynb #9f72abbb
@@ -56,8 +57,8 @@ def _iais_and_entropy(maps):
     return values
 
 # %% ../../nbs/model/21_relation_distances.ipynb #90043ded
-def _linked_things(collection, captions, j):
-    "The things that caption `j` links with regions of its image, each with its words and regions; none without links or boxes."
+def _linked_objects(collection, captions, j):
+    "The objects that caption `j` links with regions of its image, for `isda`; none without links or boxes."
     links = collection.captions.links
     if not links: return []
     boxes = collection.features[collection.image_ids[collection.captions.image_of[j]]].boxes
@@ -66,14 +67,15 @@ def _linked_things(collection, captions, j):
     piece_spans = [words.spans[word] for word in words.word_of]
     return objects_of(links[j], piece_spans, boxes)
 
-def _isda_of_pair(maps, flat, k, things):
+def _isda_of_pair(maps, flat, k, objects):
     "ISDa of pair `k` of a batch, from its own maps and from flat ones."
-    values = _isda_variants(maps.words[k], maps.regions[k], things)
-    flat_values = _isda_variants(flat.words[k], flat.regions[k], things)
+    values = _isda_variants(maps.words[k], maps.regions[k], objects)
+    flat_values = _isda_variants(flat.words[k], flat.regions[k], objects)
     return values | {f"{name}_flat": value for name,value in flat_values.items()}
 
-def _isda_variants(words, regions, things):
-    "ISDa of one pair; of two things or more, since a single thing has no relation; and with rows renormalised."
-    distance = isda(words, regions, things).item()
-    if len(things) < 2: return {"isda": distance}
-    return {"isda": distance, "isda_several": distance, "isda_shares": isda(words, regions, things, renormalised=True).item()}
+def _isda_variants(words, regions, objects):
+    "ISDa of one pair; with at least two objects also by the names of such pairs, as it is and with rows renormalised."
+    distance = isda(words, regions, objects).item()
+    if len(objects) < 2: return {"isda": distance}
+    renormalised = isda(words, regions, objects, renormalised=True).item()
+    return {"isda": distance, "isda_several": distance, "isda_shares": renormalised}
