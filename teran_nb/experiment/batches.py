@@ -25,13 +25,15 @@ def deal(
     seed:int|tuple=0, # Seed of `numpy.random.default_rng`, such as (seed, epoch)
 ) -> list: # Batches, each a list of (image, its captions); a batch of one image has no negatives and is left out
     "Deal the captions into batches without repeating an image in one."
-    is_rows = np.ndim(image_of) == 1 and len(image_of) > 0 and np.asarray(image_of).dtype.kind in "iu"
-    if not is_rows or batch_size < 1 or captions_per_image < 1:
-        raise ValueError(f"{np.size(image_of)} captions for batches of {batch_size} images with {captions_per_image} each; all are at least 1, and "
-                         "each caption has the row of its image")
+    image_of = np.asarray(image_of)
+    if image_of.ndim != 1 or not len(image_of) or image_of.dtype.kind not in "iu":
+        raise ValueError(f"image_of is {image_of.dtype} of shape {image_of.shape}; it must hold the row of its image "
+                         "for each caption, of one caption at least")
+    if batch_size < 1 or captions_per_image < 1:
+        raise ValueError(f"batch_size={batch_size} and captions_per_image={captions_per_image} must be at least 1")
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(image_of))
-    image_of_shuffled = np.asarray(image_of)[shuffled]
+    image_of_shuffled = image_of[shuffled]
     by_image = np.argsort(image_of_shuffled, kind="stable")
     starts = np.flatnonzero(np.diff(image_of_shuffled[by_image])) + 1
     rounds = {} # in each, an image has at most one group of captions

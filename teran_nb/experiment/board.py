@@ -26,7 +26,7 @@ from ..model.losses import LOSSES
 from ..model.heads import HEADS
 from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Retrieval, chance_bound, metric_named
-from .results import Results
+from .results import Results, format_seeds
 from .pair_scores import score_pairs
 from .presets import PRESETS
 from .datasets import Data
@@ -35,8 +35,8 @@ from .runs import evaluate_run, load_model, read_history, train_run
 
 # %% ../../nbs/experiment/21_board.ipynb #359ad46a
 BOARD_RANKERS = ( # In the order of the table
-    "mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr","scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse",
-    "chan","chamfer","assignment","sinkhorn","tokenflow","gpo","global")
+    "mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr",
+    "scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse","chan","chamfer","assignment","sinkhorn","tokenflow","gpo","global")
 
 def ranker_fields(
     ranker:str, # A name in `POOLINGS` or in `HEADS`
@@ -69,7 +69,8 @@ def ranker_cost(
     "The cost of a ranker."
     if ranker in POOLINGS: return _pooling_cost(POOLINGS[ranker])
     if ranker in _HEAD_COSTS: return _HEAD_COSTS[ranker]
-    return RankerCost("every pair", "re-ranks") if HEADS[ranker].is_cross_encoder else RankerCost("the head", "no, a head of its own")
+    if HEADS[ranker].is_cross_encoder: return RankerCost("every pair", "re-ranks")
+    return RankerCost("the head", "no, a head of its own")
 
 def _pooling_cost(rule):
     "The cost of a pooling, from the fields that it was registered with."
@@ -124,13 +125,11 @@ class Cell:
 # %% ../../nbs/experiment/21_board.ipynb #7d3dd166
 _SHOWN = ("t2i_r1","t2i_r10","i2t_r1","i2t_r10","words","pairs")
 
-def _mean_and_spread(results, metric):
-    "Mean and spread of a metric over the seeds, marked where chance could give it."
-    values = [100*r.metrics[metric] for r in results if metric in r.metrics]
-    if not values: return ""
-    spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-    chance = " (chance)" if np.mean(values) <= 100*chance_bound(results[0], metric) else ""
-    return f"{np.mean(values):.1f}{spread}{chance}"
+def _beside_chance(results, metric):
+    "A metric over the seeds, marked where chance could give its mean."
+    values = [r.metrics[metric] for r in results if metric in r.metrics]
+    could_be_chance = values and np.mean(values) <= chance_bound(results[0], metric)
+    return format_seeds(values, metric) + (" (chance)" if could_be_chance else "")
 
 @dataclass(frozen=True, repr=False)
 class Board(MarkdownRepr):
@@ -139,7 +138,6 @@ class Board(MarkdownRepr):
     title:str="" # Data, and size of the networks
     def __len__(self): return len(self.cells)
     def _repr_markdown_(self):
-        "The table, and the conditions below it."
         if not self.cells: return "*no cell of the board is finished*"
         measured = set()
         groups = {} # cells of one loss and ranker, one for each seed
@@ -150,16 +148,22 @@ class Board(MarkdownRepr):
         rows = []
         for (loss,ranker),cells in groups.items():
             results = [cell.result for cell in cells]
-            numbers = [_mean_and_spread(results, metric) for metric in shown]
+            numbers = [_beside_chance(results, metric) for metric in shown]
             seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
             rows.append([loss, ranker_title(ranker), *numbers, seconds, len(cells), *ranker_cost(ranker)])
         table = markdown_table(["loss","ranker",*shown.values(),"seconds","seeds","computed by","index"], rows)
-        def every(name): return ", ".join(dict.fromkeys(str(cell.result.about.get(name, "")) for cell in self.cells))
+        return f"{table}\n\n{self._conditions()}"
+    def _conditions(self):
+        "What the cells were measured with, in one line."
+        def every(name):
+            values = [str(cell.result.about.get(name, "")) for cell in self.cells]
+            return ", ".join(dict.fromkeys(values))
         epochs = every("epochs")
-        where = [every("protocol"), every("candidates")]
-        how = [f"{epochs} epochs" if epochs else "", *(f"{name} {every(name)}" for name in ("seed","commit") if every(name))]
-        known = [", ".join(filter(None, part)) for part in (where, [f"data {self.title}"], how)]
-        return f"{table}\n\n{'; '.join(filter(None, known))}; seconds of training and validation, as they passed"
+        how = [f"{epochs} epoch" if epochs == "1" else f"{epochs} epochs"] if epochs else []
+        how += [f"{name} {every(name)}" for name in ("seed","commit") if every(name)]
+        where = filter(None, (every("protocol"),every("candidates")))
+        parts = [", ".join(where), f"data {self.title}", ", ".join(how)]
+        return "; ".join(filter(None, parts)) + "; seconds of training and validation, as they passed"
 
 # %% ../../nbs/experiment/21_board.ipynb #b40c5f86
 @patch
@@ -168,7 +172,8 @@ def to_pandas(self:Board) -> pd.DataFrame: # Metrics in their own units
     rows = []
     for cell in self.cells:
         cost = ranker_cost(cell.ranker)
-        conditions = {"ranker": cell.ranker, "loss": cell.loss, "seconds": cell.seconds, "computed by": cost.computed_by, "index": cost.index}
+        conditions = {"ranker": cell.ranker, "loss": cell.loss, "seconds": cell.seconds}
+        conditions |= {"computed by": cost.computed_by, "index": cost.index}
         rows.append(conditions | cell.result.about | cell.result.metrics)
     return pd.DataFrame(rows)
 

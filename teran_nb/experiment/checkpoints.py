@@ -50,7 +50,8 @@ def read_run_checkpoint(
     cure = "train anew, or copy the run again"
     require_archive(path, cure)
     try: state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as e: raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
+    except Exception as e: # of any kind, from the reader of pickles
+        raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
     return checked(state, Checkpoint, path, cure)
 
 def last_checkpoint(
@@ -87,11 +88,13 @@ def require_same_config(
     before = _flat(saved)
     after = _flat(now)
     may_change = {"train.workers","train.patience"} if resume else set()
-    depends_on_epochs = after["train.schedule"] in ("cosine","linear") or after["train.iais.mirror"] or after["train.start_pooling"]
+    falls_to_the_end = after["train.schedule"] in ("cosine","linear")
+    depends_on_epochs = falls_to_the_end or after["train.iais.mirror"] or after["train.start_pooling"]
     more_epochs = after["train.epochs"] > before["train.epochs"]
     if resume and more_epochs and not depends_on_epochs: may_change.add("train.epochs")
     changed = []
     for key in sorted(before.keys()|after.keys()):
         if before.get(key) != after.get(key) and key not in may_change:
             changed.append(f"{key} was {before.get(key)!r}, now {after.get(key)!r}")
-    if changed: raise ValueError(f"{path} holds a run of another configuration: {'; '.join(changed)}; choose another folder")
+    if changed:
+        raise ValueError(f"{path} holds a run of another configuration: {'; '.join(changed)}; choose another folder")

@@ -20,7 +20,7 @@ from ..core.writing import atomic
 from ..core.display import MarkdownRepr, markdown_table
 from ..published.papers import PUBLISHED, published, table
 from .metrics import chance_bound, format_metric, metric_named
-from .results import Results, read_results
+from .results import Results, format_seeds, read_results
 
 # %% ../../nbs/experiment/20_claims.ipynb #9f800541
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large",
@@ -63,20 +63,26 @@ CLAIMS = (
     Claim("shared last layers cost little (MrSw)", "teran-mrsw", "teran-mrsw-shared", kind="little"),
     Claim("shared last layers cost little (MwSr)", "teran-mwsr", "teran-mwsr-shared", kind="little"),
     Claim("leaving out stop-words in training costs a little", "teran-mrsw", "teran-mrsw-stopwords", kind="little"),
-    Claim("leaving out stop-words in training costs a little", "teran-mrsw", "teran-mrsw-stopwords", "i2t_r1", kind="little"),
+    Claim("leaving out stop-words in training costs a little",
+          "teran-mrsw", "teran-mrsw-stopwords", "i2t_r1", kind="little"),
     Claim("leaving them out in testing too costs a little", "teran-mrsw", "teran-mrsw-stopwords-test", kind="little"),
-    Claim("leaving them out in testing too costs a little", "teran-mrsw", "teran-mrsw-stopwords-test", "i2t_r1", kind="little"),
+    Claim("leaving them out in testing too costs a little",
+          "teran-mrsw", "teran-mrsw-stopwords-test", "i2t_r1", kind="little"),
     Claim("BERT (here from scratch) is better than a Bi-LSTM", "teran-mrsw", "teran-mrsw-bilstm"),
     Claim("BERT (here from scratch) is better than a Bi-GRU", "teran-mrsw", "teran-mrsw-bigru"),
     Claim("the alignment loss helps TERN", "tern-align", "tern"),
     Claim("two models are better than one", "teran-mrsw-ens", "teran-mrsw"),
     Claim("TERAN's words find their boxes more often than TERN's", "teran-mrsw", "tern", "words"),
-    Claim("TERN's words are where chance would put them", "tern", "tern", "words", kind="little", against="words_random"),
+    Claim("TERN's words are where chance would put them",
+          "tern", "tern", "words", kind="little", against="words_random"),
     Claim("IAIS (singular) helps the single stream", "iais-singular", "single-stream", "t2i_r1", protocol=_FLICKR),
     Claim("IAIS (singular) helps the single stream", "iais-singular", "single-stream", "i2t_r1", protocol=_FLICKR),
-    Claim("IAIS (distributed) helps the single stream", "iais-distributed", "single-stream", "t2i_r1", protocol=_FLICKR),
-    Claim("IAIS (distributed) helps the single stream", "iais-distributed", "single-stream", "i2t_r1", protocol=_FLICKR),
-    Claim("IAIS (singular) brings the relations together", "iais-singular", "single-stream", "isda", protocol="IAIS Table 2", kind="lower"),
+    Claim("IAIS (distributed) helps the single stream",
+          "iais-distributed", "single-stream", "t2i_r1", protocol=_FLICKR),
+    Claim("IAIS (distributed) helps the single stream",
+          "iais-distributed", "single-stream", "i2t_r1", protocol=_FLICKR),
+    Claim("IAIS (singular) brings the relations together",
+          "iais-singular", "single-stream", "isda", protocol="IAIS Table 2", kind="lower"),
     Claim("IAIS (distributed) brings the relations together", "iais-distributed", "single-stream", "isda",
           protocol="IAIS Table 2", kind="lower"),
     Claim("vision is the better anchor (singular)", "iais-singular-v", "iais-singular-l", protocol=_FLICKR),
@@ -90,16 +96,22 @@ CLAIMS = (
     Claim("two CGAMs are better than one", "cgam-ens", "cgam", protocol=_FLICKR),
     Claim("ours: IAIS (singular) helps TERAN", "teran-mrsw-iais-singular", "teran-mrsw", protocol=""),
     Claim("ours: IAIS (distributed) helps TERAN", "teran-mrsw-iais-distributed", "teran-mrsw", protocol=""),
-    Claim("ours: IAIS (singular) brings TERAN's relations together", "teran-mrsw-iais-singular", "teran-mrsw", "isda_shares",
+    Claim("ours: IAIS (singular) brings TERAN's relations together",
+          "teran-mrsw-iais-singular", "teran-mrsw", "isda_shares",
           protocol="", kind="lower"),
-    Claim("ours: IAIS (distributed) brings TERAN's relations together", "teran-mrsw-iais-distributed", "teran-mrsw", "isda_shares",
+    Claim("ours: IAIS (distributed) brings TERAN's relations together",
+          "teran-mrsw-iais-distributed", "teran-mrsw", "isda_shares",
           protocol="", kind="lower"),
     Claim("ours: pretraining helps the single stream", "single-stream-pretrained", "single-stream", protocol=""),
-    Claim("ours: IAIS (singular) helps the pretrained single stream", "iais-singular-pretrained", "single-stream-pretrained", protocol=""),
-    Claim("ours: IAIS (distributed) helps the pretrained single stream", "iais-distributed-pretrained", "single-stream-pretrained", protocol=""),
-    Claim("ours: IAIS (singular) brings the pretrained relations together", "iais-singular-pretrained", "single-stream-pretrained",
+    Claim("ours: IAIS (singular) helps the pretrained single stream",
+          "iais-singular-pretrained", "single-stream-pretrained", protocol=""),
+    Claim("ours: IAIS (distributed) helps the pretrained single stream",
+          "iais-distributed-pretrained", "single-stream-pretrained", protocol=""),
+    Claim("ours: IAIS (singular) brings the pretrained relations together",
+          "iais-singular-pretrained", "single-stream-pretrained",
           "isda_shares", protocol="", kind="lower"),
-    Claim("ours: IAIS (distributed) brings the pretrained relations together", "iais-distributed-pretrained", "single-stream-pretrained",
+    Claim("ours: IAIS (distributed) brings the pretrained relations together",
+          "iais-distributed-pretrained", "single-stream-pretrained",
           "isda_shares", protocol="", kind="lower"))
 
 # %% ../../nbs/experiment/20_claims.ipynb #0ae1010b
@@ -146,10 +158,10 @@ def verdict(
     claim:Claim, # What the paper says
     better:Sequence, # Our numbers of the better row, one a seed
     worse:Sequence, # Of the worse row
-    chance_level:float=-np.inf, # Both rows must exceed it in every seed; for a claim of kind `fails` only the better row
+    chance_level:float=-np.inf, # Every seed of both rows must exceed it; of kind `fails`, of the better row only
     queries:Sequence=(), # As of `claim_interval`
 ) -> str: # `agrees`, `disagrees: ...`, `undecided` or `not learned`
-    "Whether our numbers support a claim; only where both rows learned and the 95 % interval of the difference is beyond 0."
+    "Whether our numbers support a claim; decided only where the rows learned and the 95 % interval excludes 0."
     one_seed = "" if min(len(better), len(worse)) > 1 else " (one seed)"
     above_chance = better if claim.kind == "fails" else [*better,*worse]
     if min(above_chance) <= chance_level: return "not learned" + one_seed
@@ -162,25 +174,27 @@ def verdict(
 class Finding(NamedTuple):
     "A claim with its published and our numbers."
     claim:Claim # What the paper says
-    published:tuple # Of the better and the worse row; None where nothing is printed
+    published:tuple # Of the better and the worse row, as `Retrieval.metrics`; None where nothing is printed
     ours:tuple # Of both rows, each a list with one number a seed
-    verdict:str # From `verdict`
-    interval:tuple|None=None # From `claim_interval`
+    verdict:str # Of `verdict`
+    interval:tuple|None=None # Of `claim_interval`
 
 @dataclass(frozen=True, repr=False)
 class Findings(MarkdownRepr):
     "Every claim beside our numbers; shows itself as a table."
-    rows:tuple # Each a `Finding`
+    items:tuple # Each a `Finding`, in the order of the claims
     def _repr_markdown_(self):
-        protocols = ", ".join(dict.fromkeys(f.claim.protocol for f in self.rows if f.claim.protocol))
+        protocols = dict.fromkeys(f.claim.protocol for f in self.items if f.claim.protocol)
         cells = []
-        for f in self.rows:
-            printed = [_in_words([v] if v is not None else [], f.claim.metric) for v in f.published]
-            ours = [_in_words(values, f.claim.metric) for values in f.ours]
-            interval = " to ".join(_in_words([end], f.claim.metric) for end in f.interval or ()) or "-"
-            cells.append([f.claim.text, metric_named(f.claim.metric).heading, " / ".join(printed), " / ".join(ours), interval, f.verdict])
-        rows_of_claims = markdown_table(["claim","metric",f"published, {protocols}".removesuffix(", "),"ours, scenes","95 % interval","we find"], cells)
-        return f"{rows_of_claims}\n\n{_FOOTNOTE}"
+        for f in self.items:
+            metric = f.claim.metric
+            printed = " / ".join(format_metric(value, metric) for value in f.published)
+            ours = " / ".join(format_seeds(values, metric) for values in f.ours)
+            interval = " to ".join(format_metric(end, metric) for end in f.interval) if f.interval else "-"
+            cells.append([f.claim.text, metric_named(metric).heading, printed, ours, interval, f.verdict])
+        published = ", ".join(["published",*protocols])
+        table = markdown_table(["claim","metric",published,"ours, scenes","95 % interval","we find"], cells)
+        return f"{table}\n\n{_FOOTNOTE}"
     def save(self,
         path:str|Path, # A markdown file
     ) -> None:
@@ -192,19 +206,13 @@ _FOOTNOTE = ("The 95 % interval is that of a difference, and a claim agrees wher
              "`where chance would put them` it is worse - 0.9 x better, for `fails` 0.5 x better - worse.\n"
              "Welch over seeds; with one seed, a paired bootstrap over queries.")
 
-def _in_words(values, metric):
-    "Mean and spread of a metric over the seeds."
-    if not values: return "-"
-    spread = f" ± {format_metric(np.std(values, ddof=1), metric)}" if len(values) > 1 else ""
-    return format_metric(np.mean(values), metric) + spread
-
 # %% ../../nbs/experiment/20_claims.ipynb #9f2a377e
 def findings(
     results:Results, # From `ablate`
     claims:Iterable[Claim]=CLAIMS, # What to look at
 ) -> Findings: # One for each claim whose rows are there
     "What the papers claim beside what we find."
-    rows = []
+    items = []
     for claim in claims:
         sides = (claim.better,claim.metric),(claim.worse,claim.against or claim.metric)
         if any(row not in results.lines for row,_ in sides): continue
@@ -215,13 +223,13 @@ def findings(
         chance_level = chance_bound(results.lines[claim.better][0], claim.metric) if not claim.against else -np.inf
         queries = _answered(results, claim) if min(map(len, ours)) == 1 else ()
         verdict_text = verdict(claim, *ours, chance_level, queries)
-        rows.append(Finding(claim, printed, tuple(ours), verdict_text, claim_interval(claim, *ours, queries)))
-    return Findings(tuple(rows))
+        items.append(Finding(claim, printed, tuple(ours), verdict_text, claim_interval(claim, *ours, queries)))
+    return Findings(tuple(items))
 
 _Ranked = TypedDict("_Ranked", {"ranks": dict[str,list[int]]}, total=False)
 
 def _answered(results, claim):
-    "Whether the first seed of both rows answered each query; empty for another metric than recall, and where a run is not there."
+    "Whether the first seed of both rows answered each query; empty where the ranks of its queries are not known."
     recall = re.fullmatch("(t2i|i2t)_r([0-9]+)", claim.metric)
     if recall is None or claim.against: return ()
     answered = []

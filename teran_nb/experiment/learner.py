@@ -40,7 +40,7 @@ from .evaluation import evaluate
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig, pooling_at, learning_rate_at
 from .batches import Batch, Batches, deal
 from .objective import Objective, check_own, is_distributed, todays_state
-from .checkpoints import last_checkpoint, require_same_config, write_checkpoint
+from .checkpoints import Checkpoint, last_checkpoint, require_same_config, write_checkpoint
 
 # %% ../../nbs/experiment/11_learner.ipynb #aad4406b
 def step_seed(
@@ -68,9 +68,9 @@ def optimizer_of(
 @dataclass(repr=False)
 class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
-    epochs:list=field(default_factory=list) # A dict of metrics for each epoch
+    epochs:list=field(default_factory=list) # A dict for each epoch: `epoch` (from 1), `loss`, metrics in their own units, `seconds`
     select:str="ndcg" # Metric by which the best epoch is chosen
-    def best(self) -> dict:
+    def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."
         return max(self.epochs, key=lambda e: e[self.select])
     def to_pandas(self) -> pd.DataFrame:
@@ -82,7 +82,8 @@ class History(MarkdownRepr):
         plain = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
         headings = [metric_named(c).heading for c in columns]
         rows = []
-        for e in self.epochs: rows.append([plain[c].format(e[c]) if c in plain else format_metric(e[c], c) for c in columns])
+        for e in self.epochs:
+            rows.append([plain[c].format(e[c]) if c in plain else format_metric(e[c], c) for c in columns])
         best = f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else ""
         return markdown_table(headings, rows) + best
 
@@ -128,7 +129,7 @@ def _accelerator(config, device):
     return accelerator
 
 def _data_hashes(train, val, model, relevance):
-    "Hashes of what a run is trained on and chosen by: today's, and that of earlier versions, without features and the images of captions."
+    "Hashes of what a run is trained on and chosen by: today's, and that of earlier versions, which knew no features."
     earlier = [train.image_ids, train.captions.texts, val.image_ids, val.captions.texts]
     earlier += [model.text.tokenizer.get_vocab(), _relevance_names(relevance)]
     added = []
@@ -186,6 +187,8 @@ def any_process(self:Learner,
     if self.accelerator.num_processes == 1: return flag
     return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
 
+_CURE = "train with a lower rate, or with precision='fp32'"
+
 @patch
 def require_finite_loss(self:Learner) -> None:
     "Refuse a loss that is NaN or infinite in any process (FloatingPointError)."
@@ -193,16 +196,16 @@ def require_finite_loss(self:Learner) -> None:
     is_finite = math.isfinite(loss)
     if not self.any_process(not is_finite): return
     problem = "the loss of another process is not finite" if is_finite else f"the loss is {loss}"
-    raise FloatingPointError(f"{problem} in epoch {self.epoch+1}, step {self.step+1}; {self.folder} keeps "
-                             "the state before this epoch; train with a lower rate, or with precision='fp32'")
+    raise FloatingPointError(f"{problem} in epoch {self.epoch+1}, step {self.step+1}; "
+                             f"{self.folder} keeps the state before this epoch; {_CURE}")
 
 @patch
 def require_finite_weights(self:Learner) -> None:
     "Refuse weights that are NaN or infinite, before they are saved (FloatingPointError)."
     broken = next((name for name,p in self.objective.named_parameters() if not p.isfinite().all()), None)
     if broken is None: return
-    raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step {self.step}; {self.folder} keeps "
-                             "the last good state; train with a lower rate, or with precision='fp32'")
+    raise FloatingPointError(f"{broken} holds NaN or infinite numbers after epoch {self.epoch+1}, step {self.step}; "
+                             f"{self.folder} keeps the last good state; {_CURE}")
 
 # %% ../../nbs/experiment/11_learner.ipynb #6a5d4ea4
 @patch
@@ -260,7 +263,8 @@ def validate(self:Learner,
     acc,model = self.accelerator,self.objective.model
     if acc.is_main_process:
         start = time.perf_counter()
-        numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": self.optimizer.param_groups[0]["lr"]}
+        rate = self.optimizer.param_groups[0]["lr"]
+        numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": rate}
         with still_running(f"validation of epoch {self.epoch+1}/{self.config.epochs}"):
             numbers |= evaluate(model, self.val, relevance=self.relevance).metrics
         self.history.epochs.append(numbers | {"seconds": seconds + time.perf_counter()-start})
@@ -289,10 +293,11 @@ def save(self:Learner) -> None:
     "Write the checkpoint."
     if not self.accelerator.is_main_process: return
     scaler = self.accelerator.scaler
-    write_checkpoint({
-        "epoch": self.epoch, "step": self.step, "losses": self.losses, "history": self.history.epochs,
-        "objective": self.objective.state_dict(), "optimizer": self.optimizer.state_dict(),
-        "scaler": scaler.state_dict() if scaler else {}, "data": self.data_hashes[0], "config": _configs(self)}, self.folder)
+    state = Checkpoint(
+        epoch=self.epoch, step=self.step, losses=self.losses, history=self.history.epochs,
+        objective=self.objective.state_dict(), optimizer=self.optimizer.state_dict(),
+        scaler=scaler.state_dict() if scaler else {}, data=self.data_hashes[0], config=_configs(self))
+    write_checkpoint(state, self.folder)
 
 @patch
 def restore(self:Learner) -> None:
@@ -329,21 +334,21 @@ def run(self:Learner,
         self.require_finite_weights()
         if not is_whole:
             self.save()
-            raise KeyboardInterrupt(f"stopped in epoch {self.epoch+1} after step {self.step}; everything is kept in {self.folder}, "
-                                    "resume goes on from there")
+            raise KeyboardInterrupt(f"stopped in epoch {self.epoch+1} after step {self.step}; "
+                                    f"everything is kept in {self.folder}, resume goes on from there")
         self.validate(time.perf_counter()-start)
         self.next_epoch()
         self.save()
         log(self.history.epochs[-1])
         self.accelerator.wait_for_everyone()
         if self.epoch < self.config.epochs and self.any_process(is_stopped()):
-            raise KeyboardInterrupt(f"stopped after epoch {self.epoch}; everything is kept in {self.folder}, resume "
-                                    "goes on from there")
+            raise KeyboardInterrupt(f"stopped after epoch {self.epoch}; "
+                                    f"everything is kept in {self.folder}, resume goes on from there")
 
 # %% ../../nbs/experiment/11_learner.ipynb #e8b39ea6
 @contextmanager
 def _stop_signals():
-    "Gives a function that is True once Ctrl-C (SIGINT) or SIGTERM was received; only the main thread can receive signals."
+    "Gives a function that is True once Ctrl-C (SIGINT) or SIGTERM was received; other threads receive no signals."
     received = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -384,12 +389,14 @@ def _logger(folder, rows, tensorboard):
     writer = None
     if tensorboard:
         try: from torch.utils.tensorboard import SummaryWriter
-        except ImportError: raise ImportError("tensorboard=True needs the package tensorboard: pip install tensorboard") from None
+        except ImportError:
+            raise ImportError("tensorboard=True needs the package tensorboard: pip install tensorboard") from None
         writer = SummaryWriter(folder/"tensorboard")
     def log(row):
         try:
             with open(path, "a") as f: f.write(json.dumps(row)+"\n")
-        except OSError as e: raise OSError(f"{path} cannot be written ({e.strerror}); free some space, and resume") from None
+        except OSError as e:
+            raise OSError(f"{path} cannot be written ({e.strerror}); free some space, and resume") from None
         if writer is None: return
         for k,v in row.items(): writer.add_scalar(k, v, row["epoch"])
         writer.flush()

@@ -41,12 +41,12 @@ from .datasets import Data
 class Plan(MarkdownRepr):
     "Every setting of an experiment; shows itself as a table."
     name:str # Of its run
-    about:dict # The parameters that were given: model, preset, data, overrides ...
+    about:dict # The parameters that were given: `model` (the name of its row), `preset`, `data`, `overrides` ...
     network:NetworkConfig # What is built
     training:TrainConfig # How it is trained
     device:str="auto" # `auto`, `cpu` or `cuda`
     members:int=1 # Models of an ensemble, with consecutive seeds
-    def config(self) -> dict: # What config.json of the run holds
+    def config(self) -> dict: # What config.json of the run holds; its `model` is the network, its `train` the training
         "The plan as plain values."
         configs = {"model": asdict(self.network), "train": asdict(self.training)}
         return {"about": self.about} | configs | {"device": self.device, "members": self.members}
@@ -96,11 +96,11 @@ def _network_of_begin(network, begin, row_name):
     uniter = uniter_config(begin)
     if uniter is None: return network
     if "joint" not in network.training_heads:
-        raise ValueError(f"{begin} is a UNITER, and {row_name} has no joint head; train single-stream, iais-singular or "
-                         "iais-distributed with it")
+        raise ValueError(f"{begin} is a UNITER, and {row_name} has no joint head; "
+                         "train single-stream, iais-singular or iais-distributed with it")
     if uniter.regions.features != network.regions.features:
         raise ValueError(f"{begin} reads region features of {uniter.regions.features} numbers, these have "
-                         f"{network.regions.features}")
+                         f"{network.regions.features}; extract features as UNITER's, or begin with another model")
     return replace(uniter, extractor=network.extractor)
 
 def _with_pooling(network, pooling, source):
@@ -170,8 +170,8 @@ def make_plan(
     network = override(network, _text_fields(text))
     if begin: network = _network_of_begin(network, project_path(begin), row)
     if pooling: network = _with_pooling(network, pooling, begin or row)
-    given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image, "learning_rate": learning_rate,
-             "loss": loss, "select": select, "precision": precision, "seed": seed}
+    given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image,
+             "learning_rate": learning_rate, "loss": loss, "select": select, "precision": precision, "seed": seed}
     given = {field: value for field,value in given.items() if value is not None}
     of_heads = chosen_preset.by_heads.get("+".join(network.training_heads), {})
     train_config = override(chosen_preset.training, of_heads | chosen_row.training | given)
@@ -181,8 +181,8 @@ def make_plan(
     if train_config.stop_words: stop_words(train_config.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
     pick_device(device)
-    about = {"model": row, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides, "protocol": protocol,
-             "begin": begin, "data": data.source}
+    about = {"model": row, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides,
+             "protocol": protocol, "begin": begin, "data": data.source}
     if loss: about["loss"] = loss
     name = _run_name(about, _overridden_names(*before, network, train_config))
     return Plan(name, about, network, train_config, device, chosen_row.members)
@@ -219,7 +219,8 @@ def _write_plan(plan, folder):
 
 # %% ../../nbs/experiment/15_plans.ipynb #f1662132
 _AboutRun = TypedDict("_AboutRun", {"model": str, "preset": str, "overrides": dict, "data": dict})
-_SavedRun = TypedDict("_SavedRun", {"about": _AboutRun, "model": dict, "train": dict, "device": str, "members": NotRequired[int]})
+_SavedRun = TypedDict("_SavedRun", {
+    "about": _AboutRun, "model": dict, "train": dict, "device": str, "members": NotRequired[int]})
 
 def read_plan(
     folder:str|Path, # A run's folder
@@ -273,7 +274,7 @@ def member_plans(
 
 # %% ../../nbs/experiment/15_plans.ipynb #9c0afee2
 def model_folders(
-    path:str|Path, # A run's folder, a model's folder, the file of an original checkpoint, or a pretrained dual encoder's folder or name
+    path:str|Path, # Folder of a run or of a model, file of an original checkpoint, or a dual encoder's folder or name
 ) -> list[Path]: # One for each model of the run
     "Where the models of a run lie: one path, or the folders of all members of an ensemble."
     if pretrained := pretrained_name(path): return [Path(pretrained)]
@@ -310,7 +311,8 @@ def check_parameters(*,
     for name in filter(None, (pooling,overrides.get("pooling"))):
         pooling_rule = POOLINGS[one_of(name, POOLINGS, "pooling", registered=True)]
         if is_own(pooling_rule.formula): check_pooling(pooling_rule)
-    for name in filter(None, (loss,overrides.get("train.loss"))): check_loss(one_of(name, LOSSES, "loss", registered=True))
+    for name in filter(None, (loss,overrides.get("train.loss"))):
+        check_loss(one_of(name, LOSSES, "loss", registered=True))
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
         raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "

@@ -123,7 +123,8 @@ def read_history(
     return History(list(epochs.values()), select)
 
 # %% ../../nbs/experiment/16_runs.ipynb #c83c6402
-_MODEL_CLASSES = {kind.__name__: kind for kind in (Matcher,VariantMatcher,PublishedMatcher,UniterMatcher)} # by the field `kind` of a saved model's config.json
+_MODELS = (Matcher,VariantMatcher,PublishedMatcher,UniterMatcher)
+_MODEL_CLASSES = {model.__name__: model for model in _MODELS} # by the field `kind` of a saved model's config.json
 
 def is_dual(
     path:str|Path, # As of `load_model`
@@ -144,7 +145,9 @@ def load_model(
     path = model_folders(path)[0]
     if is_dual(path): return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
     if dual: raise ValueError(f"{path} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
-    if name := pretrained_name(path): return _MODEL_CLASSES[hub_config(name)["kind"]].from_pretrained(name, device=device)
+    if name := pretrained_name(path):
+        model_class = _MODEL_CLASSES[hub_config(name)["kind"]]
+        return model_class.from_pretrained(name, device=device)
     if path.is_file():
         text_folder = project_path(text)
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
@@ -177,11 +180,12 @@ def load_models(
     "Load several models, of which some may be dual encoders."
     duals = [is_dual(path) for path in paths]
     if not any(duals): return [load_model(path, device, text, dual) for path in paths] # refuses `dual`
-    return [load_model(path, device, text, dual if is_dual_encoder else None) for path,is_dual_encoder in zip(paths, duals)]
+    options = [dual if takes_options else None for takes_options in duals]
+    return [load_model(path, device, text, its_options) for path,its_options in zip(paths, options)]
 
 # %% ../../nbs/experiment/16_runs.ipynb #719bcbd5
 def evaluate_run(
-    runs:str|Path|Iterable, # A run's folder, a model's, or an original checkpoint; the similarities of several are averaged
+    runs:str|Path|Iterable, # As of `load_model`; the similarities of several are averaged
     collection:Collection, # What to evaluate on
     device:str="auto", # `auto`, `cpu` or `cuda`
     pooling:str="", # Another pooling than the model's own
@@ -218,8 +222,9 @@ def evaluate_run(
                         relations=relations, show_progress_bar=show_progress_bar, **conditions)
     if len(models) == 1: return models[0],result_of(models[0])
     name = protocol or collection.name
+    image_of = collection.captions.image_of
     one_at_a_time = map(result_of, models)
-    return models[0],ensemble(one_at_a_time, collection.captions.image_of, name, relevance, gains, i2t_queries, **conditions)
+    return models[0],ensemble(one_at_a_time, image_of, name, relevance, gains, i2t_queries, **conditions)
 
 # %% ../../nbs/experiment/16_runs.ipynb #c72e892f
 _Environment = TypedDict("_Environment", {"seed": int, "commit": str})
@@ -236,9 +241,10 @@ def _origin(folder):
 
 def _tested_row(row, origins, folders):
     "The row that is tested, refused where the models were not trained for it."
-    if not folders: raise ValueError("no run was named")
+    if not folders: raise ValueError("no run was named; name the folder of one")
     if len(set(folders)) < len(folders):
-        raise ValueError(f"the run {folders[0]} is named twice; an ensemble is of different models")
+        twice = next(folder for folder in folders if folders.count(folder) > 1)
+        raise ValueError(f"the run {twice} is named twice; name each model of an ensemble once")
     names = list(dict.fromkeys(origin["model"] for origin in origins))
     if not row:
         averaged = f"{names[0]}-ens"
@@ -246,7 +252,7 @@ def _tested_row(row, origins, folders):
     one_of(row, ROWS, "row")
     for name in names:
         if trained_as(row) != (trained_as(name) if name in ROWS else name):
-            raise ValueError(f"{name} was not trained for the row {row}, which is trained like {trained_as(row)}")
+            raise ValueError(f"{name} was not trained for the row {row}; name a run of {trained_as(row)}, or no row")
     if len(folders) < ROWS[row].members:
         raise ValueError(f"{row} is an ensemble of {ROWS[row].members}; name as many runs")
     return row

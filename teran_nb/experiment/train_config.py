@@ -7,7 +7,7 @@ __all__ = ['PRECISIONS', 'EARLIER_TRAIN_FIELDS', 'JointTraining', 'TrainConfig',
 
 # %% ../../nbs/experiment/07_train_config.ipynb #5c3d411f
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ..core.config import bounded, one_of
 from ..model.alignment import POOLINGS
@@ -37,40 +37,38 @@ _CHOICES = { # Field of `TrainConfig`: its possible values, and what an error ca
     "negatives": (NEGATIVES, "choice of negatives"),
     "reduction": (("sum","mean"), "reduction"),
     "select": (("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")}
-_LEAST = { # Field of `TrainConfig`: its lowest value
-    "epochs": 1, "batch_size": 2, "captions_per_image": 1, "accumulate": 1, "step_at": 1}
 
 # %% ../../nbs/experiment/07_train_config.ipynb #37262216
 @dataclass(frozen=True)
 class TrainConfig:
     "How a model is trained. The defaults are TERAN's on COCO (section 7.1)."
     # batches
-    epochs:int=30 # Passes over all captions
-    batch_size:int=40 # Images in a batch, over all GPUs
-    captions_per_image:int=1 # Captions of each image in a batch
+    epochs:int=bounded(30, at_least=1) # Passes over all captions
+    batch_size:int=bounded(40, at_least=2) # Images in a batch, over all GPUs; the others are the negatives of one
+    captions_per_image:int=bounded(1, at_least=1) # Captions of each image in a batch
     steps:int=0 # Most steps of the optimizer in an epoch; 0 for all captions
     # optimizer
     learning_rate:float=1e-5 # Highest learning rate, reached after the warm-up
     optimizer:str="adam" # `adam` (TERN, TERAN), or `adamw` with UNITER's settings
     schedule:str="step" # `step` (TERAN), `constant` (TERN), `cosine`, or `linear` to 0 (UNITER, IAIS)
-    step_at:int=20 # Schedule `step`: the rate is divided by ten every `step_at` epochs
+    step_at:int=bounded(20, at_least=1) # Schedule `step`: the rate is divided by ten every `step_at` epochs
     warmup_steps:int=0 # First steps of the optimizer, in which the rate rises linearly from 0
     max_grad_norm:float=2. # Largest norm of all gradients together; longer ones are scaled down to it
     # loss
     loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN), `infonce`, `sigmoid` (SigLIP), `sparc`
-    logit_scale:float=0. # First value of the learned scale of similarities; 0 for the loss's own, 1/0.07 (of `sigmoid` 10)
-    logit_bias:float=0. # First value of the learned bias of `sigmoid`; 0 for the loss's own, -10
+    logit_scale:float=0. # First value of the learned scale of similarities; 0: 1/0.07, of `sigmoid` 10
+    logit_bias:float=0. # First value of the learned bias of `sigmoid`; 0: -10
     margin:float=.2 # Of the triplet loss
     negatives:str="hardest" # Of the triplet loss: `hardest`, `all`, or `summed` in one hinge, as IAIS prints it
     reduction:str="sum" # Of the triplet loss: `sum` or `mean`
     iais:IaisConfig=IaisConfig() # IAIS, added to the loss of the joint head, or else to that of the alignment
     joint:JointTraining=JointTraining() # Pretraining and hard negatives of the joint head
     # first epochs
-    start_pooling:str="" # Pooling of the first epochs, where the own one does not learn from random weights; empty: the own
+    start_pooling:str="" # Pooling of the first epochs; empty: the model's own
     start_epochs:int=0 # Number of epochs with `start_pooling`; at most half of `epochs` count
-    stop_words:str="" # Words left out of the alignment while training: `nltk`, or a file with one word per line; empty for none
+    stop_words:str="" # Words left out of the alignment in training: `nltk`, or a file, one word a line; empty: none
     # machine
-    accumulate:int=1 # Batches whose gradients are summed before each step of the optimizer
+    accumulate:int=bounded(1, at_least=1) # Batches whose gradients are summed before each step of the optimizer
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
     # choice of the best epoch
     select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `words`, one of `RECALLS` or `NDCGS`
@@ -81,17 +79,22 @@ class TrainConfig:
     def __post_init__(self):
         for k,(known,name) in _CHOICES.items(): one_of(getattr(self, k), known, name)
         one_of(self.loss, LOSSES, "loss", registered=True)
-        for k,least in _LEAST.items():
-            if getattr(self, k) < least: raise ValueError(f"{k} must be at least {least}, not {getattr(self, k)}")
+        for field in fields(self):
+            least = field.metadata.get("at_least") # from `bounded`
+            value = getattr(self, field.name)
+            if least is not None and value < least: raise ValueError(f"{field.name} must be at least {least}, not {value}")
         if self.start_pooling: one_of(self.start_pooling, POOLINGS, "pooling to start with", registered=True)
         if self.joint.hard_negatives and self.loss != "triplet":
             raise ValueError(f"hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
 
 # %% ../../nbs/experiment/07_train_config.ipynb #8f16fc6c
 EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of earlier versions, each with today's name
-    "images": "batch_size", "captions": "captions_per_image", "rate": "learning_rate", "warmup": "warmup_steps", "clip": "max_grad_norm",
-    "scale": "logit_scale", "bias": "logit_bias", "relations": "iais.mirror", "anchors": "iais.anchors", "annealing": "iais.annealing",
-    "squash": "joint.sigmoid_scores", "hard": "joint.hard_negatives", "candidates": "joint.candidates", "pretrain": "joint.pretrain"}
+    "images": "batch_size", "captions": "captions_per_image",
+    "rate": "learning_rate", "warmup": "warmup_steps", "clip": "max_grad_norm",
+    "scale": "logit_scale", "bias": "logit_bias",
+    "relations": "iais.mirror", "anchors": "iais.anchors", "annealing": "iais.annealing",
+    "squash": "joint.sigmoid_scores", "hard": "joint.hard_negatives", "candidates": "joint.candidates",
+    "pretrain": "joint.pretrain"}
 
 # %% ../../nbs/experiment/07_train_config.ipynb #cbba70fa
 def learning_rate_at(
