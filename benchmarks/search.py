@@ -569,7 +569,7 @@ def defaults(images, sentences, others, args, folder):
             start = time.process_time()
             if count: index.calibrate(others[:count])
             seconds = time.process_time() - start
-            chosen = index.layout.calibrated_candidates if count else index.candidates
+            chosen = index.layout.centroid_state.calibrated_candidates if count else index.candidates
             names,_,cpu = ask(index, sentences, chosen)
             how = f"calibrated by {count} captions" if count else "by its size"
             rows.append([f"{n:,}", how, f"{chosen:,}", *recalls(names, exact), f"{np.median(cpu):.1f}", f"{seconds:.0f}" if count else ""])

@@ -218,7 +218,8 @@ def show_schedules(
             ax.plot(steps, weights, style, color=colour)
             label = name if name == "linear" else f"{name} {scale:g}"
             ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            ax.text(place, SCHEDULES[name](place, 1, scale), label, color=colour, fontsize=9, ha="center", va="center", bbox=ground)
+            style = {"color": colour, "fontsize": 9, "ha": "center", "va": "center", "bbox": ground}
+            ax.text(place, SCHEDULES[name](place, 1, scale), label, **style)
     ax.set(xlabel="share of the training that is done", ylabel="weight of IAIS", xlim=(0,1), ylim=(-.03,1.03))
     ax.set_title("Schedules of IAIS, with their scale", fontsize=10)
     return ax
@@ -292,13 +293,16 @@ def show_board(
     values = np.full((len(rankers),len(losses)), np.nan)
     for i,ranker in enumerate(rankers):
         for j,loss in enumerate(losses):
-            seeds = [c.result.metrics[metric] for c in board.cells if (c.ranker,c.loss) == (ranker,loss) and metric in c.result.metrics]
+            results = [c.result.metrics for c in board.cells if (c.ranker,c.loss) == (ranker,loss)]
+            seeds = [metrics[metric] for metrics in results if metric in metrics]
             if seeds: values[i,j] = 100*np.mean(seeds)
     ax = new_axis(ax, (1.8+1.1*len(losses), 1.2+.28*len(rankers)))
     ax.imshow(values, cmap="magma", vmin=0, vmax=100, aspect="auto")
     for i,j in np.argwhere(~np.isnan(values)):
-        ax.text(j, i, f"{values[i,j]:.0f}", ha="center", va="center", fontsize=8, color="black" if values[i,j] > 60 else "white")
-    ax.set(xticks=range(len(losses)), xticklabels=losses, yticks=range(len(rankers)), yticklabels=[ranker_title(ranker) for ranker in rankers])
+        ink = "black" if values[i,j] > 60 else "white"
+        ax.text(j, i, f"{values[i,j]:.0f}", ha="center", va="center", fontsize=8, color=ink)
+    ax.set_xticks(range(len(losses)), losses)
+    ax.set_yticks(range(len(rankers)), [ranker_title(ranker) for ranker in rankers])
     ax.set_title(f"{_metric_title(metric)}, %")
     return ax
 
@@ -362,7 +366,8 @@ def show_recall_by_cost(
     else: ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter("{x:,.0f}")
     ax.grid(alpha=.3)
-    if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title="a line: from few\ncandidates to many", title_fontsize=8)
+    title = "a line: from few\ncandidates to many"
+    if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title=title, title_fontsize=8)
     return ax
 
 # %% ../../nbs/look/13_charts.ipynb #e5a90002

@@ -59,13 +59,13 @@ def without_word_warnings():
 class EncodedSplit:
     "Images and captions of one split as one model encodes them; each side is encoded at its first use."
     def __init__(self,
-        encoder:Encoder, # The model
+        model:Encoder, # Encodes images and sentences
         collection:Collection, # The split
         name:str="model", # Of the model, for errors
         encoded:Encoded|Index|None=None, # These images, perhaps among others, encoded before
         memory:float=4, # GB that the images, or the captions, may take
     ):
-        self.encoder = encoder
+        self.model = model
         self.collection = collection
         self.name = name
         self.encoded = encoded
@@ -77,14 +77,15 @@ class EncodedSplit:
         "All images of the split; of a larger index those of the split are read into memory."
         image_ids = self.collection.image_ids
         encoded = self.encoded
-        if isinstance(encoded, Index) and encoded.model not in ("",self.encoder.fingerprint):
+        fingerprint = encoded.layout.fingerprint if isinstance(encoded, Index) and encoded.layout else ""
+        if fingerprint not in ("",self.model.fingerprint):
             raise ValueError(f"{encoded.backend.place} holds what another model than {self.name} encoded; "
                              "make an index with this one")
         if encoded is not None and encoded.names == image_ids: return encoded
         regions = sum(len(self.collection.features[k]) for k in image_ids)
         index = ", or give an index of them (`teran_nb.search.collection_index.index_images`) as `encoded`"
-        self._check_memory("images", regions, index)
-        if encoded is None: return self.encoder.encode_images(self.collection)
+        self._require_memory("images", regions, index)
+        if encoded is None: return self.model.encode_images(self.collection)
         row = {k: i for i,k in enumerate(encoded.names)}
         missing = [k for k in image_ids if k not in row]
         if missing:
@@ -96,12 +97,12 @@ class EncodedSplit:
     @cached_property
     def captions(self) -> Encoded:
         "All captions of the split."
-        self._check_memory("captions", sum(len(t.split()) for t in self.collection.captions.texts))
-        with without_word_warnings(): return self.encoder.encode_captions(self.collection)
+        self._require_memory("captions", sum(len(t.split()) for t in self.collection.captions.texts))
+        with without_word_warnings(): return self.model.encode_captions(self.collection)
 
-    def _check_memory(self, side, vector_count, index=""):
+    def _require_memory(self, side, vector_count, index=""):
         "Refuse a split whose vectors take more than `memory`."
-        size = vector_gigabytes(self.encoder, self.collection, vector_count)
+        size = vector_gigabytes(self.model, self.collection, vector_count)
         if size > self.memory:
             raise ValueError(f"the {side} of {self.collection.name!r} would take {size:.1f} GB "
                              f"of the {self.memory:g} that are allowed; choose a smaller split, raise `memory`{index}")
@@ -115,8 +116,8 @@ def search(self:EncodedSplit,
     rerank:int=0, # Pairs that a cross-encoder scores itself; all when 0
 ) -> Tensor: # Similarity of every candidate, `(candidates,)`
     "Score all images, or all captions, for a query."
-    if direction == "t2i": return similarity_of(self.encoder, self.images, query, pooling, rerank)[:,0]
-    return similarity_of(self.encoder, query, self.captions, pooling, rerank)[0]
+    if direction == "t2i": return similarity_of(self.model, self.images, query, pooling, rerank)[:,0]
+    return similarity_of(self.model, query, self.captions, pooling, rerank)[0]
 
 @patch
 def query_ranks(self:EncodedSplit,
@@ -130,7 +131,7 @@ def query_ranks(self:EncodedSplit,
         raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                          "ask a smaller split for its failures")
     long = len(self.images.names)*len(self.captions.names) > 10_000_000
-    sims = similarity_of(self.encoder, self.images, self.captions, pooling, rerank, show_progress_bar=long)
+    sims = similarity_of(self.model, self.images, self.captions, pooling, rerank, show_progress_bar=long)
     self._ranks[settings] = ranks(sims, self.collection.captions.image_of)
     return self._ranks[settings]
 
@@ -153,7 +154,7 @@ def best_region(self:EncodedSplit,
     if not len(cosines) or not cosines.isfinite().all(): return None
     region = int(cosines.argmax())
     image_id = self.collection.image_ids[row]
-    boxes,size = self.encoder.boxes_of(self.images, row, self.collection.features[image_id])
+    boxes,size = self.model.boxes_of(self.images, row, self.collection.features[image_id])
     box = None if boxes is None else tuple(boxes[region].tolist())
     return RegionMatch(row, region, float(cosines[region]), image_id, box, size)
 

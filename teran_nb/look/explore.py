@@ -256,7 +256,8 @@ class _QueryList(_Panel):
     def show(self):
         finder = self.finder
         _show_if(finder.captioned, self.only)
-        settings = finder.direction,finder.split,tuple(finder.shown_models),finder.pooling,finder.rerank,self.only.value,self.containing.value
+        ranked_by = tuple(finder.shown_models),finder.pooling,finder.rerank
+        settings = finder.direction,finder.split,ranked_by,self.only.value,self.containing.value
         if self.box.selected_index is None or settings == self.listed: return
         texts = finder.sentences if finder.direction == "t2i" else finder.collection.image_ids
         queries = finder.queries(self.only.value, self.containing.value)

@@ -96,12 +96,12 @@ def own_picture(
 def query_notes(
     query:str, # The sentence
     words:CaptionWords, # As the model reads it
-    encoder:Encoder|None=None, # The model, for the words that it has seen in training
+    model:Encoder|None=None, # The model, for the words that it has seen in training
 ) -> list[str]: # Sentences for the reader
     "What the model could not read of a sentence."
     if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
     pieces = [set() for _ in words.texts]
-    for word,piece in zip(words.word_of, words.pieces or ()): # an encoder may not name its pieces
+    for word,piece in zip(words.word_of, words.pieces or ()): # a model may not name its pieces
         if word >= 0: pieces[word].add(piece)
     unreadable = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= {*UNKNOWN_PIECES}))
     unreadable_words = [w for w in unreadable if re.search(r"\w", w)]
@@ -109,7 +109,7 @@ def query_notes(
     elif unreadable_words:
         more = " …" if len(unreadable_words) > 8 else ""
         note = f"Not in the model's vocabulary: {', '.join(unreadable_words[:8])}{more}."
-    else: note = "" if encoder is None else encoder.words_warning(words.texts)
+    else: note = "" if model is None else model.words_warning(words.texts)
     notes = [note] if note else []
     end = words.spans[-1][1]
     if re.search(r"\w", query[end:]):
@@ -279,7 +279,7 @@ def _search(self:Finder, previous_ranks=None):
         query = self._encode_query(split)
         sims = split.search(query, self.direction, self.pooling, self.rerank)
         notes = list(self._model_notes(split))
-        if self.direction == "t2i": notes = query_notes(self.query, query.words[0], split.encoder) + notes
+        if self.direction == "t2i": notes = query_notes(self.query, query.words[0], split.model) + notes
         results[name] = _result(sims, query, (previous_ranks or {}).get(name), notes)
     self.results = results
     self.seconds = time.perf_counter() - start
@@ -289,22 +289,22 @@ def _search(self:Finder, previous_ranks=None):
 def _encode_query(self:Finder, split):
     "The sentence or picture of the query as one model encodes it."
     if self.direction == "t2i":
-        with without_word_warnings(): return split.encoder.encode_captions([self.query])
-    if isinstance(self.picture, OwnPicture): return split.encoder.encode_images([self.picture])
+        with without_word_warnings(): return split.model.encode_captions([self.query])
+    if isinstance(self.picture, OwnPicture): return split.model.encode_images([self.picture])
     return split.images.take([self.picture])
 
 @patch
 def _model_notes(self:Finder, split):
     "Notes for the reader on the model, on re-ranking and on the index."
-    encoder = split.encoder
+    model = split.model
     images = split.images
-    is_cross_encoder = encoder.is_cross_encoder and not self.pooling
-    if encoder.note and (is_cross_encoder or not encoder.is_cross_encoder): yield encoder.note
+    is_cross_encoder = model.is_cross_encoder and not self.pooling
+    if model.note and (is_cross_encoder or not model.is_cross_encoder): yield model.note
     if is_cross_encoder: yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
     if is_cross_encoder and self.rerank:
-        yield f"The best {self.rerank} by the alignment are scored by {encoder.ranks_by}; the others stand behind them."
+        yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates
-    if indexed and ranks_by_alignment(encoder, self.pooling):
+    if indexed and ranks_by_alignment(model, self.pooling):
         pictures = f"{len(self.collection):,} pictures"
         yield f"The best {images.candidates:,} of {pictures} are compared word by word; the others are left out."
 
@@ -434,7 +434,7 @@ def align(self:Finder,
     else:
         image = self.collection[item]
         pair = (split.images,item,query,0)
-    return split.encoder.explain(*pair, image.regions, image.picture if image.path else None, self.pooling)
+    return split.model.explain(*pair, image.regions, image.picture if image.path else None, self.pooling)
 
 @patch
 def region_of_word(self:Finder,

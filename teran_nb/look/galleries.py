@@ -23,7 +23,8 @@ from ..experiment.metrics import ranking
 from ..experiment.grounding import Grounded, GroundingRule, heat_scores
 from ..search.index import Index
 from ..search.collection_index import similarity_of
-from .figures import COLOURS, centre_note, draw_box, drawn_words, empty_figure, evenly, grid, image_picture, wrapped
+from .figures import (
+    COLOURS, centre_note, draw_box, drawn_words, empty_figure, evenly, grid, image_picture, wrapped)
 from .show import show_grounding
 from .query_rules import ranking_with_true
 
@@ -213,11 +214,13 @@ def show_phrases(
         ax.imshow(picture, extent=(0,w,h,0))
         for box in phrase.link.boxes: draw_box(ax, box, *_BOX_STYLES["true box"])
         if phrase.cosines is not None:
-            draw_box(ax, box_from_heat(phrase.heat(), rule.heat_threshold, phrase.size), *_BOX_STYLES["box of the heat map"])
+            box = box_from_heat(phrase.heat(), rule.heat_threshold, phrase.size)
+            draw_box(ax, box, *_BOX_STYLES["box of the heat map"])
         if phrase.box: draw_box(ax, phrase.box, *_BOX_STYLES["best region"])
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
         ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_match_outcome(phrase)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     handles = [Line2D([], [], color=colour, linestyle=style, label=name) for name,(colour,style) in _BOX_STYLES.items()]
-    axes[0].figure.get_figure(root=True).legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure = axes[0].figure.get_figure(root=True)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return axes

@@ -34,15 +34,15 @@ from .galleries import SentenceAnswers, ask as search_sentences
 from .encoded_split import open_models
 
 # %% ../../nbs/look/10_mine.ipynb #48642515
-def _check_index(index, models):
+def _require_possible_index(index, models):
     "Refuse an impossible index before the pictures are read."
     one_of(index, ("auto","always","never"), "use of an index")
-    for name,encoder in models.items():
-        if index == "always" and encoder.index_refusal:
-            raise ValueError(f"{name} cannot be indexed: {encoder.index_refusal}; say index='never' or 'auto'")
+    for name,model in models.items():
+        if index == "always" and model.index_refusal:
+            raise ValueError(f"{name} cannot be indexed: {model.index_refusal}; say index='never' or 'auto'")
 
 def encode_or_index(
-    encoder:Encoder, # The model
+    model:Encoder, # Encodes images and sentences
     collection:Collection, # Images
     folder:str|Path, # Where encoded images are kept
     index:str="auto", # `always`, `never`, or `auto`: if vectors take more than `memory` and the model allows an index
@@ -50,16 +50,16 @@ def encode_or_index(
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Encoded|Index: # Vectors in memory, or an index on disk
     "The encoded images of a collection, as vectors in memory or as an index on disk."
-    _check_index(index, {"this model": encoder})
+    _require_possible_index(index, {"this model": model})
     if index == "auto":
         vector_count = len(collection.features.values)
-        if encoder.own_regions and len(collection): # estimated from the first picture
-            vector_count = len(collection)*int(encoder.encode_images(collection.select([0])).parts.offsets[-1])
-        large = vector_gigabytes(encoder, collection, vector_count) > memory
-        index = "always" if large and not encoder.index_refusal else "never"
-    if index == "never": return load_or_encode(encoder, collection, folder, show_progress_bar)
-    place = Path(folder)/f"{encoding_key(encoder, collection)}-index"
-    return index_images(encoder, collection, place, show_progress_bar=show_progress_bar)
+        if model.own_regions and len(collection): # estimated from the first picture
+            vector_count = len(collection)*int(model.encode_images(collection.select([0])).parts.offsets[-1])
+        large = vector_gigabytes(model, collection, vector_count) > memory
+        index = "always" if large and not model.index_refusal else "never"
+    if index == "never": return load_or_encode(model, collection, folder, show_progress_bar)
+    place = Path(folder)/f"{encoding_key(model, collection)}-index"
+    return index_images(model, collection, place, show_progress_bar=show_progress_bar)
 
 # %% ../../nbs/look/10_mine.ipynb #4f027151
 @dataclass(frozen=True, repr=False)
@@ -140,16 +140,16 @@ def _unlike_training(model, collection, tried=200):
 
 def _common_extractor(models, name, settings, device):
     "The extractor whose regions all models read."
-    readers = [encoder for encoder in models.values() if not encoder.own_regions]
+    readers = [model for model in models.values() if not model.own_regions]
     readers = readers or list(models.values()) # all of them find their own regions
-    extractors = {encoder.extractor for encoder in readers}
+    extractors = {model.extractor for model in readers}
     if len(extractors) > 1:
         names = " and ".join(map(repr, sorted(extractors)))
         raise ValueError(f"these models read different features, by {names}; open them one after the other")
     first = readers[0]
     extractor = extractor_for_model(first.extractor, None, name, settings, device) if name else first.find_extractor()
     sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), None, None, extractor=extractor.name)
-    for encoder in readers: encoder.check(sample)
+    for model in readers: model.check(sample)
     return extractor
 
 def open_mine(
@@ -167,7 +167,7 @@ def open_mine(
 ) -> Mine:
     "Extract the regions of your own pictures and encode them by each model, or open what was made before."
     models = open_models(run, device, dual)
-    _check_index(index, models)
+    _require_possible_index(index, models)
     common = _common_extractor(models, extractor, settings, device)
     recipe = Recipe(str(example_pictures()) if pictures == "example" else pictures)
     place = project_path(output) if output else home()/"mine"
@@ -177,8 +177,8 @@ def open_mine(
     collection = prepared.open()
     collection.name = "my pictures"
     encoded = {}
-    for name,encoder in models.items():
-        encoded[name] = encode_or_index(encoder, collection, prepared.folder/"encoded", index, memory, show_progress_bar)
+    for name,model in models.items():
+        encoded[name] = encode_or_index(model, collection, prepared.folder/"encoded", index, memory, show_progress_bar)
     warning = _unlike_training(next(iter(models.values())), collection)
     if warning: warnings.warn(warning, stacklevel=2)
     return Mine(models, prepared, collection, encoded, warning)

@@ -132,9 +132,9 @@ def result_head(
 ) -> Markup: # Empty without a query
     "Name of a model, number of candidates, rank of the true match, what the numbers of a result are, and notes."
     if not finder.results: return Markup()
-    encoder = finder.models[name]
+    model = finder.models[name]
     result = finder.results[name]
-    ranks_by = POOLINGS[finder.pooling].title if finder.pooling else encoder.ranks_by
+    ranks_by = POOLINGS[finder.pooling].title if finder.pooling else model.ranks_by
     word = finder.query[slice(*finder.words[finder.word])] if finder.words and finder.word is not None else ""
     return TEMPLATES.fragment(
         "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if finder.direction == "t2i" else "sentences",

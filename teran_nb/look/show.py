@@ -43,11 +43,14 @@ ORDERS = { # Cosines `(regions, words)` to an order of the regions
     "best": lambda cosines: np.lexsort((-cosines.max(1), cosines.argmax(1))),
     "cluster": _chain}
 
-def _columns(a, pieces=False):
-    "Cosines and texts of the words, or of the tokenizer's pieces; a caption without words is refused."
+def _require_words(a):
     if not a.words:
         raise ValueError(f"caption {a.caption!r} has no words, so there is nothing to show; "
-                         "an encoder may have cut them off")
+                         "give another caption, or a model that does not cut these words off")
+
+def _columns(a, pieces):
+    "Cosines and texts of the words, or of the tokenizer's pieces."
+    _require_words(a)
     if not pieces: return np.asarray(a.cosines),a.labels
     if a.pieces is None or a.pieces.texts is None:
         raise ValueError(f"the pieces of {shortened(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
@@ -144,7 +147,7 @@ def show_alignments(
 def words_of_regions(
     a:Alignment, # One image against one caption
     skip:frozenset=STOP_WORDS, # Words that are not drawn
-    min_cosine:float=.05, # From which a word has found a region
+    min_cosine:float=.05, # Lowest cosine with which a word gets its best region
 ) -> tuple[dict[int,list],list[int]]: # Region to `(number, index)` of its words; indices of words below `min_cosine`
     "The words that choose each region."
     groups,below = {},[]
@@ -178,12 +181,12 @@ def _ranges(numbers):
 def show_grounding(
     a:Alignment, # With boxes; without a picture they are drawn on an empty one
     skip:frozenset=STOP_WORDS, # Words that are not drawn
-    min_cosine:float=.05, # From which a word has found a region
+    min_cosine:float=.05, # Lowest cosine with which a word gets its best region
     ax:Axes=None, # Where to draw
     brief:bool=False, # Only boxes with the numbers of their words, as of `drawn_words`, for a small picture
 ) -> Axes:
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
-    _columns(a) # refuses a caption without words
+    _require_words(a)
     if a.boxes is None: return _without_boxes(a, ax)
     own_figure = ax is None
     size = a.extent
@@ -242,7 +245,7 @@ def show_heat(
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."
-    _columns(a) # refuses a caption without words
+    _require_words(a)
     heat = a.heat(word)
     columns = a.columns(word)
     size = a.extent
@@ -271,7 +274,7 @@ def show_heats(
     title:str="", # Title of the figure; the caption by default
 ) -> list[Axes]: # One axis per word
     "The maps of several words on one colour scale."
-    _columns(a) # refuses a caption without words
+    _require_words(a)
     if a.boxes is None or not len(a.boxes):
         return empty_figure("this image has no boxes, so words cannot be spread over it", title or a.caption)
     words = words or drawn_words(a.words)[:most] or range(len(a.words))[:most]
@@ -285,7 +288,8 @@ def show_heats(
     for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
     last_row = axes[-1].figure
     label = _colour_scale(*limits, "pair")[1]
-    if a.warning: last_row.get_figure(root=True).supxlabel(wrapped(a.warning, 36*len(last_row.axes), 5), fontsize=8, color="dimgrey")
+    warning = wrapped(a.warning, 36*len(last_row.axes), 5)
+    if warning: last_row.get_figure(root=True).supxlabel(warning, fontsize=8, color="dimgrey")
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 

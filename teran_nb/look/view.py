@@ -187,7 +187,7 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 # %% ../../nbs/look/05_view.ipynb #c943e0b7
 def view(
     model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or alignments
-    image:CollectionImage|Regions|str|Path|Sequence|None=None, # For a model: an image of a collection, its regions, a picture, or a list of them
+    image:CollectionImage|Regions|str|Path|Sequence|None=None, # For a model: an image, its regions or a picture; or a list of them
     caption:str|Sequence[str]|None=None, # For a model: a sentence, or a list of them
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
     "Align sentences with images and show the result: hover over a word and see its box."
@@ -199,10 +199,10 @@ def view(
     captions = _listed(caption)
     alignments = []
     names = []
-    for model_name,encoder in models.items():
+    for model_name,one_model in models.items():
         for one_image in images:
             for text in captions:
-                alignment = encoder.align(one_image, text)
+                alignment = one_model.align(one_image, text)
                 parts = []
                 if len(models) > 1: parts.append(model_name)
                 if len(images) > 1: parts.append(str(alignment.image_id))

@@ -105,14 +105,14 @@ def caption_buttons(
 class SiteBuilder:
     "The answers of a model to the queries of a collection, as cards and pages."
     def __init__(self,
-        encoder:Encoder, # The model
+        model:Encoder, # Encodes images and sentences
         collection:Collection, # Images with their captions, or without
         result:Evaluation|SentenceAnswers, # The answers; `SentenceAnswers` for sentences without a known true picture
         thumbnails:ThumbnailFiles, # Of the collection
         k:int=6, # Results per query
         title:str="", # Of the site; empty: the collection's name
     ):
-        self.encoder = encoder
+        self.model = model
         self.collection = collection
         self.result = result
         self.thumbnails = thumbnails
@@ -134,7 +134,7 @@ def align(self:SiteBuilder,
     "Align an image with a caption."
     image = self.collection[row]
     picture = image.picture if image.path else None
-    return self.encoder.explain(self.result.images, row, self.result.captions, caption, image.regions, picture)
+    return self.model.explain(self.result.images, row, self.result.captions, caption, image.regions, picture)
 
 @patch
 def shown_image(self:SiteBuilder,
@@ -188,12 +188,13 @@ def word(self:SiteBuilder,
 ) -> dict: # For the template's `word`
     "A word and the regions of the whole collection that fit it best, one per image."
     sentences = evenly(sentences, 8)
-    vectors = torch.stack([word_vector(self.encoder, word, s) for s in sentences])
+    vectors = torch.stack([word_vector(self.model, word, s) for s in sentences])
     answers = []
     for match in best_regions(vectors.mean(0), self.result.images, k):
         match = match.placed(self.collection[match.image].regions)
         percent = None if match.box is None or match.size is None else _percent(match.box, match.size)
-        answers.append({"name": match.name, "cosine": match.cosine, "box": percent, "thumbnail": self.thumbnails(match.image)})
+        thumbnail = self.thumbnails(match.image)
+        answers.append({"name": match.name, "cosine": match.cosine, "box": percent, "thumbnail": thumbnail})
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
 
 @patch
@@ -293,14 +294,14 @@ def index_page(self:SiteBuilder,
 ) -> str: # HTML
     "The first page."
     about = self.result.about
-    model = about.get("model") or self.encoder.name or "the model"
-    lead = f"{len(self.collection):,} pictures and {len(self.texts):,} sentences, matched by {model}."
+    model_name = about.get("model") or self.model.name or "the model"
+    lead = f"{len(self.collection):,} pictures and {len(self.texts):,} sentences, matched by {model_name}."
     shown = []
     for title,direction,queries in sections:
         sentences = [self.sentence(c) for c in queries] if direction == "t2i" else []
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
-    notes = [note for note in (getattr(self.result, "note", ""), self.encoder.note) if note]
+    notes = [note for note in (getattr(self.result, "note", ""), self.model.note) if note]
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
         about=" · ".join(f"{name} {value}" for name,value in about.items() if value != ""),
         scores=_scores(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)

@@ -19,7 +19,8 @@ from ..core.display import MarkdownRepr, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
-from .figures import COLOURS, centre_note, crop, draw_box, empty_figure, grid, image_picture, plain, shortened, wrapped
+from .figures import (
+    COLOURS, centre_note, crop, draw_box, empty_figure, grid, image_picture, plain, shortened, wrapped)
 
 # %% ../../nbs/look/04_word_search.ipynb #7e22a71f
 UNKNOWN_PIECES = ("[UNK]","<unk>")
@@ -44,7 +45,7 @@ def word_vector(
 ) -> Tensor: # Mean of the unit vectors of its pieces, `(dim,)`
     "The vector of a word in its sentence."
     caption = caption or str(word)
-    encoded = model.encode_captions([caption, str(word)]) # the second shows how the encoder splits a phrase into words
+    encoded = model.encode_captions([caption, str(word)]) # the second shows how the model splits a phrase into words
     words = encoded.words[0]
     if not words.texts: raise ValueError(f"caption {caption!r} has no words")
     if isinstance(word, str): indices = _side_by_side(encoded.words[1].texts, words.texts)
@@ -78,7 +79,7 @@ class RegionMatch:
     def placed(self,
         regions:Regions, # All regions of its image
     ) -> "RegionMatch":
-        "The match with the box of the features, unless the encoder chose its own."
+        "The match with the box of the features, unless the model chose its own."
         if self.box is not None: return self
         if regions.boxes is None: return replace(self, size=regions.size)
         return replace(self, box=tuple(regions.boxes[self.region].tolist()), size=regions.size)
@@ -161,7 +162,8 @@ def show_word(
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(hits)
     if not n: return empty_figure("no region was found", plain(word))
-    if hits[0].placed(collection[hits[0].image].regions).box is None: return _whole_pictures(collection, hits, word, columns)
+    first = hits[0].placed(collection[hits[0].image].regions)
+    if first.box is None: return _whole_pictures(collection, hits, word, columns)
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
     lines = [wrapped(line, 15*min(columns, n)) for line in (title, hits.note) if line]
     axes = grid(n, columns, (1.6,1.75), title="\n".join(lines))

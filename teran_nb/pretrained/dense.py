@@ -42,7 +42,13 @@ def nearness(
     return nn.functional.pad(near, (prefix_tokens, 0, prefix_tokens, 0))
 
 # %% ../../nbs/pretrained/00_dense.ipynb #734b476a
-def value_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor=None, near:Tensor=None) -> Tensor:
+def value_attention(
+    q:Tensor, # Queries, `(batch, heads, tokens, width)`; so in all modes
+    k:Tensor, # Keys, of the same shape
+    v:Tensor, # Values, of the same shape
+    mask:Tensor=None, # True at real tokens, `(batch, tokens)`; all by default
+    near:Tensor=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`
+) -> Tensor: # As many values
     "Each token keeps its own value (MaskCLIP)."
     return v
 

@@ -74,9 +74,10 @@ class DualConfig:
         window_boxes((1,1), self.scales) # refuses wrong scales
 
 # %% ../../nbs/pretrained/09_dual.ipynb #9a0aca28
-def _check_phrases(phrases, words):
+def _require_prompts(phrases, words):
     if phrases and words == "tokens":
-        raise ValueError(f"phrases need words='prompts', because tokens are cut by the tokenizer; leave out phrases={tuple(phrases)!r}")
+        raise ValueError("phrases need words='prompts', because tokens are cut by the tokenizer; "
+                         f"leave out phrases={tuple(phrases)!r}")
 
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
@@ -97,7 +98,7 @@ class DualEncoder(Encoder):
             kind = type(boxes).__name__
             raise TypeError(f"boxes come from a function of pictures, such as a `Detector`, not from {kind}")
         words = family.word_source if config.words == "auto" else config.words
-        _check_phrases(config.phrases, words)
+        _require_prompts(config.phrases, words)
         self.family = family
         self.config = replace(config, words=words, dense=family.mode(config.dense))
         self.name = name or family.name
@@ -213,15 +214,16 @@ def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Imag
     return vectors
 
 # %% ../../nbs/pretrained/09_dual.ipynb #2a437bfe
-_ERROR_WORDS = "pretrained dual encoder","copy the model again, or choose another precision" # Kind and cure
+_KIND = "pretrained dual encoder"
+_CURE = "copy the model again, or choose another precision"
 
 def _finite(whole, source):
     "Whole vectors of all batches; damaged settings, or half precision, can make them NaN."
     whole = torch.cat(whole)
-    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_ERROR_WORDS[1]}")
+    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_CURE}")
     return whole
 
-def _check_batch(batch_size):
+def _require_batch_size(batch_size):
     if batch_size < 1: raise ValueError(f"a batch of {batch_size}; encode at least 1 at a time")
 
 @patch
@@ -236,7 +238,7 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     given = iter(given_images(images))
     while some := list(islice(given, batch_size)):
         pictures = [image.open() for image in some]
-        with loading(self.family.source, *_ERROR_WORDS, probe=self.family.try_out):
+        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out):
             vectors = self._vectors(some, pictures)
         for image,picture,(vector,regions,frames) in zip(some, pictures, vectors):
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
@@ -259,7 +261,7 @@ def encode_images(self:DualEncoder,
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # With boxes in pixels of the original pictures
     "Encode pictures."
-    _check_batch(batch_size)
+    _require_batch_size(batch_size)
     def encode(): return self._encode_pictures(images, batch_size, show_progress_bar)
     if self.cache_folder is None or not isinstance(images, Collection): return encode()
     return load_or_encode(self, images, self.cache_folder, show_progress_bar, encode)
@@ -283,7 +285,7 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     token_vectors = []
     for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
         some = texts[i:i+batch_size]
-        with loading(self.family.source, *_ERROR_WORDS, probe=self.family.try_out): encoded = self.family.sentences(some)
+        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out): encoded = self.family.sentences(some)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
         for k,text in enumerate(some):
@@ -299,8 +301,8 @@ def _encode_prompts(self:DualEncoder, captions, batch_size):
     words = [word for caption in captions for word in caption.texts]
     row_of = {word: i for i,word in enumerate(dict.fromkeys(words))}
     def encode(prompts):
-        blocks = [self.family.sentences(prompts[i:i+batch_size]).whole.float().cpu() for i in range(0, len(prompts), batch_size)]
-        return torch.cat(blocks)
+        starts = range(0, len(prompts), batch_size)
+        return torch.cat([self.family.sentences(prompts[i:i+batch_size]).whole.float().cpu() for i in starts])
     vectors = prompt_vectors(list(row_of), encode, self.config.templates)
     rows = torch.tensor([row_of[word] for word in words], dtype=torch.int64)
     return Packed(vectors[rows], np.cumsum([0, *(len(caption.texts) for caption in captions)]))
@@ -322,8 +324,8 @@ def encode_captions(self:DualEncoder,
     phrases:Sequence[str|tuple[int,int]]=(), # More phrases that are one word each, as of `caption_words`; with prompts only
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
-    _check_batch(batch_size)
-    _check_phrases(_as_tuple(phrases), self.config.words)
+    _require_batch_size(batch_size)
+    _require_prompts(_as_tuple(phrases), self.config.words)
     texts = sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)

@@ -170,8 +170,9 @@ def placement(
 # %% ../../nbs/pretrained/01_families.ipynb #e31314d9
 class DualFamily(Family):
     "CLIP: patches take the path of the class token, the last norm and the projection."
-    name,model_class = "clip","CLIPModel"
-    modes = "qq+kk","none","value","vv","kk","qq"
+    name = "clip"
+    model_class = "CLIPModel"
+    modes = ("qq+kk","none","value","vv","kk","qq")
     prefix_tokens = 1 # Number of tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
     @property

@@ -24,7 +24,7 @@ class LateFamily(Family):
     word_source = "tokens"
     pillow_class = "siglip.SiglipImageProcessorPil"
     processor_class = "ColPaliProcessor"
-    allowed_parts = "paligemma","gemma","siglip_vision_model"
+    allowed_parts = ("paligemma","gemma","siglip_vision_model")
     has_bos = True # Whether the token that begins a text stands before a sentence
     max_aspect_ratio = float("inf") # Largest ratio of a picture's longer to its shorter side, excluded
     @property
@@ -42,7 +42,8 @@ class LateFamily(Family):
 
 class ColQwen2Family(LateFamily):
     "ColQwen2: pictures keep their shape, and four patches are merged into one."
-    name,model_class = "colqwen2","ColQwen2ForRetrieval"
+    name = "colqwen2"
+    model_class = "ColQwen2ForRetrieval"
     pillow_class = "qwen2_vl.Qwen2VLImageProcessorPil"
     processor_class = "ColQwen2Processor"
     allowed_parts = ("qwen2_vl","qwen2_vl_text","qwen2_vl_vision")
@@ -54,7 +55,8 @@ class ColQwen2Family(LateFamily):
 
 class ColModernVBertFamily(LateFamily):
     "ColModernVBert: a large picture is cut into tiles; a small copy of the whole picture is no part of the grid."
-    name,model_class = "colmodernvbert","ColModernVBertForRetrieval"
+    name = "colmodernvbert"
+    model_class = "ColModernVBertForRetrieval"
     pillow_class = "idefics3.Idefics3ImageProcessorPil"
     processor_class = "ColModernVBertProcessor"
     allowed_parts = ("modernvbert","modernbert","siglip_vision_model")

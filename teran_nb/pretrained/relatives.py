@@ -20,7 +20,8 @@ from .families import DualFamily, patch_boxes
 # %% ../../nbs/pretrained/03_relatives.ipynb #9fb8c2ca
 class MetaClip2Family(DualFamily):
     "MetaCLIP 2: CLIP in many languages."
-    name,model_class = "metaclip_2","MetaClip2Model"
+    name = "metaclip_2"
+    model_class = "MetaClip2Model"
 
 class ChineseClipFamily(DualFamily):
     "Chinese-CLIP: the vision side of CLIP, and a Chinese BERT."
@@ -30,7 +31,8 @@ class ChineseClipFamily(DualFamily):
 
 class AltClipFamily(DualFamily):
     "AltCLIP: the vision side of CLIP, and XLM-RoBERTa."
-    name,model_class = "altclip","AltCLIPModel"
+    name = "altclip"
+    model_class = "AltCLIPModel"
     @property
     def max_tokens(self) -> int:
         text = self.model.config.text_config
@@ -39,7 +41,7 @@ class AltClipFamily(DualFamily):
 # %% ../../nbs/pretrained/03_relatives.ipynb #5d9faf0b
 class PoolingHeadFamily(DualFamily):
     "A model whose picture vector comes from a pooling head: each patch goes through the head alone."
-    modes = "none","value","vv","qq+kk","kk","qq"
+    modes = ("none","value","vv","qq+kk","kk","qq")
     prefix_tokens = 0
     # A subclass defines `to_text(states, weights=None)`; the weights average the patches inside the head
     def attention_box_vectors(self, call:CallRecorder, normed:Tensor, i:int, weights:Tensor) -> Tensor:

@@ -20,7 +20,8 @@ def candidates_for(
     power:float=1.11, # With which the candidates grow
 ) -> int: # At least `MIN_CANDIDATES`, or all images
     """Estimate of the candidates that find 99 % of the exact ten.
-    The defaults fit drawn scenes, measured at 10,000, 20,000, 50,000 and 100,000 images (benchmarks/README.md); for larger indexes the estimate is probably too low.
+    The defaults fit drawn scenes, measured at 10,000, 20,000, 50,000 and 100,000 images (benchmarks/README.md);
+    for larger indexes the estimate is probably too low.
     Photographs can need two to three times as many: use `Index.calibrate`."""
     estimate = round(measured_candidates*(images/measured_images)**power)
     return min(images, max(MIN_CANDIDATES, estimate))

@@ -48,7 +48,7 @@ SEARCH_EXTRA = "an index on disk or on a server needs the extra `search`: pip in
 class Centroids:
     "Centroids of regions, and how close they were to the sample that they come from."
     vectors:Tensor # `(k, dim)` float32
-    residual:float # Mean distance from their centroids of regions that were held out (of all, where the sample is below 1,000)
+    residual:float # Mean distance of held-out regions from their centroids; of all, where the sample is below 1,000
     def __len__(self): return len(self.vectors)
 
 def learn_centroids(
@@ -68,7 +68,8 @@ def learn_centroids(
         learned = sample[~is_held_out]
         held_out = sample[is_held_out]
     count = min(len(learned), count or default_centroid_count(len(sample)))
-    means = MiniBatchKMeans(count, batch_size=4096, max_iter=5, n_init=1, init="random", reassignment_ratio=0, random_state=seed)
+    means = MiniBatchKMeans(count, batch_size=4096, max_iter=5, n_init=1, init="random", reassignment_ratio=0,
+                            random_state=seed)
     centres = torch.from_numpy(means.fit(learned.numpy()).cluster_centers_.astype(np.float32))
     distances = nearest(held_out, centres)[1]
     return Centroids(centres, float(distances.mean()))

@@ -77,7 +77,8 @@ class FileChecksums:
             if not path.is_dir(): require_file(path)
         if self.is_withdrawn: return
         saved = read_json(self.path, _SavedChecksums, REPAIR_ADVICE)
-        if saved.pop("self") != digest(saved): raise ValueError(f"{self.path} does not match its own checksum; {REPAIR_ADVICE}")
+        if saved.pop("self") != digest(saved):
+            raise ValueError(f"{self.path} does not match its own checksum; {REPAIR_ADVICE}")
         if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
         self.is_withdrawn = not saved["files"]
         self.is_partial = saved.get("partial", False)
@@ -91,9 +92,11 @@ class FileChecksums:
         present = self._present() if self.files else {}
         for name,(size,checksum) in self.files.items():
             problem = ""
-            if name not in present: problem = "is not there"
-            elif (now := require_file(present[name]).stat().st_size) != size: problem = f"has {now:,} bytes instead of {size:,}"
-            elif vector_files or now <= _SMALL or not any(part in f"/{name}" for part in _VECTOR_FILES):
+            now = require_file(present[name]).stat().st_size if name in present else None
+            has_lengths = not any(part in f"/{name}" for part in _VECTOR_FILES)
+            if now is None: problem = "is not there"
+            elif now != size: problem = f"has {now:,} bytes instead of {size:,}"
+            elif vector_files or now <= _SMALL or has_lengths:
                 if file_checksum(present[name]) != checksum: problem = "does not match its checksum"
             if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {REPAIR_ADVICE}")
 
@@ -106,9 +109,8 @@ class FileChecksums:
 
     def write_small(self) -> None:
         "List small files while the index stays open."
-        small = {name: path.stat().st_size for name,path in sorted(self._present().items()) if path.stat().st_size < _BLOCK}
         with suppress(OSError): # without space the list stays empty
-            self._save({name: (size,file_checksum(self.shard/name)) for name,size in small.items()}, partial=True)
+            self._save(self._entries(_BLOCK), partial=True)
             self.is_withdrawn = False
             self.is_partial = True
 
@@ -116,7 +118,7 @@ class FileChecksums:
         files:dict|None=None, # An earlier list of the same files; None: as they are now
     ) -> None:
         "List all files."
-        if files is None: files = {name: (path.stat().st_size,file_checksum(path)) for name,path in sorted(self._present().items())}
+        if files is None: files = self._entries()
         with suppress(OSError): # without space the list stays empty
             self._save(files)
             self.files = files
@@ -124,7 +126,16 @@ class FileChecksums:
 
     def _present(self):
         "The engine's files but for journals, which have checksums of their own and are removed when they are read."
-        return {p.relative_to(self.shard).as_posix(): p for p in self.shard.rglob("*") if not p.is_dir() and p.name != "tracker_journal.dat"}
+        paths = [p for p in self.shard.rglob("*") if not p.is_dir() and p.name != "tracker_journal.dat"]
+        return {p.relative_to(self.shard).as_posix(): p for p in paths}
+
+    def _entries(self, below=float("inf")):
+        "Bytes and checksum of each file with fewer bytes than `below`."
+        entries = {}
+        for name,path in sorted(self._present().items()):
+            size = path.stat().st_size
+            if size < below: entries[name] = (size,file_checksum(path))
+        return entries
 
     def _save(self, files, **more):
         saved = {"engine": version("qdrant-edge-py"), "files": files, **more}

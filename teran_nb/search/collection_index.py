@@ -19,16 +19,16 @@ from .index import Index
 
 # %% ../../nbs/search/11_collection_index.ipynb #a5aeee15
 def index_images(
-    encoder:Encoder, # The model
+    model:Encoder, # Encodes images and sentences
     collection:Collection, # Images
     folder:str|Path, # Of the index
     config:IndexConfig=IndexConfig(), # For a new index
     batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
-) -> Index: # Pools as the encoder does
+) -> Index: # Pools as the model does
     "Make the index of a collection in a folder, continue it, or open it."
-    index = Index.open(folder, encoder, config)
-    source = digest([*encoder.reads(collection)])
+    index = Index.open(folder, model, config)
+    source = digest([*model.reads(collection)])
     if index.layout is not None and index.layout.source not in ("",source):
         raise ValueError(f"{folder} holds other images, or these images as other features described them; "
                          "choose another folder, or remove it")
@@ -37,7 +37,7 @@ def index_images(
         if index.layout is None: _begin(index, collection, source)
         index.add(collection, batch_size=batch_size, show_progress_bar=show_progress_bar)
         index.optimize()
-    if compares_regions(encoder) and index.candidates < len(index) and not index.is_calibrated:
+    if compares_regions(model) and index.candidates < len(index) and not index.is_calibrated:
         _calibrate(index, collection.captions.texts, show_progress_bar)
     if index.names != image_ids:
         raise ValueError(f"{folder} holds {len(index):,} other images; choose another folder, or remove it")
@@ -45,38 +45,38 @@ def index_images(
 
 def _begin(index, collection, source):
     "Learn the centroids, and note whose images will come, before the first of them."
-    sample = encode_sample(index.encoder, collection, index.config.seed)
-    extractor = "" if index.encoder.own_regions else collection.features.extractor
+    sample = encode_sample(index.model, collection, index.config.seed)
+    extractor = "" if index.model.own_regions else collection.features.extractor
     index.begin(sample, len(collection), extractor, source)
 
 def _calibrate(index, texts, show_progress_bar):
     "Calibrate by a hundred captions, where there are any with words."
     if not texts: return
     rows = np.linspace(0, len(texts) - 1, 100).astype(int)
-    captions = index.encoder.encode_captions([texts[i] for i in rows])
+    captions = index.model.encode_captions([texts[i] for i in rows])
     if len(captions.parts.values): index.calibrate(captions, show_progress_bar=show_progress_bar)
 
 def vector_gigabytes(
-    encoder:Encoder, # The model
+    model:Encoder, # Encodes images and sentences
     collection:Collection, # Images
     vector_count:int, # Number of vectors
 ) -> float: # GB as float32
-    "Memory that so many vectors of an encoder take; one image is encoded to learn their dimension."
+    "Memory that so many vectors of a model take; one image is encoded to learn their dimension."
     if not len(collection): return 0.
-    first = encoder.encode_images(collection.select([0]))
+    first = model.encode_images(collection.select([0]))
     return 4*vector_count*first.parts.dim/1e9
 
 def similarity_of(
-    encoder:Encoder, # The model
+    model:Encoder, # Encodes images and sentences
     images:Encoded|Index, # Its images
     captions:Encoded, # Sentences
-    pooling:str="", # Ranks by the alignment pooled so; by the encoder's own score when empty
+    pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Pairs of each query that a cross-encoder scores itself; all when 0
     **options, # Of `Encoder.similarity`: `memory`, `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "`Encoder.similarity`, also for an index, in which only its candidates are compared."
     if isinstance(images, Index):
-        images.encoder = images.encoder or encoder
+        images.model = images.model or model
         return images.similarity(captions, pooling, rerank=rerank)
-    if encoder.is_cross_encoder and rerank and not pooling: options["rerank"] = rerank
-    return encoder.similarity(images, captions, pooling, **options)
+    if model.is_cross_encoder and rerank and not pooling: options["rerank"] = rerank
+    return model.similarity(images, captions, pooling, **options)

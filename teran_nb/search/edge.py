@@ -20,7 +20,8 @@ from ..core.files import read_json, user_path
 from ..core.writing import locked, require_space, write_json
 from ..core.tensors import load_tensors, save_tensors
 from .centroids import Centroids
-from .backends import CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout
+from .backends import (
+    CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout)
 from .qdrant import QdrantBackend, point_id, vector_fields
 from .checksums import FileChecksums, REPAIR_ADVICE, edge_engine, image_checksum, reading_problem
 
@@ -55,8 +56,8 @@ class EdgeBackend(QdrantBackend):
 
     def _lock(self):
         if self._locked: return
-        busy = (f"{self.folder} is open in another process, and Qdrant Edge lets one process open a folder, even to read it; "
-                "close it there, or fill a Qdrant server, which many may ask: Index.connect(url)")
+        busy = (f"{self.folder} is open in another process, and Qdrant Edge lets one process open a folder, "
+                "even to read it; close it there, or fill a Qdrant server, which many may ask: Index.connect(url)")
         try: self._locks.enter_context(locked(self.folder))
         except RuntimeError: raise RuntimeError(busy) from None
         self._locked = True
@@ -69,7 +70,8 @@ class EdgeBackend(QdrantBackend):
             if self._checksums.is_partial: self._checksums.withdraw()
             if shard: shard.close()
             if shard and self.layout and self._checksums.is_withdrawn and not self.is_damaged:
-                with self._engine_call(): self.types.EdgeShard.load(str(self.folder/"shard")).close() # its log changes files once more
+                with self._engine_call(): # its log changes files once more
+                    self.types.EdgeShard.load(str(self.folder/"shard")).close()
                 self._checksums.write()
         finally:
             self._locked = False
@@ -138,8 +140,9 @@ def single_vector_params(self:EdgeBackend, dim:int) -> Any:
 @patch
 def save(self:EdgeBackend, layout:Layout, centroids:Centroids|None) -> None:
     "Write the layout, and the centroids where they are new."
-    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_field != layout.centroid_field
-    if centroids is not None and is_new: save_tensors({"vectors": centroids.vectors}, self.folder/f"{layout.centroid_field}.safetensors")
+    field = layout.centroid_state.field
+    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_state.field != field
+    if centroids is not None and is_new: save_tensors({"vectors": centroids.vectors}, self.folder/f"{field}.safetensors")
     write_json(self.folder/"index.json", saved_layout(layout, centroids))
     self.layout = layout
     self.centroids = centroids
@@ -201,10 +204,12 @@ def prefetch(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params
     return self.types.Prefetch(stage.limit, self._nearest(stage), inner, filter=query_filter, params=params)
 
 @patch
-def last_query(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
+def last_query(self:EdgeBackend,
+    stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any,
+) -> Any:
     "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(stage.limit, query=self._nearest(stage), prefetches=inner, filter=query_filter, params=params,
-                                   with_payload=with_payload, with_vector=with_vectors)
+    return self.types.QueryRequest(stage.limit, query=self._nearest(stage), prefetches=inner, filter=query_filter,
+                                   params=params, with_payload=with_payload, with_vector=with_vectors)
 
 @patch
 def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query
@@ -242,8 +247,8 @@ def retrieve(self:EdgeBackend, ids:list[str], with_vectors:list[str]|bool) -> li
     with self._engine_call(): return self.shard.retrieve(ids, True, with_vectors)
 
 @patch
-def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]: # And the next offset, None at the end
-    "Some points in the order of their ids."
+def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
+    "Some points in the order of their ids, and the next offset; None at the end."
     request = self.types.ScrollRequest(offset, limit, with_payload=with_payload, with_vector=with_vectors)
     with self._engine_call(): return self.shard.scroll(request)
 
@@ -292,11 +297,11 @@ def _open(self:EdgeBackend):
         return
     saved = read_json(layout_file)
     self.layout = read_layout(saved, layout_file)
-    if self.layout.centroid_field: self.centroids = Centroids(self._load_centroids(), saved["residual"])
+    field = self.layout.centroid_state.field
+    if field: self.centroids = Centroids(self._load_centroids(), saved["residual"])
     self._checksums.open()
     if not self._checksums.is_complete: # damage could end this process
-        fields = [self.layout.centroid_field] if self.layout.centroid_field else []
-        if problem := reading_problem(shard, fields): self._refuse(problem)
+        if problem := reading_problem(shard, [field] if field else []): self._refuse(problem)
     with self._engine_call():
         self.shard = self.types.EdgeShard.load(str(shard))
         first,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
@@ -307,9 +312,10 @@ def _open(self:EdgeBackend):
 
 @patch
 def _load_centroids(self:EdgeBackend):
-    path = self.folder/f"{self.layout.centroid_field}.safetensors"
+    path = self.folder/f"{self.layout.centroid_state.field}.safetensors"
     vectors = load_tensors(path, "rebuild the index from its pictures").get("vectors", torch.zeros(0))
-    if vectors.shape[1:] != (self.layout.dim,) or vectors.dtype != torch.float32 or not len(vectors) or not vectors.isfinite().all():
+    has_shape = vectors.shape[1:] == (self.layout.dim,) and len(vectors) and vectors.dtype == torch.float32
+    if not has_shape or not vectors.isfinite().all():
         raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids "
                          f"of {self.layout.dim} dimensions; "
                          "rebuild the index from its pictures")

@@ -27,12 +27,13 @@ from ..data.inputs import Images, Sentences, given_images
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.encoder import Encoded, Encoder
-from .backends import Backend, CENTROID_FIELDS, Layout, MemoryBackend, RESERVED, read_conditions
+from .backends import (
+    Backend, CENTROID_FIELDS, CentroidState, Layout, MemoryBackend, RESERVED, read_conditions)
 from .edge import open_edge
 from .server import ServerBackend
 from .building import (
-    IndexConfig, centroid_drift, check_columns, check_encoded, damaged_images, encode_new, encode_sample, first_centroids,
-    image_count, new_images, new_layout, relearn_centroids, warn_of_drift, write_images)
+    IndexConfig, centroid_drift, damaged_images, encode_new, encode_sample, first_centroids, image_count, new_images,
+    new_layout, relearn_centroids, require_storable, require_valid_columns, warn_of_drift, write_images)
 from .ranking import (
     CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
 from .candidates import best_names, candidates_for, enough_candidates, found_fraction, require_recall
@@ -42,47 +43,46 @@ from .hits import Hit, Hits
 class Index:
     "Encoded images that sentences search."
     def __init__(self,
-        encoder:Encoder|None=None, # Encodes images and sentences; without it they come encoded
+        model:Encoder|None=None, # Encodes images and sentences; without it they come encoded
         config:IndexConfig=IndexConfig(), # For a new index
         backend:Backend|None=None, # Where images are kept; memory by default
     ):
         one_of(config.dtype, ("float16","float32"), "precision")
-        self.encoder = encoder
+        self.model = model
         self.config = config
         self.backend = backend or MemoryBackend()
         self._names = None
         self._rows = {}
         self._candidates = None
-        if self.backend.layout is not None: self._check_model()
+        if self.backend.layout is not None: self._require_same_model()
 
-    def _check_model(self):
-        model = self.backend.layout.model
-        if self.encoder is not None and model not in ("",self.encoder.fingerprint):
+    def _require_same_model(self):
+        fingerprint = self.backend.layout.fingerprint
+        if self.model is not None and fingerprint not in ("",self.model.fingerprint):
             raise ValueError(f"{self.backend.place} holds what another model encoded; "
                              "open it with that one, or make an index with this one")
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
     @property
-    def model(self) -> str: return self.layout.model if self.layout else "" # Fingerprint of the encoder
-    @property
     def pooling(self) -> str:
         "Used when a search names none."
         if self.layout: return stored_pooling(self.backend)
-        return self.config.pooling or (self.encoder.pooling if self.encoder else "mrsw")
+        return self.config.pooling or (self.model.pooling if self.model else "mrsw")
     @property
     def candidates(self) -> int:
         "Images whose regions a search compares, unless it names another number; set None for the automatic number."
         if self.backend.exact: return len(self)
         if self._candidates is not None: return self._candidates
         if not self.is_calibrated: return candidates_for(len(self))
-        return candidates_for(len(self), self.layout.calibrated_images, self.layout.calibrated_candidates)
+        state = self.layout.centroid_state
+        return candidates_for(len(self), state.calibrated_images, state.calibrated_candidates)
     @candidates.setter
     def candidates(self, count:int|None): self._candidates = count or None
     @property
     def is_calibrated(self) -> bool:
         "Whether `calibrate` measured how many candidates a search needs."
-        return bool(self.layout and self.layout.calibrated_images)
+        return bool(self.layout and self.layout.centroid_state.calibrated_images)
 
     def __len__(self): return self.backend.count()
     def __repr__(self):
@@ -99,16 +99,16 @@ class Index:
 @patch(cls_method=True)
 def open(cls:Index,
     folder:str|Path, # Of an index, or a new one
-    encoder:Encoder|None=None, # Encodes images and sentences
+    model:Encoder|None=None, # Encodes images and sentences
     config:IndexConfig=IndexConfig(), # For a new index
 ) -> Index:
     "An index in a folder, searched by Qdrant Edge in this process. One process at a time may open it."
-    return cls(encoder, config, open_edge(folder))
+    return cls(model, config, open_edge(folder))
 
 @patch(cls_method=True)
 def connect(cls:Index,
     url:str, # Such as `http://localhost:6333`
-    encoder:Encoder|None=None, # Encodes images and sentences
+    model:Encoder|None=None, # Encodes images and sentences
     config:IndexConfig=IndexConfig(), # For a new index
     api_key:str="", # Where the server asks for one
     name:str="images", # Of the collection
@@ -118,12 +118,12 @@ def connect(cls:Index,
     client:Any=None, # An open `QdrantClient` instead of a new one
 ) -> Index:
     "An index on a Qdrant server or cluster, which many processes may fill and search."
-    return cls(encoder, config, ServerBackend(url, api_key, name, shards, replicas, timeout, client))
+    return cls(model, config, ServerBackend(url, api_key, name, shards, replicas, timeout, client))
 
 # %% ../../nbs/search/10_index.ipynb #e1f06dff
 @patch
 def add(self:Index,
-    images:Encoded|Images, # Encoded images, or anything that the encoder takes: a collection, paths, pictures, regions
+    images:Encoded|Images, # Encoded images, or anything that the model takes: a collection, paths, pictures, regions
     columns:Mapping|None=None, # Further columns that `where` may name: a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch_size:int=256, # Images at a time
@@ -133,14 +133,14 @@ def add(self:Index,
 ) -> int: # Images that were written, by this process
     "Add images. When it was interrupted, the same call continues."
     if not isinstance(images, Encoded):
-        if self.encoder is None:
+        if self.model is None:
             raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
         if not isinstance(images, Collection): images = list(given_images(images))
     count = image_count(images)
     columns = dict(columns or {})
-    check_columns(columns, count)
-    extractor = images.features.extractor if isinstance(images, Collection) and not self.encoder.own_regions else ""
-    self._check_source(images, extractor, encoded)
+    require_valid_columns(columns, count)
+    extractor = images.features.extractor if isinstance(images, Collection) and not self.model.own_regions else ""
+    self._require_same_source(images, extractor, encoded)
     if not count: return 0
     self._require_begun(images, extractor, encoded, share)
     def is_stored(names): return set() if update else {x.image_id for x in self.backend.read(names, False)}
@@ -148,8 +148,8 @@ def add(self:Index,
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
             for new in new_images(images, columns, is_stored, batch_size, share):
-                vectors = encode_new(new, images, self.encoder, encoded)
-                check_encoded(vectors, self.layout.dim)
+                vectors = encode_new(new, images, self.model, encoded)
+                require_storable(vectors, self.layout.dim)
                 self._look_up(new[0].metadata)
                 written += write_images(self.backend, vectors, [x.metadata for x in new])
                 bar.update(len(new))
@@ -160,7 +160,7 @@ def add(self:Index,
     return written
 
 @patch
-def _check_source(self:Index, images, extractor, encoded):
+def _require_same_source(self:Index, images, extractor, encoded):
     "Refuse features of another extractor, and vectors of other images."
     if self.layout and extractor and self.layout.extractor not in ("",extractor):
         raise ValueError(f"{self.backend.place} holds images as features of {self.layout.extractor!r} described them, "
@@ -191,7 +191,7 @@ def _require_begun(self:Index, images, extractor, encoded, share):
     if share.rank: wait_for(self._is_begun)
     if self.layout is not None and (self.backend.exact or self.backend.centroids is not None): return
     sample = images if isinstance(images, Encoded) else encoded
-    if sample is None: sample = encode_sample(self.encoder, images, self.config.seed)
+    if sample is None: sample = encode_sample(self.model, images, self.config.seed)
     self.begin(sample, image_count(images), extractor)
 
 @patch
@@ -202,17 +202,17 @@ def begin(self:Index,
     source:str="", # Digest of their collection
 ) -> None:
     "Make the layout and the first centroids of a new index."
-    check_encoded(sample, self.layout.dim if self.layout else 0)
+    require_storable(sample, self.layout.dim if self.layout else 0)
     layout = self.layout
     if layout is None:
-        layout = new_layout(sample, self.encoder, self.config, self.pooling, extractor)
+        layout = new_layout(sample, self.model, self.config, self.pooling, extractor)
         layout.source = source
         self.backend.create(layout)
         self.backend.layout = layout
     if self.backend.exact: self.backend.save(layout, None)
     else:
         learned = first_centroids(sample, count, layout, self.config)
-        self.backend.save(replace(layout, centroid_field=CENTROID_FIELDS[0]), learned)
+        self.backend.save(replace(layout, centroid_state=CentroidState(CENTROID_FIELDS[0])), learned)
 
 @patch
 def _is_begun(self:Index):
@@ -237,16 +237,16 @@ def search(self:Index,
     k:int=10, # Images for each; all, where there are fewer
     where:Mapping|None=None, # Columns and what they must hold: a value, a list of values, or a range `(least, most)`
     candidates:int=0, # Images whose regions are compared; when 0 the index's own number, which grows with its size
-    pooling:str="", # Ranks by the alignment pooled so; by the encoder's own score when empty
+    pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself, at least `k`
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
-    _check_search(candidates, pooling)
+    _require_valid_search(candidates, pooling)
     read_conditions(where) # refuses wrong ones
-    captions = encode_sentences(sentences, self.encoder, self.layout)
+    captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    ranking = ranking_for(self.backend, self.encoder, pooling)
+    ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
     rows = []
@@ -255,7 +255,7 @@ def search(self:Index,
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
 
-def _check_search(candidates, pooling):
+def _require_valid_search(candidates, pooling):
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
 
@@ -270,14 +270,14 @@ def _align(self:Index, image, captions, j, pooling):
     if not len(image.regions) or not len(captions.parts[j]): return None
     regions = torch.from_numpy(image.regions)
     words = captions.parts[j]
-    if self.encoder is not None and not pooling: regions,words = self.encoder.cross_encode(regions, words)
+    if self.model is not None and not pooling: regions,words = self.model.cross_encode(regions, words)
     boxes = image.metadata.get("boxes")
     size = image.metadata.get("size")
     boxes = None if boxes is None else np.array(boxes, np.float32)
     return Alignment.from_vectors(
         regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
         image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
-        model_note=self.encoder.note if self.encoder else "")
+        model_note=self.model.note if self.model else "")
 
 # %% ../../nbs/search/10_index.ipynb #781b1919
 @patch
@@ -288,8 +288,8 @@ def recall(self:Index,
 ) -> float: # In [0,1]
     "Fraction of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
     if self.layout is None or self.backend.exact: return 1.
-    captions = encode_sentences(sentences, self.encoder, self.layout)
-    ranking = region_ranking(self.backend, self.encoder)
+    captions = encode_sentences(sentences, self.model, self.layout)
+    ranking = region_ranking(self.backend, self.model)
     approximate = best_names(ranking, captions, k, max(k, candidates or self.candidates))
     return found_fraction(approximate, best_names(ranking, captions, k, len(self)))
 
@@ -303,10 +303,10 @@ def calibrate(self:Index,
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
     require_recall(recall)
     if self.layout is None or self.backend.exact: return self
-    captions = encode_sentences(sentences, self.encoder, self.layout)
-    enough = enough_candidates(region_ranking(self.backend, self.encoder), captions, k, recall, show_progress_bar)
-    layout = replace(self.layout, calibrated_images=len(self), calibrated_candidates=enough)
-    self.backend.save(layout, self.backend.centroids)
+    captions = encode_sentences(sentences, self.model, self.layout)
+    enough = enough_candidates(region_ranking(self.backend, self.model), captions, k, recall, show_progress_bar)
+    state = replace(self.layout.centroid_state, calibrated_images=len(self), calibrated_candidates=enough)
+    self.backend.save(replace(self.layout, centroid_state=state), self.backend.centroids)
     return self
 
 # %% ../../nbs/search/10_index.ipynb #f80eb224
@@ -350,8 +350,8 @@ def parts(self:Index) -> Sequence: # `parts[i]` is `(regions, dim)`, `parts[rows
 
 @patch(as_prop=True)
 def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
-    "Boxes of the images, where the encoder chose the regions itself; else those of the features hold."
-    if self.encoder is None or not self.encoder.own_regions: return None
+    "Boxes of the images, where the model chose the regions itself; else those of the features hold."
+    if self.model is None or not self.model.own_regions: return None
     return _ReadOnDemand(self, _boxes)
 
 @patch(as_prop=True)
@@ -378,15 +378,15 @@ def similarity(self:Index,
     pooling:str="", # As of `search`
     candidates:int=0, # As of `search`
     rerank:int=0, # As of `search`; images that a cross-encoder scores itself
-) -> Tensor: # `(images, captions)` in the order of `names`; minus infinity where no stage proposed the image, 0 for a sentence without words
-    "Similarities with the candidates of each sentence."
-    captions = encode_sentences(captions, self.encoder, self.layout)
+) -> Tensor: # `(images, captions)` in the order of `names`
+    "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
+    captions = encode_sentences(captions, self.model, self.layout)
     count = len(self.names)
-    _check_search(candidates, pooling)
-    ranking = ranking_for(self.backend, self.encoder, pooling)
+    _require_valid_search(candidates, pooling)
+    ranking = ranking_for(self.backend, self.model, pooling)
     is_cross_encoder = isinstance(ranking, CrossEncoderRanking)
     if is_cross_encoder and not rerank:
-        raise ValueError(f"{self.encoder.index_refusal or 'it is a cross-encoder'}; "
+        raise ValueError(f"{self.model.index_refusal or 'it is a cross-encoder'}; "
                          "choose a pooling, or how many images to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
@@ -401,7 +401,7 @@ def similarity(self:Index,
 
 @patch
 def _rerank(self:Index, sims, rows, rerank, ranking, caption):
-    "Replace the similarities of the first images by the encoder's own, in place."
+    "Replace the similarities of the first images by the model's own, in place."
     images = self.backend.read([self.names[i] for i in rows[:rerank].tolist()])
     exact = ranking.exact_scores(images, caption)[:,0]
     below_exact = sims[rows] - sims[rows].max() - 1 + exact.min() # images that were not re-ranked stay below all that were
@@ -440,7 +440,7 @@ def rebuild(self:Index,
     centroid_count:int=0, # Number of centroids; `default_centroid_count` of the stored regions when 0
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
-    "Learn the centroids anew from the stored vectors. Nothing may be added meanwhile. What `calibrate` measured is forgotten."
+    "Learn new centroids from the stored vectors, and forget what `calibrate` measured. Nothing may be added meanwhile."
     if self.layout is None or self.backend.exact: return self
     with progress(desc="rebuild", total=len(self), disable=not show_progress_bar, unit=" images") as bar:
         relearn_centroids(self.backend, centroid_count, self.config.seed, bar.update)

@@ -49,8 +49,8 @@ class QdrantBackend(Backend):
         "Points by id."
         raise NotImplementedError
 
-    def page(self, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]: # And the next offset, None at the end
-        "Some points in the order of their ids."
+    def page(self, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
+        "Some points in the order of their ids, and the next offset; None at the end."
         raise NotImplementedError
 
     def update_vectors(self, points:list) -> None:
@@ -82,7 +82,7 @@ def point_vectors(self:QdrantBackend,
     if image.whole is not None: vectors["whole"] = image.whole.tolist()
     if image.merged is not None and len(image.merged): vectors[MERGED_FIELD] = image.merged.tolist()
     if image.sparse is not None and len(image.sparse.indices):
-        vectors[self.layout.centroid_field] = self.sparse_vector(image.sparse)
+        vectors[self.layout.centroid_state.field] = self.sparse_vector(image.sparse)
     return vectors
 
 def vector_fields(
@@ -93,7 +93,7 @@ def vector_fields(
     if not with_vectors: return False
     fields = ["regions"]
     if layout.whole_dim: fields.append("whole")
-    if layout.centroid_field: fields.append(layout.centroid_field)
+    if layout.centroid_state.field: fields.append(layout.centroid_state.field)
     return fields # the merged vectors are never read back
 
 def image_from_point(
@@ -109,7 +109,7 @@ def image_from_point(
     image = StoredImage(image_id, regions, metadata, similarity=similarity)
     if "whole" in vector: image.whole = np.asarray(vector["whole"], np.float32)
     if MERGED_FIELD in vector: image.merged = np.asarray(vector[MERGED_FIELD], np.float32)
-    sparse = vector.get(layout.centroid_field)
+    sparse = vector.get(layout.centroid_state.field)
     if sparse is not None: image.sparse = Sparse(np.asarray(sparse.indices), np.asarray(sparse.values))
     return image
 
@@ -200,5 +200,6 @@ def recode(self:QdrantBackend, images:Sequence[StoredImage], centroid_field:str)
     points = []
     for x in images:
         if x.sparse is None: continue
-        points.append(self.types.PointVectors(id=point_id(x.image_id), vector={centroid_field: self.sparse_vector(x.sparse)}))
+        vector = {centroid_field: self.sparse_vector(x.sparse)}
+        points.append(self.types.PointVectors(id=point_id(x.image_id), vector=vector))
     if points: self.update_vectors(points)

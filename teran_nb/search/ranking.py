@@ -28,7 +28,7 @@ from .building import compares_regions
 # %% ../../nbs/search/07_ranking.ipynb #f009be49
 def encode_sentences(
     sentences:Sentences|Encoded|Packed, # Sentences, encoded or not
-    encoder:Encoder|None, # The model; None where they come encoded
+    model:Encoder|None, # Encodes images and sentences; None where they come encoded
     layout:Layout|None, # Of the index; None before its first image
 ) -> Encoded: # On the CPU in single precision, with words
     "Sentences as a ranking takes them."
@@ -36,10 +36,10 @@ def encode_sentences(
         names = [f"sentence {i+1}" for i in range(len(sentences))]
         captions = Encoded(torch.zeros(len(sentences), 0), sentences, names)
     elif isinstance(sentences, Encoded): captions = sentences
-    elif encoder is None:
+    elif model is None:
         raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
                         f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
-    else: captions = encoder.encode_captions(sentences)
+    else: captions = model.encode_captions(sentences)
     captions = captions._replace(parts=captions.parts.to("cpu", torch.float32))
     if layout and captions.parts.dim != layout.dim:
         raise ValueError(f"the index holds vectors of {layout.dim} dimensions, "
@@ -55,7 +55,7 @@ def to_encoded(
     images:Sequence[StoredImage], # With their vectors
     dim:int, # Of a region's vector
 ) -> Encoded:
-    "Stored images as an encoder takes them."
+    "Stored images as a model takes them."
     whole = [torch.zeros(0) if x.whole is None else torch.from_numpy(x.whole) for x in images] or [torch.zeros(0)]
     regions = [torch.from_numpy(x.regions) for x in images] or [torch.zeros(0, dim)]
     parts = Packed.from_sets(regions)
@@ -74,9 +74,9 @@ def batches(
 class BackendRanking:
     "Images ranked by the backend; the best few are scored again from their stored vectors."
     backend:Backend # With a layout
-    encoder:Encoder|None=None # The model
+    model:Encoder|None=None # Encodes images and sentences
     pooling:str="mrsw" # By which the backend compares words with regions
-    asked_pooling:str="" # Pooling that the search names; empty for the encoder's own score
+    asked_pooling:str="" # Pooling that the search names; empty for the model's own score
     needs_words = True # Whether a sentence without words finds nothing
 
     def limit(self,
@@ -90,7 +90,8 @@ class BackendRanking:
     def request(self, captions:Encoded, j:int, limit:int, candidates:int, conditions:list, with_vectors:bool) -> Request:
         "The request for one sentence; 0 candidates to compare all images."
         words = captions.parts[j].numpy()
-        return request_for(self.backend.layout, words, limit, candidates, self.backend.centroids, conditions, with_vectors, self.pooling)
+        backend = self.backend
+        return request_for(backend.layout, words, limit, candidates, backend.centroids, conditions, with_vectors, self.pooling)
 
     def propose(self,
         captions:Encoded, # Sentences
@@ -124,10 +125,12 @@ class BackendRanking:
     ) -> Tensor: # `(images, captions)`
         "Similarities from the stored vectors."
         encoded = to_encoded(images, self.backend.layout.dim)
-        if self.asked_pooling or self.encoder is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
-        return self.encoder.similarity(encoded, captions, "").cpu()
+        if self.asked_pooling or self.model is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
+        return self.model.similarity(encoded, captions, "").cpu()
 
-    def exact_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
+    def exact_candidates(self,
+        captions:Encoded, limit:int, candidates:int, where:Mapping|None=None,
+    ) -> Iterator[tuple[list[StoredImage],list[float]]]:
         "Per sentence, the proposed images with their vectors, and their exact scores."
         for j,images in enumerate(self.propose(captions, limit, candidates, where)):
             scores = self.exact_scores(images, captions.take([j]))[:,0].tolist() if images else []
@@ -158,7 +161,9 @@ class PooledRanking(_ReadRanking):
     "Images ranked by a pooling that the backend does not know."
     def limit(self, k:int, candidates:int, rerank:int=0) -> int: return candidates
 
-    def exact_candidates(self, captions:Encoded, limit:int, candidates:int, where:Mapping|None=None) -> Iterator[tuple[list[StoredImage],list[float]]]:
+    def exact_candidates(self,
+        captions:Encoded, limit:int, candidates:int, where:Mapping|None=None,
+    ) -> Iterator[tuple[list[StoredImage],list[float]]]:
         for rows in batches(range(len(captions.names)), max(1, _IMAGES_AT_A_TIME//limit)):
             some = captions.take(rows)
             proposed = self.propose(some, limit, candidates, where, False)
@@ -199,27 +204,27 @@ def stored_pooling(
 
 def region_ranking(
     backend:Backend, # With a layout
-    encoder:Encoder|None=None, # The model
+    model:Encoder|None=None, # Encodes images and sentences
     pooling:str="", # That the search names
 ) -> BackendRanking:
     "The ranking of a search that compares words with regions."
-    if encoder is not None and encoder.is_cross_encoder and not pooling: return CrossEncoderRanking(backend, encoder)
+    if model is not None and model.is_cross_encoder and not pooling: return CrossEncoderRanking(backend, model)
     used = one_of(pooling or stored_pooling(backend), POOLINGS, "pooling")
     is_max_sim = POOLINGS[used].sum_over == ("words",) # MaxSim orders images as a sum over words does
     kind = BackendRanking if backend.exact or is_max_sim else PooledRanking
-    return kind(backend, encoder, used, pooling)
+    return kind(backend, model, used, pooling)
 
 def ranking_for(
     backend:Backend, # With a layout
-    encoder:Encoder|None=None, # The model
+    model:Encoder|None=None, # Encodes images and sentences
     pooling:str="", # That the search names
 ) -> BackendRanking:
     "The ranking of a search; ValueError where the index does not hold what it needs."
-    if compares_regions(encoder, pooling): return region_ranking(backend, encoder, pooling)
-    if encoder.index_refusal:
-        raise ValueError(f"an index compares words with regions, and {encoder.index_refusal}; "
+    if compares_regions(model, pooling): return region_ranking(backend, model, pooling)
+    if model.index_refusal:
+        raise ValueError(f"an index compares words with regions, and {model.index_refusal}; "
                          "choose a pooling, or keep the vectors in memory")
     if not backend.layout.whole_dim:
         raise ValueError(f"{backend.place} has no vectors of whole images, by which this model ranks; "
                          "choose a pooling, or make the index with IndexConfig(store_whole=True)")
-    return WholeRanking(backend, encoder)
+    return WholeRanking(backend, model)

@@ -46,7 +46,8 @@ class ServerBackend(QdrantBackend):
         self.types = _client_module().models
         self.local = url == ":memory:"
         if client is None:
-            address = {"location": url} if self.local else {"url": url, "api_key": api_key or None, "check_compatibility": False}
+            address = {"url": url, "api_key": api_key or None, "check_compatibility": False}
+            if self.local: address = {"location": url}
             client = _client_module().QdrantClient(timeout=timeout, **address)
         self.client = client
         self.refresh()
@@ -64,7 +65,8 @@ class ServerBackend(QdrantBackend):
             if wait is None: break
             time.sleep(wait)
         raise ConnectionError(f"{self.place}: {problem}, tried {len(self.waits) + 1} times; "
-                              "nothing acknowledged is lost: see that the server runs and the address is right, then repeat the call")
+                              "nothing acknowledged is lost: see that the server runs and the address is right, "
+                              "then repeat the call")
 
     def _retry_reason(self, method, error):
         "Why a call is tried again; errors that a second try cannot mend are raised."
@@ -97,7 +99,7 @@ def refresh(self:ServerBackend) -> None:
     if self.layout.dim != dim:
         raise ValueError(f"{self.place} has vectors of {dim} numbers, and says that they have "
                          f"{self.layout.dim}; choose another name")
-    if self.layout.centroid_field:
+    if self.layout.centroid_state.field:
         self.centroids = Centroids(self._load_centroids(saved.get("centroids", 0)), saved["residual"])
 
 @patch
@@ -118,11 +120,12 @@ def _load_centroids(self:ServerBackend, count):
     if not 0 < count <= _FIRST_CENTROID_ID[CENTROID_FIELDS[0]]:
         raise ValueError(f"{self.place} says that it has {count:,} centroids; "
                          "copy the index again, or make it again")
-    first = _FIRST_CENTROID_ID[self.layout.centroid_field]
+    first = _FIRST_CENTROID_ID[self.layout.centroid_state.field]
     ids = list(range(first, first + count))
     vectors = {}
     for i in range(0, count, 1000):
-        for point in self.call("retrieve", self.about_name, ids[i:i+1000], with_vectors=True): vectors[point.id] = point.vector
+        points = self.call("retrieve", self.about_name, ids[i:i+1000], with_vectors=True)
+        vectors |= {point.id: point.vector for point in points}
     if len(vectors) != count:
         raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; "
                          "rebuild the index")
@@ -151,7 +154,8 @@ def multivector_params(self:ServerBackend, dim:int, dtype:str, int8:bool=False) 
     q = self.types
     datatype = {"float16": q.Datatype.FLOAT16, "float32": q.Datatype.FLOAT32}[dtype]
     copies = q.ScalarQuantization(scalar=q.ScalarQuantizationConfig(type=q.ScalarType.INT8)) if int8 else None
-    return q.VectorParams(size=dim, distance=q.Distance.DOT, multivector_config=q.MultiVectorConfig(comparator=q.MultiVectorComparator.MAX_SIM),
+    max_sim = q.MultiVectorConfig(comparator=q.MultiVectorComparator.MAX_SIM)
+    return q.VectorParams(size=dim, distance=q.Distance.DOT, multivector_config=max_sim,
                           datatype=datatype, hnsw_config=q.HnswConfigDiff(m=0), quantization_config=copies)
 
 @patch
@@ -164,9 +168,10 @@ def save(self:ServerBackend, layout:Layout, centroids:Centroids|None) -> None:
     "Write the layout, and the centroids where they are new."
     q = self.types
     count = 0 if centroids is None else len(centroids)
-    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_field != layout.centroid_field
+    field = layout.centroid_state.field
+    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_state.field != field
     if count and is_new:
-        first = _FIRST_CENTROID_ID[layout.centroid_field]
+        first = _FIRST_CENTROID_ID[field]
         for i in range(0, count, 1000):
             rows = range(i, min(i+1000, count))
             points = [q.PointStruct(id=first+j, vector=centroids.vectors[j].tolist(), payload={}) for j in rows]
@@ -224,10 +229,13 @@ def prefetch(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, para
                                filter=query_filter, params=params)
 
 @patch
-def last_query(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any) -> Any:
+def last_query(self:ServerBackend,
+    stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any,
+) -> Any:
     "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(query=self.stage_vector(stage), using=stage.field, limit=stage.limit, prefetch=inner or None,
-                                   filter=query_filter, params=params, with_payload=with_payload, with_vector=with_vectors)
+    return self.types.QueryRequest(
+        query=self.stage_vector(stage), using=stage.field, limit=stage.limit, prefetch=inner or None, filter=query_filter,
+        params=params, with_payload=with_payload, with_vector=with_vectors)
 
 @patch
 def query(self:ServerBackend, queries:list) -> list[list]: # Points of each query
@@ -242,8 +250,8 @@ def retrieve(self:ServerBackend, ids:list[str], with_vectors:list[str]|bool) -> 
     return self.call("retrieve", self.name, ids, with_payload=True, with_vectors=with_vectors)
 
 @patch
-def page(self:ServerBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]: # And the next offset, None at the end
-    "Some points in the order of their ids."
+def page(self:ServerBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
+    "Some points in the order of their ids, and the next offset; None at the end."
     return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=with_payload, with_vectors=with_vectors)
 
 @patch
@@ -254,7 +262,7 @@ def count(self:ServerBackend, conditions:Sequence[Condition]=()) -> int:
 
 @patch
 def bytes(self:ServerBackend) -> int:
-    "What it takes on this machine: nothing."
+    "Bytes on this machine: none."
     return 0
 
 @patch
