@@ -68,10 +68,10 @@ class Pooling:
     name:str # What configurations and workflows call it
     formula:Callable # `(align, region_mask, word_mask)` to similarities `(images, captions)`
     title:str # What figures and tables call it
-    sum_over:tuple=() # A sum of maxima over ("words",) as MrSw, ("regions",) as MwSr, both as Symm.; empty for any other
+    sum_over:tuple=() # Of a sum of maxima: ("words",) as MrSw, ("regions",) as MwSr, or both as Symm.; else empty
     per_word:bool=False # The sum over words is divided by the number of words
     per_region:bool=False # The sum over regions is divided by the number of regions
-    needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and among the words, of each set
+    needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
     def __call__(self, align, region_mask, word_mask, *self_cosines):
         return self.formula(align, region_mask, word_mask, *self_cosines)

@@ -15,19 +15,6 @@ from torch import Tensor
 
 from ..core.config import new_name, one_of
 
-# %% ../../nbs/model/01_losses.ipynb #62e8e331
-def _require_batch(sim, image_of):
-    "Refuse similarities that are no matrix, and captions whose images are not its rows."
-    shape = tuple(sim.shape)
-    if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:] or image_of.is_floating_point():
-        raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs (images, captions), "
-                         "at least one of each, and the row of each caption's image as a whole number")
-    images = shape[0]
-    if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
-    if not 0 <= image_of.min() <= image_of.max() < images:
-        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
-                         f"{images-1}")
-
 # %% ../../nbs/model/01_losses.ipynb #25871112
 def positives(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
@@ -37,6 +24,19 @@ def positives(
     image_of = torch.as_tensor(image_of)
     _require_batch(sim, image_of)
     return torch.arange(len(sim), device=image_of.device)[:,None] == image_of[None]
+
+def _require_batch(sim, image_of):
+    "Refuse similarities that are no matrix, and captions whose images are not its rows."
+    shape = tuple(sim.shape)
+    if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:] or image_of.is_floating_point():
+        raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs a row for each image, "
+                         "a column for each caption, at least one of each, and for each caption the row of its image, "
+                         "a whole number")
+    images = shape[0]
+    if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
+    if not 0 <= image_of.min() <= image_of.max() < images:
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
+                         f"{images-1}; count the rows of the similarities from 0")
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
 NEGATIVES = ("hardest","all","summed")
@@ -52,11 +52,13 @@ def triplet(
     one_of(negatives, NEGATIVES, "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(sim, image_of)
-    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,); each caption has one true pair
+    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption's only true pair, (captions,)
     if negatives == "hardest":
         wrong = sim.masked_fill(true, -torch.inf)
-        caption_cost = (margin + wrong.amax(1)[image_of] - true_sim).clamp(min=0) # hardest caption of each caption's image
-        image_cost = (margin + wrong.amax(0) - true_sim).clamp(min=0) # hardest image of each caption
+        hardest_caption = wrong.amax(1)[image_of] # of each caption's image, (captions,)
+        hardest_image = wrong.amax(0) # of each caption, (captions,)
+        caption_cost = (margin + hardest_caption - true_sim).clamp(min=0)
+        image_cost = (margin + hardest_image - true_sim).clamp(min=0)
         cost = caption_cost + image_cost
     elif negatives == "all":
         is_wrong = (~true).to(sim.dtype) # 1 or 0, (images, captions)
@@ -93,7 +95,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
-    pair_formula:Callable|None=None # A second loss, added to the first: `(regions, region_mask, words, word_mask, ...)` of true pairs to a number
+    pair_formula:Callable|None=None # A second loss, added to it: `(regions, region_mask, words, word_mask, ...)` of true pairs
 
 LOSSES = {} # Every known loss, by name
 

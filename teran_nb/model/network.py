@@ -33,7 +33,7 @@ import teran_nb.model.poolings # noqa: F401 (the import registers the poolings o
 # %% ../../nbs/model/13_network.ipynb #173fb7a4
 @dataclass(frozen=True)
 class NetworkConfig:
-    "A network of this kind. The defaults are TERAN's (section 7.1)."
+    "Everything about a network. The defaults are TERAN's (section 7.1)."
     text:TextConfig=TextConfig() # Text encoder
     regions:RegionConfig=RegionConfig() # Region encoder
     dim:int=1024 # Size of the common space
@@ -52,11 +52,13 @@ class NetworkConfig:
         one_of(self.pooling, self.poolings, "pooling", registered=self.poolings is POOLINGS)
         if self.ranking_head not in ("alignment","global",*self.training_heads):
             trained = ", ".join(self.training_heads)
-            raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}")
+            raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}; "
+                             "add it to training_heads")
     @property
     def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name; the published code has others
 
-EARLIER_NETWORK_FIELDS = {"heads": "training_heads", "score": "ranking_head"} # Names that fields of `NetworkConfig` had in files of earlier versions, each with today's name
+# names that fields of `NetworkConfig` had in files of earlier versions, each with today's name
+EARLIER_NETWORK_FIELDS = {"heads": "training_heads", "score": "ranking_head"}
 
 # %% ../../nbs/model/13_network.ipynb #4c10c0de
 def toy_network(
@@ -67,7 +69,9 @@ def toy_network(
     stack = StackConfig(layers=1, heads=4, feed_forward=32, dropout=dropout)
     text = TextConfig(dim=16, heads=4, feed_forward=32, layers=1, dropout=dropout)
     joint = JointConfig(layers=1, heads=2, width=16, feed_forward=32, dropout=dropout)
-    return NetworkConfig(text, RegionConfig(12, 16, stack), dim, stack, crossgraph=CrossGraphConfig(heads=2), joint=joint)
+    regions = RegionConfig(features=12, width=16, stack=stack)
+    crossgraph = CrossGraphConfig(heads=2)
+    return NetworkConfig(text, regions, dim, last=stack, crossgraph=crossgraph, joint=joint)
 
 # %% ../../nbs/model/13_network.ipynb #338b9f74
 class Network(nn.Module):
