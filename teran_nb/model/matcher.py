@@ -57,10 +57,12 @@ def check(self:Matcher, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
     expected = self.config.regions.features
     dim = regions.features.shape[1]
-    if dim != expected: raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}")
+    if dim != expected:
+        raise ValueError(f"the model reads region features of {expected} numbers, these have {dim}; "
+                         "extract them as for its training")
     if self.extractor and regions.extractor and regions.extractor != self.extractor:
-        raise ValueError(f"the model was trained on features by {self.extractor!r}, these are by {regions.extractor!r}; "
-                         "extract them the same way, or train on these")
+        raise ValueError(f"the model was trained on features by {self.extractor!r}, these are by "
+                         f"{regions.extractor!r}; extract them the same way, or train on these")
 
 @patch
 def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can hold
@@ -68,9 +70,10 @@ def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
     return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
+# %% ../../nbs/model/15_matcher.ipynb #bf00f246
 @patch
 def encode_batches(self:Matcher,
-    encode:Callable[[np.ndarray],tuple], # From rows to their whole vectors and their parts
+    encode:Callable[[np.ndarray],tuple], # From the rows of some items to their whole vectors and parts
     lengths:Sequence[int], # Regions or tokens of each item
     batch_size:int, # Items at a time
     label:str, # Of the bar
@@ -80,7 +83,8 @@ def encode_batches(self:Matcher,
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
     chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
-    wholes,sets = [],[]
+    wholes = []
+    sets = []
     with self.eval_mode(), torch.inference_mode():
         for rows in progress(chunks, label) if show_progress_bar else chunks:
             whole,parts = encode(rows)
@@ -107,7 +111,8 @@ def encode_images(self:Matcher,
         padded = padded.to(self.device)
         whole,vectors = self.forward_regions(padded)
         return whole,self.stored_regions(vectors, padded)
-    return Encoded(*self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar), sets.names)
+    whole,parts = self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar)
+    return Encoded(whole, parts, sets.names)
 
 # %% ../../nbs/model/15_matcher.ipynb #881e5b03
 @patch
@@ -135,7 +140,9 @@ def warn_wordless(self:Matcher, tokens:Tokens) -> None:
                       "they score 0 with every image", stacklevel=3)
 
 @patch
-def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords: return TokenWords(tokens, self.text.tokenizer)
+def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords:
+    "The word of each word vector, as an `Encoded` holds them."
+    return TokenWords(tokens, self.text.tokenizer)
 
 # %% ../../nbs/model/15_matcher.ipynb #2442f845
 @patch
@@ -192,16 +199,6 @@ def index_refusal(self:Matcher) -> str: return self.ranking_head.index_refusal
 def ranks_by(self:Matcher) -> str: return self.ranking_head.ranks_by
 
 @patch(as_prop=True)
-def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
-    "What a reader of any alignment of this model should know."
-    if self.is_cross_encoder:
-        return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were mixed, "
-                "and were not trained to match.")
-    if any(self.heads[name].aligns for name in self.config.training_heads): return ""
-    trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
-    return f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to match."
-
-@patch(as_prop=True)
 def fingerprint(self:Matcher) -> str:
     "A sha256 of the configuration and the weights."
     h = hashlib.sha256(repr(self.config).encode())
@@ -215,8 +212,21 @@ def fingerprint(self:Matcher) -> str:
 def cross_encode(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     "The vectors of one pair as the model's head leaves them, on the CPU."
     if not self.is_cross_encoder: return regions,words
-    with self.eval_mode(): regions,words = self.ranking_head.cross_encode(regions.to(self.device), words.to(self.device))
+    regions,words = regions.to(self.device),words.to(self.device)
+    with self.eval_mode(): regions,words = self.ranking_head.cross_encode(regions, words)
     return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
+
+# %% ../../nbs/model/15_matcher.ipynb #4c7bd0f2
+@patch(as_prop=True)
+def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
+    "What a reader of any alignment of this model should know."
+    if self.is_cross_encoder:
+        return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were "
+                "mixed, and were not trained to match.")
+    if any(self.heads[name].aligns for name in self.config.training_heads): return ""
+    trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
+    return (f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to "
+            "match.")
 
 # %% ../../nbs/model/15_matcher.ipynb #7f9e6533
 @patch

@@ -34,7 +34,7 @@ def _saved_config(folder): return read_json(folder/"config.json", _SavedModel)["
 
 @patch
 def save(self:Network, folder:str|Path) -> None:
-    "Write the model's folder. In a folder with a model of the same configuration only the weights are replaced, atomically."
+    "Write the model's folder; in that of a model with the same configuration and vocabulary, replace only the weights."
     folder = user_path(folder)
     weights = self.state_dict()
     if folder.exists():
@@ -152,8 +152,10 @@ def _save_pretrained(self:HubModel, save_directory:Path):
         for path in (Path(tmp)/"model").iterdir(): os.replace(path, save_directory/path.name)
 
 @patch(cls_method=True)
-def _from_pretrained(cls:HubModel, *, model_id:str, revision:str|None=None, cache_dir:str|Path|None=None, force_download:bool=False,
-                     local_files_only:bool=False, token:str|bool|None=None, device:str|torch.device="cpu", **_):
+def _from_pretrained(
+    cls:HubModel, *, model_id:str, revision:str|None=None, cache_dir:str|Path|None=None, force_download:bool=False,
+    local_files_only:bool=False, token:str|bool|None=None, device:str|torch.device="cpu", **_,
+):
     "Open a folder, or a model of the hub."
     if user_path(model_id).is_dir(): return cls.load(model_id, device)
     where = {"revision": revision, "cache_dir": cache_dir, "force_download": force_download, "token": token}
@@ -179,20 +181,20 @@ def generate_model_card(self:HubModel,
     test = of_run("metrics.json")
     conditions = test.get("about", {})
     training_data = self.provenance.data if self.provenance else ""
-    training = {"row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
-                "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
-                "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}
-    metrics = []
-    for name,value in test.get("metrics", {}).items():
-        if value is None: continue # not measured
-        is_rank = name.endswith(("median","mean"))
-        metrics.append((name, f"{value:.1f}" if is_rank else f"{100*value:.1f}"))
+    training = {
+        "row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
+        "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
+        "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}
+    training = [(name,value) for name,value in training.items() if value != ""]
+    # as metrics.json has them: this layer does not know which are shares, ranks or NDCGs
+    metrics = [(name,round(value, 3)) for name,value in test.get("metrics", {}).items() if value is not None]
     measured_by = [str(conditions[k]) for k in ("protocol","candidates","models") if conditions.get(k)]
+    head = ModelCardData(**(self._hub_mixin_info.model_card_data.to_dict() | data))
     template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
-    head = self._hub_mixin_info.model_card_data.to_dict() | data
     return ModelCard.from_template(
-        ModelCardData(**head), template_str=template.read_text(encoding="utf8"), name=escape_markdown(self.name), source=source or self.name,
-        ranks_by=self.ranks_by, note=self.note, extractor=self.extractor, data=escape_markdown(training_data),
-        words=f"{len(self.provenance.words):,}" if self.provenance else "",
-        training=markdown_table(["","training"], [row for row in training.items() if row[1] != ""]),
-        metrics=markdown_table(["metric",""], metrics) if metrics else "", protocol=escape_markdown(", ".join(measured_by)))
+        head, template_str=template.read_text(encoding="utf8"), name=escape_markdown(self.name),
+        source=source or self.name, ranks_by=self.ranks_by, note=self.note, extractor=self.extractor,
+        data=escape_markdown(training_data), words=f"{len(self.provenance.words):,}" if self.provenance else "",
+        training=markdown_table(["","training"], training),
+        metrics=markdown_table(["metric",""], metrics) if metrics else "",
+        protocol=escape_markdown(", ".join(measured_by)))
