@@ -31,18 +31,19 @@ def grouped_alignment(
     region_mask:Tensor, # True at real regions, `(captions, regions)`
     words:Tensor, # Word vectors, `(captions, words, dim)`
     word_mask:Tensor, # True at real words, `(captions, words)`
-    scale:float|Tensor=1/.07, # What cosines are multiplied by
+    scale:float|Tensor=1/.07, # What cosines are multiplied by, a number or a scalar tensor
 ) -> Tensor: # A number, at least 0: the mean over captions and both directions
     "Words against the groups of regions that they select (SPARC, arXiv 2401.09865)."
     require_masked(regions, region_mask, "regions")
     require_masked(words, word_mask, "words")
     if not len(words) or regions.shape[::2] != words.shape[::2]:
-        raise ValueError(f"regions {tuple(regions.shape)} and words {tuple(words.shape)} are not those of the same captions, at "
-                         "least one, with vectors of one length")
+        raise ValueError(f"regions {tuple(regions.shape)} and words {tuple(words.shape)} are not those of the same "
+                         "captions, at least one, with vectors of one length")
     regions = F.normalize(regions, dim=-1)
     words = F.normalize(words, dim=-1)
     cosines = words @ regions.mT # (captions, words, regions)
-    real = (region_mask | ~region_mask.any(-1, keepdim=True))[:,None] # of an image without regions, the zeros of the padding
+    no_regions = ~region_mask.any(-1, keepdim=True) # padding counts there, so that all numbers stay finite
+    real = (region_mask | no_regions)[:,None]
     low = cosines.masked_fill(~real, torch.inf).amin(-1, keepdim=True)
     high = cosines.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
     share = torch.where(high > low, (cosines-low)/(high-low).clamp(min=1e-8), 1.) # equal cosines all count
@@ -61,7 +62,11 @@ register_loss("sparc", learned={"scale": 1/.07}, pair_formula=grouped_alignment)
 # %% ../../nbs/model/18_more_losses.ipynb #392237cd
 class Uncertainty(nn.Module):
     "Adds losses, each weighted by a learned uncertainty (TERAN section 7, reference [25])."
-    def __init__(self, n:int):
+    def __init__(self,
+        n:int, # How many losses
+    ):
         super().__init__()
         self.log_variance = nn.Parameter(torch.zeros(n))
-    def forward(self, losses:Tensor) -> Tensor: return (torch.exp(-self.log_variance)*losses + self.log_variance/2).sum()
+    def forward(self, losses:Tensor) -> Tensor:
+        "The weighted sum of losses `(n,)`, a number."
+        return (torch.exp(-self.log_variance)*losses + self.log_variance/2).sum()

@@ -31,18 +31,19 @@ from .pair import CaptionWords
 # %% ../../nbs/model/06_text.ipynb #db374a29
 class TokenBatch(NamedTuple):
     "Padded tokens, as a network reads them."
-    ids:Tensor # Pieces, `(captions, tokens)`, `[CLS]` first
-    mask:Tensor # True at real tokens, special ones included
-    word_mask:Tensor # True at tokens that belong to a word, so align
-    def to(self, device:torch.device) -> "TokenBatch": return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
+    ids:Tensor # Ids in the vocabulary, `[CLS]` first, `(captions, tokens)`
+    mask:Tensor # True at real tokens, `[CLS]` and `[SEP]` included, `(captions, tokens)`
+    word_mask:Tensor # True at tokens that belong to a word and take part in the alignment, `(captions, tokens)`
+    def to(self, device:torch.device) -> "TokenBatch":
+        return TokenBatch(*(x.to(device, non_blocking=True) for x in self))
 
 @dataclass(frozen=True)
 class Tokens:
     "Tokens of captions: `ids[i]` and `word_of[i]` run over tokens, `spans[i]` over words."
     texts:list # The captions
-    ids:list # Pieces of each caption
-    word_of:list # Word of each piece, -1 for `[CLS]` and `[SEP]`
-    spans:list # Characters `(start, end)` of each word
+    ids:list # Ids of the tokens of each caption
+    word_of:list # Index of the word of each token; -1 for `[CLS]`, `[SEP]` and words that are left out
+    spans:list # Characters `[start,end)` of each word
     def __len__(self): return len(self.ids)
     def __getitem__(self, rows) -> "Tokens":
         def take(values): return [values[i] for i in rows]
@@ -63,7 +64,7 @@ def tokenize(
     tokenizer:PreTrainedTokenizerFast, # Any fast tokenizer of transformers
     max_tokens:int=128, # Longest caption, special tokens included
 ) -> Tokens: # With the characters of every word
-    "Cut captions into pieces, and note the word of each piece and the characters of each word."
+    "Cut captions into tokens, and note the word of each token and the characters of each word."
     texts = list(texts)
     if not texts: return Tokens([], [], [], [])
     options = {"add_special_tokens": True, "return_offsets_mapping": True}
@@ -73,7 +74,8 @@ def tokenize(
         warnings.warn(f"{cut} of {len(texts)} captions are longer than {max_tokens} tokens and were cut; "
                       "their last words do not count", stacklevel=2)
         encoding = tokenizer(texts, truncation=True, max_length=max_tokens, **options)
-    word_of,spans = [],[]
+    word_of = []
+    spans = []
     for i in range(len(texts)):
         words,characters = _words(encoding.word_ids(i), encoding["offset_mapping"][i])
         word_of.append(words)
@@ -81,7 +83,7 @@ def tokenize(
     return Tokens(texts, encoding["input_ids"], word_of, spans)
 
 def _words(word_ids, offsets):
-    "Word of each piece, counted from 0 without gaps, and the characters of each word."
+    "Word of each token, counted from 0 without gaps, and the characters of each word."
     word_of = []
     spans = []
     last = None
@@ -121,7 +123,8 @@ def without_words(
     words:set, # Words to leave out, lower case
 ) -> Tokens: # The same tokens, of which fewer belong to a word
     "Leave words out of the alignment (TERAN section 8.3)."
-    word_of,unfiltered = [],[]
+    word_of = []
+    unfiltered = []
     for i in range(len(tokens)):
         texts = tokens.words(i)
         kept = {j for j,word in enumerate(texts) if word.lower() not in words}
@@ -139,9 +142,9 @@ def without_words(
 @dataclass(frozen=True)
 class TextConfig:
     "Which text encoder, and how large."
-    kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean`, which averages the directions that the others join (CGAM)
+    kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean` (CGAM), which averages the two directions
     pretrained:str="" # Hugging Face name or folder of a BERT-like model or a CLIP; empty for one trained from scratch
-    layers:int=bounded(6, at_most=1000) # Layers that are kept of a pretrained one (TERAN's code keeps 6; 0 for all), or built
+    layers:int=bounded(6, at_most=1000) # First layers kept of a pretrained one (0 for all), or layers of one from scratch
     dim:int=768 # Size of a token vector of a BERT from scratch
     heads:int=12 # Attention heads of a BERT from scratch
     feed_forward:int=3072 # Inner size of its layers
@@ -158,6 +161,17 @@ def _layers(model):
     "The layers of a transformer: its longest module list."
     return max((m for m in model.modules() if isinstance(m, nn.ModuleList)), key=len)
 
+def _choose_weights(bert, fine_tune, thaw):
+    "Say which weights of a transformer learn: all, none, or the last layers and the norm after them."
+    if not fine_tune or thaw: bert.requires_grad_(False)
+    if not (fine_tune and thaw): return
+    layers = _layers(bert)
+    if thaw > len(layers):
+        raise ValueError(f"the text encoder has {len(layers)} layers, thaw={thaw} were asked for; name fewer")
+    for layer in layers[-thaw:]: layer.requires_grad_(True)
+    for name,part in bert.named_children():
+        if "norm" in name.lower(): part.requires_grad_(True) # after the last layer
+
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
     def __init__(self, bert, fine_tune, thaw=0):
@@ -169,15 +183,9 @@ class _Bert(nn.Module):
         if hasattr(bert.config, "text_model_class"): # the text side of a CLIP
             for name,part in bert.named_modules():
                 if name.rpartition(".")[2] in ("head","pooler"): part.requires_grad_(False) # unused too
-            with torch.no_grad(): self.dim = bert.eval()(torch.zeros(1, 2, dtype=torch.int64)).last_hidden_state.shape[-1]
-        if not fine_tune or thaw: bert.requires_grad_(False)
-        if fine_tune and thaw:
-            layers = _layers(bert)
-            if thaw > len(layers):
-                raise ValueError(f"the text encoder has {len(layers)} layers, thaw={thaw} were asked for")
-            for layer in layers[-thaw:]: layer.requires_grad_(True)
-            for name,part in bert.named_children():
-                if "norm" in name.lower(): part.requires_grad_(True) # after the last layer
+            two_tokens = torch.zeros(1, 2, dtype=torch.int64)
+            with torch.no_grad(): self.dim = bert.eval()(two_tokens).last_hidden_state.shape[-1]
+        _choose_weights(bert, fine_tune, thaw)
     def train(self, mode=True): return super().train(mode and self.fine_tune)
     def forward(self, batch):
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.fine_tune):
@@ -235,11 +243,13 @@ def text_encoder(
 
 def _fresh(config, vocabulary):
     "A network with fresh weights."
-    if config.kind != "bert": return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
+    if config.kind != "bert":
+        return _Recurrent(config.kind, vocabulary, config.embedding, config.hidden, config.dropout)
     bert = BertConfig(
-        vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers, num_attention_heads=config.heads,
-        intermediate_size=config.feed_forward, hidden_dropout_prob=config.dropout, pad_token_id=0,
-        attention_probs_dropout_prob=config.dropout, max_position_embeddings=max(config.max_tokens, 128))
+        vocab_size=vocabulary, hidden_size=config.dim, num_hidden_layers=config.layers,
+        num_attention_heads=config.heads, intermediate_size=config.feed_forward, pad_token_id=0,
+        hidden_dropout_prob=config.dropout, attention_probs_dropout_prob=config.dropout,
+        max_position_embeddings=max(config.max_tokens, 128))
     return _Bert(AutoModel.from_config(bert), True)
 
 def _text_side(model):
@@ -253,23 +263,27 @@ def _pretrained_encoder(config):
     "A BERT with its weights; a recurrent network takes the tokenizer only."
     source = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
     tokenizer = load_from_hub(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
-    with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail at its first caption only
+    with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail only now
     if config.kind != "bert":
         require_rows(tokenizer, len(tokenizer), config.pretrained)
         return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
-    bert = _text_side(load_whole_model(partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False), *source))
+    open_model = partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False)
+    bert = _text_side(load_whole_model(open_model, *source))
     require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, config.pretrained)
     layers = _layers(bert)
     if config.layers > len(layers):
-        raise ValueError(f"{config.pretrained} has {len(layers)} layers, {config.layers} were asked for")
+        raise ValueError(f"{config.pretrained} has {len(layers)} layers, {config.layers} were asked for; name fewer, or 0 "
+                         "for all")
     if config.layers:
         del layers[config.layers:]
         bert.config.num_hidden_layers = config.layers
     room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
     if config.max_tokens > room:
-        raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked for")
+        raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked "
+                         "for; name fewer")
     encoder = TextEncoder(config, tokenizer, _Bert(bert, config.fine_tune, config.thaw))
-    with loading(*source), torch.no_grad(): vectors = encoder(["a word"])[0] # from_pretrained gives a model without dropout
+    # `from_pretrained` gives a model in evaluation mode, so dropout changes nothing here
+    with loading(*source), torch.no_grad(): vectors = encoder(["a word"])[0]
     if not vectors.isfinite().all():
         raise ValueError(f"{config.pretrained}: vectors of a word are NaN or infinite; copy the model again")
     return encoder
@@ -302,7 +316,7 @@ def load_text(
         require_model_folder(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if config.kind == "bert": architecture,build = _architecture(Path(folder))
-        tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail at its first caption only
+        tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail only now
     except Exception as e: # tokenizers raises plain exceptions
         raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model "
                          "again") from None
