@@ -51,7 +51,7 @@ class LearningBackbone(nn.Module):
         pictures:Sequence[Image.Image], # Of one batch, RGB
     ) -> Tensor: # `(n, 3, height, width)`, on the CPU
         "Preprocess pictures."
-        return torch.stack([self.backbone.preprocessing(im) for im in pictures])
+        return torch.stack([self.backbone.preprocessing(picture) for picture in pictures])
     def forward(self,
         pixels:Tensor, # From `read`
         geometry:Tensor, # Boxes as fractions of the picture, `(x1,y1,x2,y2, ...)`, `(n, regions, 4 or more)`
