@@ -54,7 +54,7 @@ def ablate(
     output:str|Path="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
     begin:str="", # Folder of a trained run that every row starts from; fresh weights when empty
-    grid:dict|None=None, # Fields such as `train.learning_rate` to lists of values: each row is trained with the best combination
+    grid:dict|None=None, # As of `compare`, such as `{"train.learning_rate": [.001, .003]}`
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
 ) -> Results: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
@@ -63,7 +63,8 @@ def ablate(
     preset = data.source["preset"]
     finished = [_finished_seeds(row, preset, project_path(output)) for row in rows]
     seeds = sorted({*seeds,*set.intersection(*finished)})
-    return compare(data, rows, seeds, output, grid, grid_epochs, preset=preset, epochs=epochs, device=device, begin=begin)
+    settings = {"preset": preset, "epochs": epochs, "device": device, "begin": begin}
+    return compare(data, rows, seeds, output, grid, grid_epochs, **settings)
 
 # %% ../../nbs/experiment/19_ablations.ipynb #bb0dbe60
 def cross_test(
@@ -78,16 +79,19 @@ def cross_test(
     for row in rows:
         if row not in results.lines: continue
         for pooling in poolings:
-            evaluations = [evaluate_run(run, data.test, device, pooling=pooling)[1] for run in results.about(row, "run")]
+            runs = results.about(row, "run")
+            evaluations = [evaluate_run(run, data.test, device, pooling=pooling)[1] for run in runs]
             lines[f"{row}, tested by {pooling}"] = tuple(evaluations)
     return Results(lines)
 
 # %% ../../nbs/experiment/19_ablations.ipynb #f2d5836a
+_OF_TRAINING = ("seed","commit","changed","epochs","run") # conditions that stay, however a model is tested
+
 def without_contexts(
     results:Results, # From `ablate`, or of `read_runs`; ensembles are left out
     data:Data, # Drawn scenes
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Results: # Minimal pairs of the test split; a line for each row, then for its words alone, its regions alone, and both
+) -> Results: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
     "Test trained models on minimal pairs, with and without context."
     pairs = scene_pairs(data.test)
     lines = {}
@@ -99,7 +103,7 @@ def without_contexts(
             model.config = override(model.config, ROWS[row].test)
             model.name = row
             model.heads["alignment"].pooling = model.config.pooling
-            conditions = about | {k: result.about[k] for k in ("seed","commit","changed","epochs","run") if k in result.about}
+            conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
                 line = row if name == row else f"{row}-{name.replace(' ', '-')}"
                 lines[line] = lines.get(line, ()) + (Retrieval(scores.metrics, conditions | {"model": line}),)

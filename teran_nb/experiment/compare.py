@@ -93,7 +93,7 @@ _Tested = TypedDict("_Tested", { # a file of test metrics
     "ranks": NotRequired[dict[str,list[int]]]}) # From 0, by direction and query
 
 def _test_once(data, row, runs, device):
-    "The content of a row's file of test metrics, which lies in its first run; another split or other data are tested anew."
+    "The content of a row's file of test metrics, in its first run; other data or another split are tested anew."
     path = runs[0]/f"metrics-{row}.json"
     cure = "remove it, and the run is tested again"
     has_pairs = is_drawn(data.test)
@@ -143,15 +143,16 @@ def _how_trained(plan, run, choices):
     "How a run was trained, as a result's conditions."
     epochs = read_history(run).epochs
     seconds = sum(epoch["seconds"] for epoch in epochs)
-    about = {"epochs": plan.training.epochs, "epochs trained": len(epochs), "seconds": round(seconds), "run": _in_project(run)}
+    about = {"epochs": plan.training.epochs, "epochs trained": len(epochs)}
+    about |= {"seconds": round(seconds), "run": _in_project(run)}
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.validation for choice in choices}}
     return about
 
 # %% ../../nbs/experiment/18_compare.ipynb #733d2ab1
 def trainings(
     results:Results, # Of `compare`
-) -> pd.DataFrame: # Columns `model`, `chosen`, one for each combination of the grid, `epochs` and `seconds`; a list has one number a seed
-    "How each row was trained: what the grid chose, the validation metric of each choice, and how long each seed took."
+) -> pd.DataFrame: # Columns `model`, `chosen`, one for each combination of the grid, `epochs trained` and `seconds`
+    "How each row was trained: what the grid chose, the validation of each choice, and how long each seed took."
     rows = []
     for line,seeds in results.lines.items():
         about = seeds[0].about

@@ -52,8 +52,9 @@ class Data(MarkdownRepr):
         links = "with" if captions.links else "without"
         text = f"{table}\n\n{len(captions):,} captions, {links} known links; {escape_markdown(features)}"
         unused = sorted(set(features.image_ids) - set(self.collection.all_captions.image_ids))
-        if unused: text += f"; {len(unused):,} of its images have no captions and are not used, such as {escape_markdown(', '.join(unused[:3]))}"
-        return text
+        if not unused: return text
+        examples = escape_markdown(", ".join(unused[:3]))
+        return f"{text}; {len(unused):,} of its images have no captions and are not used, such as {examples}"
 
 # %% ../../nbs/experiment/14_datasets.ipynb #d73a3d33
 _RELEVANCES = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
@@ -127,5 +128,5 @@ def load_data(
     collection.features.verify()
     source = {"data": data, "captions": captions, "preset": preset, "missing": missing, "relevance": relevance or {}}
     opened = Data(collection, source)
-    for split in source["relevance"]: opened.extra_relevance(split) # now, so that a wrong file or a missing Java is found before training
+    for split in source["relevance"]: opened.extra_relevance(split) # a wrong file or a missing Java is found now
     return opened

@@ -113,7 +113,10 @@ def agreement(
     for direction in ("t2i","i2t"):
         n = len(_query_first(first, direction))
         asked = np.unique(np.linspace(0, n-1, min(queries, n)).astype(int))
-        graded = [Relevance(r.name, np.array(_query_first(r, direction)[asked], dtype=np.float64)) for r in (first,second)]
+        graded = []
+        for relevance in (first,second):
+            values = np.array(_query_first(relevance, direction)[asked], dtype=np.float64)
+            graded.append(Relevance(relevance.name, values))
         row = {"direction": direction, "queries": len(asked), "spearman": _spearman(graded[0].values, graded[1].values)}
         for judge,other in (graded[::-1],graded):
             orders = {f"{other.name}'s order": other.values, "a random order": rng.random(other.values.shape)}

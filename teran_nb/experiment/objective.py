@@ -34,9 +34,9 @@ from .batches import Batch
 
 # %% ../../nbs/experiment/09_objective.ipynb #112c0e3a
 _FROM_CONFIG = ("margin","negatives","reduction") # Arguments of a formula that are fields of `TrainConfig`
-_STATE_NAMES = {"scale": "log_scale", "bias": "bias"} # Names of learned parameters in checkpoints; any other parameter x is called learned_x
-
-def _state_name(name): return _STATE_NAMES.get(name, f"learned_{name}")
+def _state_name(name):
+    "The name of a learned parameter in checkpoints."
+    return {"scale": "log_scale", "bias": "bias"}.get(name, f"learned_{name}")
 
 class Criterion(nn.Module):
     "The loss that a configuration names, with the parameters that it learns."
@@ -61,7 +61,7 @@ class Criterion(nn.Module):
             values[name] = value
         return values
     def value(self, formula:Callable, head:int, *inputs:Tensor) -> Tensor: # A number
-        "A formula of the loss; each argument that it names comes from the configuration or from the learned parameters."
+        "A formula of the loss; arguments that it names come from the configuration or the learned parameters."
         values = {name: getattr(self.config, name) for name in _FROM_CONFIG} | self.learned(head)
         arguments = {name: values[name] for name in signature(formula).parameters if name in values}
         return formula(*inputs, **arguments)
@@ -140,7 +140,8 @@ def gather_packed(
     processes = len(sizes)
     for i,n in enumerate(sizes): parts[i] = parts[i][:n]
     detached = p.values.detach()
-    parts[torch.distributed.get_rank()] = detached + processes*(p.values - detached) # the value of p, and `processes` times its gradient
+    own = detached + processes*(p.values - detached) # the value of p, and `processes` times its gradient
+    parts[torch.distributed.get_rank()] = own
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(lengths).cpu().cumsum(0)])
     return Packed(torch.cat(parts), offsets)
 
@@ -168,12 +169,12 @@ class Objective(nn.Module):
         self.config = config
         self.iais_head = next((head for head in ("joint","alignment") if head in heads), "") # IAIS is added to its loss
         if config.iais.mirror and not self.iais_head:
-            raise ValueError(f"IAIS (mirror={config.iais.mirror!r}) needs the joint head or the alignment, and this model "
-                             f"has {', '.join(heads)}")
+            raise ValueError(f"IAIS (mirror={config.iais.mirror!r}) needs the joint head or the alignment, "
+                             f"and this model has {', '.join(heads)}; train one of them, or leave iais.mirror empty")
         if config.joint.hard_negatives and "joint" not in heads:
-            raise ValueError(f"hard_negatives={config.joint.hard_negatives} are read by the joint head, and this model has "
-                             f"{', '.join(heads)}")
-        self.criterion = Criterion(config, len(heads)) # the first part, because the optimizer's state counts parameters in their order
+            raise ValueError(f"hard_negatives={config.joint.hard_negatives} are read by the joint head, "
+                             f"and this model has {', '.join(heads)}; train the joint head, or say 0")
+        self.criterion = Criterion(config, len(heads)) # first: the optimizer's state counts parameters in their order
         self.model = model
         self.heads = heads
         self.pretraining = Pretraining(model) if config.joint.pretrain else None
@@ -206,7 +207,7 @@ class Objective(nn.Module):
         if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
         return self.criterion.value(self.criterion.rule.formula, i, sim, image_of)
     def pair_loss(self, regions:Packed, words:Packed) -> Tensor|None: # None where the loss has no such part
-        "The part of the loss that reads the regions and words of true pairs, with the learned parameters of the first head."
+        "The part of the loss that reads regions and words of true pairs; it learns the parameters of the first head."
         formula = self.criterion.rule.pair_formula
         if formula is None: return None
         return self.criterion.value(formula, 0, *regions.padded(), *words.padded())
@@ -219,9 +220,10 @@ class Objective(nn.Module):
         else: maps = cosine_relations(*sides, c.temperature)
         losses = iais(maps, c.mirror, c.anchors, c.form)
         return c.weight_at(train_progress)*self.reduced(losses)
-    def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None where the joint head learns as the other heads do
+    def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None: it learns as other heads
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
-        if self.pretraining is not None: return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
+        if self.pretraining is not None:
+            return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
         if batch.others is None: return None
         c = self.config
         candidates = (batch.image_of,batch.others.images,batch.others.captions)

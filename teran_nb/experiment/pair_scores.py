@@ -36,7 +36,7 @@ class PairRate(NamedTuple):
     low:float # Lower end of the share's 95 % interval (Wilson); pairs count as independent
     high:float # Upper end
     chance:float # Share that guessing reaches
-    unrelated:float # Share where the same captions are compared with an unrelated image; NaN where that was not measured
+    unrelated:float # Share where the captions are compared with an unrelated image; NaN where that was not measured
 
 def pair_rate(
     kind:str, # What was changed
@@ -65,7 +65,7 @@ class PairScores(MarkdownRepr):
     minimal_pairs:MinimalPairs # The pairs
     sims:np.ndarray # Similarity of each pair's image with its true and its false caption, `(pairs, 2)`
     second_sims:np.ndarray # Similarity of Winoground's second image with both captions, else NaN, `(pairs, 2)`
-    unrelated_sims:np.ndarray # Similarity of an unrelated image with both captions, NaN where there is none, `(pairs, 2)`
+    unrelated_sims:np.ndarray # Similarity of an unrelated image with both captions, else NaN, `(pairs, 2)`
     about:dict=field(default_factory=dict) # Conditions: model, seed, commit
     @property
     def right(self) -> np.ndarray: # `(pairs,)`
@@ -93,7 +93,7 @@ class PairScores(MarkdownRepr):
         scores = ("text",text,.25),("image",image,.25),("group",text*image,1/6)
         return [pair_rate(f"{kind} {name}", credits, chance) for name,credits,chance in scores]
     @property
-    def metrics(self) -> dict: # In [0,1]: `pairs_colour` and the like, and `pairs`, the mean of the kinds with chance 0.5
+    def metrics(self) -> dict: # In [0,1]: `pairs_colour` and the like; `pairs`, the mean of the kinds with chance 0.5
         "The numbers, as `Evaluation.metrics` has them."
         of_one_image = [r.right for r in self.rates if r.chance == .5]
         mean = {"pairs": float(np.mean(of_one_image))} if of_one_image else {}
@@ -143,7 +143,7 @@ def score_pairs(
     return PairScores(pairs, sims["own"], sims["second"], sims["unrelated"], about)
 
 def _comparisons(pairs):
-    "For each image, the pairs whose captions it is compared with: as their own, second or unrelated image, `(name, pair)`."
+    "For each image, the pairs with whose captions it is compared, each with the image's part: own, second or unrelated."
     place = {image: k for k,image in enumerate(pairs.images)}
     comparisons = [[] for _ in place]
     for j,p in enumerate(pairs.items):
@@ -200,7 +200,8 @@ class WithoutContext(Encoder):
     def reads(self, collection): return self.model.reads(collection)
     def describe(self, image): return self.model.describe(image)
     def encode_images(self, images, batch_size=128, show_progress_bar=False):
-        if not self.regions: return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
+        if not self.regions:
+            return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
         sets = region_sets(images, self.describe)
         alone = []
         for r in sets:
@@ -213,7 +214,8 @@ class WithoutContext(Encoder):
         return Encoded(whole, Packed(encoded.parts.values, encoded.parts.offsets[offsets]), sets.names)
     def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
         texts = sentences(captions)
-        if not self.words: return self.model.encode_captions(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
+        if not self.words:
+            return self.model.encode_captions(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         located = [matching_words(text) for text in texts] # `(word, start, end)` of each word of each text
         row_of = {}
         for text_words in located:

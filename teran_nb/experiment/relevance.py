@@ -44,7 +44,8 @@ class Relevance(MarkdownRepr):
                              "it must be an array of floats, (captions, images)")
         is_read = isinstance(self.values, np.memmap) # and was checked when it was read
         if values.size and not is_read and not (values.min() >= 0 and values.max() <= 1): # NaN is neither
-            raise ValueError(f"relevance {self.name} lies between {values.min():.10g} and {values.max():.10g}; it must lie in [0,1]")
+            raise ValueError(f"relevance {self.name} lies between {values.min():.10g} and {values.max():.10g}; "
+                             "it must lie in [0,1]")
         object.__setattr__(self, "values", values)
     def _repr_markdown_(self):
         captions,images = self.values.shape
@@ -176,7 +177,7 @@ def rouge_l_scores(
 
 # %% ../../nbs/experiment/00_relevance.ipynb #3c20c013
 def _cached(path, shape):
-    "The cached matrix as a memory map; None where there is none, or where it is damaged. Its checksum stands behind the numbers."
+    "The cached matrix, whose checksum follows its numbers, as a memory map; None where it is missing or damaged."
     if not path.is_file(): return None
     try:
         content = np.memmap(path, np.uint8, "r")
