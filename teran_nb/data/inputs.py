@@ -86,7 +86,7 @@ def given_images(
         for i in range(len(images)): yield _given(images[i], i)
         return
     if isinstance(images, np.ndarray): several = images.ndim == 4
-    elif isinstance(images, (GivenImage,str,bytes,dict,set,Tensor)): several = False # these have parts that are no images
+    elif isinstance(images, (GivenImage,str,bytes,dict,set,Tensor)): several = False # their parts are no images
     else: several = isinstance(images, (Features,Iterable))
     if not several: images = [images]
     for i,image in enumerate(images): yield _given(image, i)
@@ -107,7 +107,7 @@ class RegionSets(Sequence):
 
 def region_sets(
     images:Images, # One image or many
-    describe:Callable[[GivenImage],Regions]|None=None, # Makes the regions of a plain picture, such as `Encoder.describe`
+    describe:Callable[[GivenImage],Regions]|None=None, # Makes the regions of a picture, such as `Encoder.describe`
 ) -> RegionSets: # With `names` and `lengths`
     "The regions of some images."
     if isinstance(images, (Collection,Features)):
@@ -138,5 +138,5 @@ def sentences(
     for t in texts:
         if not isinstance(t, str): raise TypeError(f"a sentence is a str, not {type(t).__name__}: {t!r}")
         if not t.isascii() and re.search("[\ud800-\udfff]", t):
-            raise ValueError(f"{t!r} holds half of a character (a surrogate), as text that was cut has it; leave it out")
+            raise ValueError(f"{t!r} holds half of a character (a surrogate), as text that was cut may; leave it out")
     return texts

@@ -61,10 +61,12 @@ def check_padding(
             padded_cosines = F.pad(cosines, (0,2,0,3), value=value)
             padded = p(padded_cosines, F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_self)
             if not torch.allclose(padded, score, atol=1e-5):
-                cure = "fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number of real slots"
+                cure = ("fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number "
+                        "of real slots")
                 if padded.isnan(): cure = "-inf times 0 is nan, so multiply by `align` instead"
                 if padded.isinf():
-                    cure = "a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of real slots"
+                    cure = ("a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of real "
+                            "slots")
                 raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {case}, "
                                  f"and {padded.item():.4f} with padding of {value:.0f}; {cure}")
             gradient, = torch.autograd.grad(padded.sum(), cosines)
@@ -131,7 +133,8 @@ def _finite_matrix(name, head, images, captions):
         raise ValueError(f"head {name!r} fails for {shape[0]} images and {shape[1]} captions: {e}{cure}") from e
     if not isinstance(sim, Tensor): raise ValueError(f"head {name!r} gives {sim!r}, not a tensor; is `return` missing?")
     if sim.shape != shape:
-        raise ValueError(f"head {name!r} gives {tuple(sim.shape)} for {shape[0]} images and {shape[1]} captions, not {shape}")
+        raise ValueError(f"head {name!r} gives {tuple(sim.shape)} for {shape[0]} images and {shape[1]} captions, "
+                         f"not {shape}")
     if not sim.isfinite().all(): raise ValueError(f"head {name!r} gives a number that is not finite")
     return sim
 

@@ -111,8 +111,8 @@ class Encoder:
         if self.picture_extractor is None:
             try: self.picture_extractor = self.find_extractor()
             except ValueError as e:
-                raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` of "
-                                 "the model to it") from None
+                raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` "
+                                 "of the model to it") from None
         picture = image.picture if isinstance(image.picture, Path) else image.open()
         return extract_picture(picture, self.picture_extractor, image.image_id)
 
@@ -145,8 +145,8 @@ def boxes_of(self:Encoder,
     images:Encoded, # Encoded images
     i:int, # Which of them
     regions:Regions|None=None, # Of that image
-) -> tuple[np.ndarray|None,tuple|None]: # Boxes in pixels, `(regions, 4)`, and width and height of the picture; None: unknown
-    "Boxes of one encoded image, and the size of its picture."
+) -> tuple[np.ndarray|None,tuple|None]: # Boxes `(regions, 4)`, and width and height, all in pixels
+    "Boxes of one encoded image, and the size of its picture; None where they are not known."
     if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
     if regions is None: return None,None
     return None if self.own_regions else regions.boxes,regions.size
@@ -157,8 +157,8 @@ def with_boxes(self:Encoder,
     i:int, # Which of them
     regions:Regions|None=None, # Of that image
     picture:Path|str|Image.Image|Callable|None=None, # The picture, its path, or a function that gives it
-) -> tuple[Encoded,int]: # Encoded images, and which of them is the image: the given ones, or the image encoded anew and 0
-    "An encoder that finds regions itself encodes the picture again, if it was encoded without their boxes; others do nothing."
+) -> tuple[Encoded,int]: # What was given; or the image encoded again, now with boxes, and 0
+    "Encode an image again if its boxes are missing; only an encoder that finds regions itself does."
     return images,i
 
 @patch

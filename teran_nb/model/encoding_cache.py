@@ -77,11 +77,12 @@ def load_or_encode(
 
 # %% ../../nbs/model/19_encoding_cache.ipynb #f920304b
 def _encode_share(encoder, collection, path, share, size, show_progress_bar):
-    "Encode this process's chunks of a collection; the first process waits for all of them and gives their folder its name."
+    "Encode this process's chunks of a collection; the first process waits for all, and then names their folder."
     unfinished = path.with_name(f".{path.name}.unfinished")
     starts = range(0, len(collection), size)
     chunks = [unfinished/f"{start:012}" for start in starts]
-    done = [chunk.with_suffix(".done") for chunk in chunks] # a chunk's folder is there a moment before its writer has tidied up
+    # marks: a chunk's folder is there a moment before its writer has tidied up
+    done = [chunk.with_suffix(".done") for chunk in chunks]
     cache_folder,encoder.cache_folder = encoder.cache_folder,None # only the chunks are stored
     try:
         for k in range(share.rank, len(chunks), share.processes):

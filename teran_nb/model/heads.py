@@ -43,7 +43,7 @@ class Head(nn.Module):
         "Why no index of vectors can rank by this head, as a clause for an error; empty if one can."
         return f"it ranks by {self.ranks_by}, which an index does not compute"
     def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
-        "Similarity of every pair, `(images, captions)`, with gradients; a head that computes all pairs at once ignores the options."
+        "Similarity of every pair, `(images, captions)`, with gradients; a head without blocks ignores the options."
         raise TypeError(f"{type(self).__name__} does not define similarity")
 
 HEADS = {} # Every known head, by name
@@ -104,7 +104,7 @@ class CrossEncoderHead(Head):
         "Similarity of every pair of padded sets, `(images, captions)`."
         raise TypeError(f"{type(self).__name__} does not define forward")
     def floats_per_pair(self, n_regions:int, n_words:int) -> int:
-        "Numbers that `forward` holds for one image of so many regions with one caption of so many words; an estimate will do."
+        "Numbers that `forward` holds for a pair of so many regions and words; an estimate will do."
         raise TypeError(f"{type(self).__name__} does not define floats_per_pair")
     def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair after they have seen each other."
@@ -115,7 +115,7 @@ class CrossEncoderHead(Head):
         words = captions.parts
         if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
         floats = self.floats_per_pair(int(regions.lengths.max()), int(words.lengths.max()))
-        device = next((p.device for p in self.parameters()), None) # a head without weights computes where the vectors are
+        device = next((p.device for p in self.parameters()), None) # None without weights: where the vectors are
         return every_pair(self, regions, words, floats, device=device, **options)
 
 # %% ../../nbs/model/05_heads.ipynb #82830fac
@@ -163,7 +163,7 @@ class WeightedHead(Head):
         networks = [nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 1)) for _ in range(2)]
         self.weigh_regions,self.weigh_words = networks
     def weights(self, side:Packed, network:nn.Module) -> Tensor:
-        "Weights that sum to 1 in every set, `(total, 1)`."
+        "Weights that sum to 1 in every set, `(vectors of all sets, 1)`."
         lengths = side.lengths.to(side.values.device)
         owner = torch.repeat_interleave(lengths)
         logits = network(side.values)[:,0].float()

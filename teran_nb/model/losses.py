@@ -29,9 +29,9 @@ def _require_batch(sim, image_of):
     "Refuse similarities that are no matrix, and captions whose images are not its rows."
     shape = tuple(sim.shape)
     if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:] or image_of.is_floating_point():
-        raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs a row for each image, "
-                         "a column for each caption, at least one of each, and for each caption the row of its image, "
-                         "a whole number")
+        raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs a row for each "
+                         "image, a column for each caption, at least one of each, and for each caption the row of its "
+                         "image, a whole number")
     images = shape[0]
     if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
     if not 0 <= image_of.min() <= image_of.max() < images:
@@ -52,7 +52,7 @@ def triplet(
     one_of(negatives, NEGATIVES, "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(sim, image_of)
-    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption's only true pair, (captions,)
+    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption and its image, (captions,)
     if negatives == "hardest":
         wrong = sim.masked_fill(true, -torch.inf)
         hardest_caption = wrong.amax(1)[image_of] # of each caption's image, (captions,)
@@ -95,7 +95,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
-    pair_formula:Callable|None=None # A second loss, added to it: `(regions, region_mask, words, word_mask, ...)` of true pairs
+    pair_formula:Callable|None=None # Added second loss of true pairs: `(regions, region_mask, words, word_mask, ...)`
 
 LOSSES = {} # Every known loss, by name
 

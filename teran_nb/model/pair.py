@@ -49,8 +49,8 @@ class Alignment:
     pooling:str = "mrsw" # Name of the model's pooling
     pieces:Pieces|None = None # What the score is computed from; None: from `cosines`
     known:list[bool]|None = None # Whether each word was seen in training; None where that is not known
-    model_note:str = "" # What a reader should know of the model, such as that it ranks by something else than these cosines
-    warning:str = "" # Why the cosines may mean little: the picture or a word is unlike those of the training; else empty
+    model_note:str = "" # What a reader should know of the model, such as that it does not rank by these cosines
+    warning:str = "" # Why the cosines may mean little: picture or words unlike those of the training; else empty
     def __post_init__(self):
         regions,words = self.cosines.shape
         if not len(self.words) == len(self.spans) == words:

@@ -36,7 +36,7 @@ class RegionBatch(NamedTuple):
     features:Tensor # `(images, regions, features)` float32
     geometry:Tensor # As of `box_geometry`, `(images, regions, 5)`
     mask:Tensor # True at real regions, `(images, regions)`
-    pixels:Tensor|None=None # Prepared pictures, for a model that computes the features itself, `(images, 3, height, width)`
+    pixels:Tensor|None=None # Prepared pictures, where a vision model learns too, `(images, 3, height, width)`
     def to(self, device:torch.device) -> "RegionBatch":
         return RegionBatch(*(None if x is None else x.to(device, non_blocking=True) for x in self))
 
@@ -86,7 +86,7 @@ class RegionConfig:
     width:int=0 # Length inside the encoder; that of the features when 0, as in the papers
     stack:StackConfig=StackConfig() # TE layers of the visual pipeline
     place:str="concat-and-process" # How geometry is added to the features: one of `PLACES`; the papers' by default
-    thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn too; -1 for all, 0 for none
+    thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
     def __post_init__(self):
         one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):

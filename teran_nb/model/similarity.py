@@ -67,7 +67,7 @@ def _max(x):
 
 # %% ../../nbs/model/03_similarity.ipynb #7d9aea6c
 class _Block:
-    "Some sets of a pack, sorted by length. Those of one length form a group `(sets, length)`, by position `(length, sets)`."
+    "Sets of a pack, sorted by length; those of one length are a group `(sets, length)`, by position `(length, sets)`."
     def __init__(self, offsets, sets, by_position, in_place):
         self.sets = sets
         lengths = offsets.diff()[sets]
@@ -229,7 +229,7 @@ def _winners(images, captions, sum_over):
         yield region_rows[pair,region], word_rows[pair,best[pair,region]], pair
 
 def _sparse_backward(grad, wanted, regions, words, offsets, sum_over, memory):
-    "The gradients of regions and words where few pairs have one, for as many pairs at a time as the memory (MiB) allows."
+    "The gradients of regions and words where few pairs have one, for as many pairs at a time as fit into `memory` MiB."
     regions = regions.to(grad.dtype)
     words = words.to(grad.dtype)
     result = [torch.zeros_like(v) if w else None for v,w in zip((regions,words), wanted)]

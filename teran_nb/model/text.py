@@ -144,7 +144,7 @@ class TextConfig:
     "Which text encoder, and how large."
     kind:str="bert" # `bert`, `bigru`, `bilstm`, or `bigru-mean` (CGAM), which averages the two directions
     pretrained:str="" # Hugging Face name or folder of a BERT-like model or a CLIP; empty for one trained from scratch
-    layers:int=bounded(6, at_most=1000) # First layers kept of a pretrained one (0 for all), or layers of one from scratch
+    layers:int=bounded(6, at_most=1000) # First layers kept of a pretrained one (0: all), or layers of one from scratch
     dim:int=768 # Size of a token vector of a BERT from scratch
     heads:int=12 # Attention heads of a BERT from scratch
     feed_forward:int=3072 # Inner size of its layers
@@ -272,8 +272,8 @@ def _pretrained_encoder(config):
     require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, config.pretrained)
     layers = _layers(bert)
     if config.layers > len(layers):
-        raise ValueError(f"{config.pretrained} has {len(layers)} layers, {config.layers} were asked for; name fewer, or 0 "
-                         "for all")
+        raise ValueError(f"{config.pretrained} has {len(layers)} layers, {config.layers} were asked for; name fewer, "
+                         "or 0 for all")
     if config.layers:
         del layers[config.layers:]
         bert.config.num_hidden_layers = config.layers
