@@ -26,7 +26,7 @@ from .published_matcher import PublishedMatcher
 @dataclass(frozen=True, repr=False)
 class Deviations(MarkdownRepr):
     "What the published code does differently, in numbers."
-    rows:list # Tuples of fault, what is measured, number of the published code, our number
+    rows:list # Of each fault a tuple: its name, what is measured, the published code's number, our number
     def __getitem__(self,
         fault:str, # Its name in the table
     ) -> tuple[float,float]: # Number of the published code, and ours
@@ -49,7 +49,8 @@ def _alignment_faults(regions, vectors, captions):
     # [CLS] and [SEP] are not among the padded slots
     slots = Slots(words.values, words.offsets, words.lengths.tolist(), vectors.shape[1]-2, [()]*len(words))
     last_token = _largest_change(similarity(regions, cut), similarity(regions, words))
-    zero_fill = _largest_change(similarity(zero_filled(regions), zero_filled(slots), "mwsr"), similarity(regions, words, "mwsr"))
+    with_zeros = similarity(zero_filled(regions), zero_filled(slots), "mwsr")
+    zero_fill = _largest_change(with_zeros, similarity(regions, words, "mwsr"))
     total = reference_similarity(regions, slots, "sum")
     mean = _largest_change(total/(regions.size*slots.size), total/(regions.lengths[:,None]*words.lengths))
     return [("the last token before [SEP] is dropped", "mrsw", *last_token),

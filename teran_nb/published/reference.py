@@ -25,15 +25,17 @@ class Reference:
     "Which published code a model repeats, faults included."
     code:str # `tern` or `teran`
     stop_words:bool=False # Whether TERAN's stop-word filter removes word vectors
-    regions:int=37 # Slots of an image in the published evaluation, I-CLS included
-    tokens:int=88 # Slots of a caption in the published evaluation, special tokens included
+    regions:int=37 # Slots of an image in the published evaluation, I-CLS included, at least 1
+    tokens:int=88 # Slots of a caption in the published evaluation, special tokens included, at least 3
     stop_list:tuple=() # Words that the filter removes; empty: NLTK's list
     def __post_init__(self):
         one_of(self.code, ("tern","teran"), "published code")
         if self.stop_words and self.code != "teran":
             raise ValueError("only TERAN's published code has this stop-word filter; say code='teran'")
     @property
-    def unit_parts(self) -> bool: return self.code == "teran" # TERN's code does not normalise the vectors of regions and words
+    def unit_parts(self) -> bool:
+        "Whether the vectors of regions and words have length 1; TERN's code does not normalise them."
+        return self.code == "teran"
 
 # %% ../../nbs/published/01_reference.ipynb #a47a91fa
 class Slots(Packed):

@@ -92,9 +92,10 @@ class Variant:
     def __post_init__(self):
         for name in (self.image_gather,self.text_gather): one_of(name, GATHERS, "way to gather a whole")
         one_of(self.measure, MEASURES, "measure")
-        if self.text_layers < 0: raise ValueError(f"text_layers cannot be {self.text_layers}")
+        if self.text_layers < 0: raise ValueError(f"text_layers cannot be {self.text_layers}; it is at least 0")
 
-EARLIER_VARIANT_FIELDS = {"image": "image_gather", "text": "text_gather"} # Names that its fields had in files of earlier versions
+EARLIER_VARIANT_FIELDS = { # Names that fields had in files of earlier versions
+    "image": "image_gather", "text": "text_gather"}
 
 # %% ../../nbs/published/02_variants.ipynb #245ce3d8
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ class MeasureHead(GlobalHead):
 class VariantMatcher(Matcher):
     "A `Matcher` with the options of the authors' code."
     Config = VariantConfig
-    earlier_fields = Matcher.earlier_fields | {f"variant.{old}": f"variant.{new}" for old,new in EARLIER_VARIANT_FIELDS.items()}
+    earlier_fields = Matcher.earlier_fields | {
+        f"variant.{old}": f"variant.{new}" for old,new in EARLIER_VARIANT_FIELDS.items()}
     def __init__(self,
         config:VariantConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
