@@ -25,7 +25,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.checks import check_pooling
 from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
-from ..published.papers import PUBLISHED, Published, published
+from ..published.papers import PUBLISHED, PublishedRow, published
 from ..published.uniter import uniter_config
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS, folds
@@ -58,7 +58,7 @@ class Plan(MarkdownRepr):
         if row and row.begins: parameters.remove("begin") # such a row is defined by the model that it begins with
         changes = {k: self.about.get(k) for k in parameters} | self.about["overrides"]
         return ", ".join(f"{k} {v}" for k,v in changes.items() if v)
-    def published(self) -> Published|None: # None where there are none, and for a changed row
+    def published(self) -> PublishedRow|None: # None where there are none, and for a changed row
         "The published numbers of the row under the plan's protocol."
         if self.changed or self.about["model"] not in PUBLISHED: return None
         return published(self.about["model"], self.about.get("protocol", ""))

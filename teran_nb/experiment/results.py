@@ -70,7 +70,7 @@ class Results(MarkdownRepr):
 
 # %% ../../nbs/experiment/03_results.ipynb #49fdc877
 def results(
-    *items, # `Retrieval`, `Evaluation`, `Published` or `Results`; None, for a row that no paper prints, is left out
+    *items, # `Retrieval`, `Evaluation`, `PublishedRow` or `Results`; None, for a row that no paper prints, is left out
 ) -> Results: # A line for each model
     "Results side by side."
     many = []

@@ -30,7 +30,7 @@ class JointConfig:
     def __post_init__(self):
         if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
         if self.heads < 1 or self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; choose a width that is a multiple")
+            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; choose a multiple of the heads")
 
 # %% ../../nbs/model/10_joint.ipynb #a87f64f8
 class _Projection(nn.Module):

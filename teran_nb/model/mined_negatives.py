@@ -30,8 +30,8 @@ def hardest_candidates(
     "The candidates that the joint head scores highest (IAIS section 4.2)."
     joint = model.heads["joint"]
     if len(image_of) != len(captions.ids):
-        raise ValueError(f"image_of names the images of {len(image_of)} captions, and the batch has {len(captions.ids)}; "
-                         "give the image's row of each caption")
+        raise ValueError(f"image_of names the images of {len(image_of)} captions, and the batch has "
+                         f"{len(captions.ids)}; give the image's row of each caption")
     if hard < 1: raise ValueError(f"hard={hard} candidates a side; at least one is needed")
     with model.eval_mode():
         own_images,own_captions = model(images, captions)
@@ -63,10 +63,10 @@ def mined_scores(
     pairs,hard = false_images.shape
     image_rows,image_places = false_images.unique(return_inverse=True)
     caption_rows,caption_places = false_captions.unique(return_inverse=True)
-    (_,false_regions),(_,false_words) = model(_at_rows(other_images, image_rows), _at_rows(other_captions, caption_rows))
+    false_sides = model(_at_rows(other_images, image_rows), _at_rows(other_captions, caption_rows))
     own = torch.arange(pairs, device=image_of.device)
-    regions = Packed.cat([images.parts,false_regions])
-    words = Packed.cat([captions.parts,false_words])
+    regions = Packed.cat([images.parts,false_sides[0].parts])
+    words = Packed.cat([captions.parts,false_sides[1].parts])
     own_image = image_of.repeat_interleave(hard)
     own_caption = own.repeat_interleave(hard)
     regions = regions[torch.cat([image_of, len(images.parts) + image_places.flatten(), own_image])]

@@ -48,7 +48,7 @@ def attend(
     slots = n + region_mask.shape[1]
     if scores.ndim != 4 or scores.shape[2:] != (slots,slots) or {len(word_mask),len(region_mask)} != {len(scores)}:
         raise ValueError(f"scores of the shape {tuple(scores.shape)}, words {tuple(word_mask.shape)} and regions "
-                         f"{tuple(region_mask.shape)}; needed are scores (pairs, heads, {slots}, {slots}) of these pairs")
+                         f"{tuple(region_mask.shape)}; give scores (pairs, heads, {slots}, {slots}) of these pairs")
     word_rows = scores[:,:,:n]
     region_rows = scores[:,:,n:]
     return Relations(

@@ -205,12 +205,12 @@ def require_weights(
     unknown = weights.keys() - shapes.keys() - set(unused)
     for what,wrong in (("lacks",missing), ("holds unknown",unknown)):
         if wrong:
-            raise ValueError(f"{path} {what} {len(wrong)} weights, such as {min(wrong)}, so it is not whole, or of another "
-                             "network; copy it again")
+            raise ValueError(f"{path} {what} {len(wrong)} weights, such as {min(wrong)}, so it is not whole, "
+                             "or of another network; copy it again")
     for name,shape in shapes.items():
         if weights[name].shape != shape:
-            raise ValueError(f"{path}: {name} is {tuple(weights[name].shape)}, it should be {tuple(shape)}; its settings and "
-                             "weights are of different networks, so copy it again")
+            raise ValueError(f"{path}: {name} is {tuple(weights[name].shape)}, it should be {tuple(shape)}; "
+                             "its weights are of different networks, so copy it again")
 
 def from_original_weights(
     weights:dict, # Name to tensor, the entry `model` of an original
@@ -224,5 +224,6 @@ def from_original_weights(
     require_weights(weights, {theirs: own[ours].shape for ours,theirs in names.items()}, unused, path)
     second = unused.get(_SECOND_WORD_EMBEDDINGS)
     if second is not None and not torch.equal(second, weights[_WORD_EMBEDDINGS]):
-        raise ValueError(f"{path}: {_SECOND_WORD_EMBEDDINGS} should equal {_WORD_EMBEDDINGS}, and does not; copy it again")
+        raise ValueError(f"{path}: {_SECOND_WORD_EMBEDDINGS} should equal {_WORD_EMBEDDINGS}, and does not; "
+                         "copy it again")
     return {ours: weights[theirs] for ours,theirs in names.items()},unused

@@ -149,12 +149,12 @@ _TEXT = "text model","say its folder by `text=`" # for errors
 _KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
 
 def _text_model(path, name, text):
-    "Folder or name of an original's text model, and the longest caption that it reads, in tokens; `name` is in its settings."
+    "Folder or name of an original's text model, `name` in its settings, and its longest caption in tokens."
     beside = within(path.parent, name)
     source = text or (beside if beside and beside.is_dir() else name)
     if source == name and name not in _KNOWN_TEXTS:
-        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file may not "
-                                "choose what is loaded from the hub, so say its folder or its name by `text=`")
+        raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file "
+                                "may not choose what is loaded from the hub, so say its folder or its name by `text=`")
     try: return source,load_from_hub(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
     except (OSError,ValueError,AttributeError) as e:
         raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither "

@@ -66,7 +66,7 @@ class PublishedMatcher(VariantMatcher):
         return PublishedAlignmentHead.index_refusal
 
     def slot_vectors(self, x:Tensor, mask:Tensor, gather:nn.Module) -> Tensor:
-        "Vectors of all slots, `(n, slots, dim)`; 0 at padding for some ways to gather a whole, unit vectors in TERAN's code."
+        "Vectors of all slots, `(n, slots, dim)`; unit vectors in TERAN's code, 0 at padding for some gathers."
         if gather.clears_padding: x = x.masked_fill(~mask[...,None], 0)
         return F.normalize(x, dim=-1) if self.config.reference.unit_parts else x
 

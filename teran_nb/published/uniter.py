@@ -167,7 +167,8 @@ def _network_of(weights, path):
     "The configuration that the shapes of the weights tell, and the sizes of the tables of pieces and positions."
     def shape(name):
         name = f"uniter.{name}.weight"
-        if name not in weights or weights[name].ndim != 2: raise ValueError(f"{path} lacks {name}, so it is no UNITER; copy it again")
+        if name not in weights or weights[name].ndim != 2:
+            raise ValueError(f"{path} lacks {name}, so it is no UNITER; copy it again")
         return weights[name].shape
     (pieces,width),positions = shape("embeddings.word_embeddings"),shape("embeddings.position_embeddings")[0]
     feed_forward = shape("encoder.layer.0.intermediate.dense")[0]
