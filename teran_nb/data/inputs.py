@@ -55,26 +55,34 @@ class GivenImage(NamedTuple):
         return read_picture(self.picture)[0] if isinstance(self.picture, Path) else self.picture
 
 # %% ../../nbs/data/23_inputs.ipynb #be515b71
+def _picture_file(image):
+    "The path of a picture, in the caller's folder or the project's."
+    path = user_path(image)
+    if not path.exists(): path = project_path(image)
+    if path.is_file(): return path
+    what = "is not there"
+    if path.is_dir(): what = "is a folder; name a file in it, or make a collection of it by `prepare`"
+    raise FileNotFoundError(f"picture {image} {what} (images come first, then sentences)")
+
+def _picture_of_array(pixels):
+    "The picture that an array holds."
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2,3) or pixels.ndim == 3 and pixels.shape[2] not in (3,4):
+        raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or "
+                        f"(height, width, 4), not {pixels.dtype} of shape {pixels.shape}")
+    return opaque(Image.fromarray(pixels))
+
 def _given(image, i):
     "Image `i` of a list, in one form."
+    name = f"picture {i+1}" # of a picture that has none
     if isinstance(image, GivenImage): return image
     if isinstance(image, Regions): return GivenImage(image.image_id, image)
     if isinstance(image, CollectionImage):
         return GivenImage(image.regions.image_id, image.regions, image.picture if image.path else None)
     if isinstance(image, (str,Path)):
-        path = user_path(image)
-        if not path.exists(): path = project_path(image)
-        if not path.is_file():
-            what = "is not there"
-            if path.is_dir(): what = "is a folder; name a file in it, or make a collection of it by `prepare`"
-            raise FileNotFoundError(f"picture {image} {what} (images come first, then sentences)")
-        return GivenImage(path.stem, None, path)
-    if isinstance(image, Image.Image): return GivenImage(f"picture {i+1}", None, upright(image.copy())[0])
-    if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim not in (2,3) or image.ndim == 3 and image.shape[2] not in (3,4):
-            raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or "
-                            f"(height, width, 4), not {image.dtype} of shape {image.shape}")
-        return GivenImage(f"picture {i+1}", None, opaque(Image.fromarray(image)))
+        path = _picture_file(image)
+        return GivenImage(path.stem, picture=path)
+    if isinstance(image, Image.Image): return GivenImage(name, picture=upright(image.copy())[0])
+    if isinstance(image, np.ndarray): return GivenImage(name, picture=_picture_of_array(image))
     raise TypeError("an image is given as Regions, as an image of a collection, or as a picture (a path, a picture of "
                     f"Pillow, an array), not as {type(image).__name__}")
 

@@ -73,7 +73,8 @@ class Pooling:
     per_region:bool=False # The sum over regions is divided by the number of regions
     needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
-    def __call__(self, align, region_mask, word_mask, *self_cosines):
+    def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
+        "Similarity of every pair, `(images, captions)`; arguments as of `mrsw`."
         return self.formula(align, region_mask, word_mask, *self_cosines)
 
 # %% ../../nbs/model/00_alignment.ipynb #744e1afb

@@ -22,10 +22,10 @@ from .encoder import Encoded, Encoder
 
 # %% ../../nbs/model/19_encoding_cache.ipynb #3e45a67e
 def encoding_key(
-    encoder:Encoder, # The model
-    collection:Collection, # Images
+    encoder:Encoder, # Encodes the images
+    collection:Collection, # The images
 ) -> str: # 16 letters
-    "A hash that changes with the model, with what it reads of the images, and with the list of images."
+    "A hash that changes with the encoder, with what it reads of the images, and with the list of images."
     return digest([encoder.fingerprint, *encoder.reads(collection)])[:16]
 
 # %% ../../nbs/model/19_encoding_cache.ipynb #53491903
@@ -57,8 +57,8 @@ def _open_encoded(path, names):
 
 # %% ../../nbs/model/19_encoding_cache.ipynb #81d048da
 def load_or_encode(
-    encoder:Encoder, # The model
-    collection:Collection, # Images
+    encoder:Encoder, # Encodes the images
+    collection:Collection, # The images
     folder:str|Path, # Where encoded collections are stored; the encoder's own `cache_folder` comes first
     show_progress_bar:bool=False, # Whether to show progress
     encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
