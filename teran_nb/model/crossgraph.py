@@ -43,7 +43,8 @@ class CrossGraph(CrossEncoderHead):
         dim:int, # Length of region and word vectors, a multiple of `config.heads`
     ):
         super().__init__()
-        if dim % config.heads: raise ValueError(f"{config.heads} heads do not divide vectors of {dim}")
+        if dim % config.heads:
+            raise ValueError(f"{config.heads} heads do not divide vectors of {dim}; choose a divisor of {dim}")
         self.config = config
         self.dim = dim
         if config.graph:

@@ -77,8 +77,13 @@ class Joint(CrossEncoderHead):
         "The head of a `NetworkConfig`."
         return cls(config.joint, config.dim)
 
-    def forward(self, regions:Tensor, region_mask:Tensor, words:Tensor, word_mask:Tensor) -> Tensor:
-        "Similarity of every pair, `(images, captions)`; unbounded."
+    def forward(self,
+        regions:Tensor, # Unit vectors, `(images, regions, dim)`
+        region_mask:Tensor, # True at real regions, `(images, regions)`
+        words:Tensor, # Unit vectors, `(captions, words, dim)`
+        word_mask:Tensor, # True at real words, `(captions, words)`
+    ) -> Tensor: # `(images, captions)`; unbounded
+        "Similarity of every pair."
         images = len(regions)
         captions = len(words)
         x,mask = self._sequence(

@@ -76,7 +76,7 @@ class Pretraining(nn.Module):
         self.to_features = nn.Linear(width, model.config.regions.features)
 
     def predict_words(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
-        "Cross-entropy of the hidden words; 0 where none is hidden."
+        "Mean cross-entropy of the hidden words, in nats; 0 where none is hidden."
         changed,hidden = hide_words(captions, self.mask_id, self.pieces, self.share)
         (_,regions),(_,words) = model(images, changed)
         words,real = words.padded()
@@ -109,7 +109,12 @@ class Pretraining(nn.Module):
         true,false = joint.score(first)[:,0].float().split([len(own),2*len(own)])
         return (F.softplus(-true).mean() + F.softplus(false).mean())/2
 
-    def forward(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
-        "The losses of the three tasks, `(3,)`, in the order of `TASKS`."
+    def forward(self,
+        model:Matcher, # The model that this module was made for
+        images:RegionBatch, # Images of a batch
+        captions:TokenBatch, # Captions of the batch
+        image_of:Tensor, # Row of each caption's image, `(captions,)`
+    ) -> Tensor: # In the order of `TASKS`, each at least 0, `(3,)`
+        "The losses of the three tasks."
         tasks = self.predict_words,self.predict_regions,self.match
         return torch.stack([task(model, images, captions, image_of) for task in tasks])
