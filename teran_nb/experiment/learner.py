@@ -68,7 +68,7 @@ def optimizer_of(
 @dataclass(repr=False)
 class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
-    epochs:list=field(default_factory=list) # A dict for each epoch: `epoch` (from 1), `loss`, metrics in their own units, `seconds`
+    epochs:list=field(default_factory=list) # A dict each: `epoch` (from 1), `loss`, `seconds`, metrics in their own units
     select:str="ndcg" # Metric by which the best epoch is chosen
     def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."

@@ -143,7 +143,7 @@ def score_pairs(
     return PairScores(pairs, sims["own"], sims["second"], sims["unrelated"], about)
 
 def _comparisons(pairs):
-    "For each image, the pairs with whose captions it is compared, each with the image's part: own, second or unrelated."
+    "For each image, the pairs with whose captions it is compared, and as which image: own, second or unrelated."
     place = {image: k for k,image in enumerate(pairs.images)}
     comparisons = [[] for _ in place]
     for j,p in enumerate(pairs.items):

@@ -90,8 +90,8 @@ _PAPER = Preset(
         "alignment+joint": {
             "learning_rate": 5e-5, "batch_size": 32, "schedule": "constant", "warmup_steps": 500, "negatives": "all"}},
     notes=(
-        Note("TERN TERAN", "TERN and TERAN keep the first 6 layers of BERT and train them at the rate of the other layers; "
-                           "the text does not mention it."),
+        Note("TERN TERAN", "TERN and TERAN keep the first 6 layers of BERT and train them at the rate of the other "
+                           "layers; the text does not mention it."),
         Note("TERN TERAN", "TERN and TERAN sum the loss over a batch and clip gradients at norm 2; "
                            "the text does not mention it."),
         Note("TERN", "TERN's configuration has rate 2e-6, batches of 80 and a linear warm-up of 1,000 steps; "
@@ -111,14 +111,16 @@ _IAIS = Preset( # 5,000 steps with ten validations
                 joint=JointTraining(hard_negatives=31, candidates=399, sigmoid_scores=True)),
     notes=(
         Note("IAIS", "The text has 8 pairs a step, the code 8 on each of 8 GPUs, as UNITER."),
-        Note("IAIS", "The text gives a pair 31 hard negatives of both sides; the code draws the pairs of the two sides apart."),
-        Note("IAIS", "Eq. 14 has one hinge around the sum (train.negatives summed); the code has a hinge for each negative "
-                     "and takes sigmoids of the scores, as here."),
+        Note("IAIS", "The text gives a pair 31 hard negatives of both sides; "
+                     "the code draws the pairs of the two sides apart."),
+        Note("IAIS", "Eq. 14 has one hinge around the sum (train.negatives summed); the code has a hinge for each "
+                     "negative and takes sigmoids of the scores, as here."),
         Note("IAIS", "The text names no warm-up and no optimizer; UNITER's configuration has 500 steps and AdamW."),
         Note("IAIS", "Eq. 15 adds the loss of both anchors; the code takes one anchor a side."),
         Note("IAIS", "The code averages 31 hinges and divides them by 8, but not its regulariser: "
                      "that is 8 x 31 times the weight of eq. 15."),
-        Note("IAIS", "The fields train.iais.weight 248 and train.iais.form published give the regulariser of the code."),
+        Note("IAIS", "The fields train.iais.weight 248 and train.iais.form published give the regulariser of "
+                     "the code."),
         Note("IAIS", "The code validates every 500 steps and keeps the last weights; here the best weights are kept."),
         Note("IAIS", "The code draws 399 candidates for each pair; here they are drawn for the 8 pairs together.")))
 _UNITER_LARGE = JointConfig(layers=24, heads=16, width=1024, feed_forward=4096)
@@ -130,8 +132,8 @@ def _small_network(width):
     small = {"layers": 1, "heads": 4, "feed_forward": 2*width, "dropout": 0.}
     text = TextConfig(dim=width, embedding=width, hidden=width//2, max_tokens=64, **small)
     stack = StackConfig(**small)
-    return NetworkConfig(
-        text=text, regions=RegionConfig(0, width, stack), dim=width, last=stack, joint=JointConfig(width=width, **small))
+    joint = JointConfig(width=width, **small)
+    return NetworkConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=stack, joint=joint)
 
 _TINY = Preset(
     _small_network(32),
@@ -161,13 +163,14 @@ _PRETRAINED = Preset( # patches or boxes of a pretrained vision model, and a pre
                 select="rsum"),
     by_heads={"alignment+joint": {"batch_size": 32}, "crossgraph": {"batch_size": 64}},
     notes=(
-        Note("TERN TERAN IAIS CGAM", "There is no published code; the sizes are our own, for pretrained models on both sides, "
-                                     "whose vectors need little more than a common space."),))
+        Note("TERN TERAN IAIS CGAM", "There is no published code; the sizes are our own, for pretrained models on both "
+                                     "sides, whose vectors need little more than a common space."),))
 
 # %% ../../nbs/experiment/13_presets.ipynb #1f2281fb
 PRESETS = {
     "tiny": _TINY, "quick": _SCENES, "scenes": _SCENES, "photos": _PHOTOS, "f30k": _PAPER,
-    "f30k-published": _AS_PUBLISHED, "coco": _PAPER, "iais": _IAIS, "iais-large": _IAIS_LARGE, "pretrained": _PRETRAINED}
+    "f30k-published": _AS_PUBLISHED, "coco": _PAPER, "iais": _IAIS, "iais-large": _IAIS_LARGE,
+    "pretrained": _PRETRAINED}
 WORLDS = { # Numbers of train, val and test scenes; a world has its own seed, so no two share a scene
     "tiny": {"counts": (60,20,20), "seed": 1},
     "quick": {"counts": (400,100,100), "seed": 2}} # every other preset has the numbers of `scenes`

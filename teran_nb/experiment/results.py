@@ -28,7 +28,7 @@ from .metrics import CONDITIONS, RELEVANCE_LABELS, Retrieval, footnote, format_m
 def _merge(*many):
     "The lines of several results; a result that occurs twice counts once."
     own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
-    groups = {}
+    groups = {} # results by their name, then by the values of the conditions `own_line`
     for lines in many:
         for name,seeds in lines.items():
             kinds = groups.setdefault(name, {})

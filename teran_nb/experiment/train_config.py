@@ -82,7 +82,8 @@ class TrainConfig:
         for field in fields(self):
             least = field.metadata.get("at_least") # from `bounded`
             value = getattr(self, field.name)
-            if least is not None and value < least: raise ValueError(f"{field.name} must be at least {least}, not {value}")
+            if least is not None and value < least:
+                raise ValueError(f"{field.name} must be at least {least}, not {value}")
         if self.start_pooling: one_of(self.start_pooling, POOLINGS, "pooling to start with", registered=True)
         if self.joint.hard_negatives and self.loss != "triplet":
             raise ValueError(f"hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
