@@ -69,7 +69,7 @@ def reference_losses(
 
 def reference_optimizer(
     model:PublishedMatcher, # Repeats published code
-    learning_rate:float=1e-5, # Learning rate
+    learning_rate:float=1e-5, # Above 0; the published default
 ) -> torch.optim.Adam: # Over the parameters that the published code trains
     "Adam over all parameters, or all but those of a text model that is not fine-tuned."
     frozen = set() if model.config.text.fine_tune else set(model.text.network.parameters())
