@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import ROOT, play
 
-from teran_nb.core import config
+from teran_nb.core import environment
 from teran_nb.experiment.documents import fill_document
 from teran_nb.experiment.entries import read_entry, read_registry
 from teran_nb.experiment.reproduction import require_reproduced
@@ -35,7 +35,7 @@ def test_results_are_what_the_registry_prints():
 @pytest.mark.slow
 def test_a_workflow_enters_and_compares(tmp_path, monkeypatch):
     "Two seeds are entered; the same row, trained again, agrees and changes no file; an entry that says something else is noticed."
-    monkeypatch.setattr(config, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
+    monkeypatch.setattr(environment, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
     about = {"rows": ["tern"], "epochs": 1, "grid": {}, "results": str(tmp_path / "results")}
     places = {"output": str(tmp_path / "runs"), "figures": str(tmp_path / "figures")}
     play("ablations", **about, **places, seeds=[0, 1])
