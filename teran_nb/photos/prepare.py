@@ -107,13 +107,13 @@ def _make_collection(job):
     store = Features(work/"features").verify()
     left_out |= read_left_out(work, store)
     image_ids = store.image_ids
-    missing = recipe.missing if recipe.features else "drop" # pictures that could not be used are in `left_out` already
+    missing = recipe.missing if recipe.published.files else "drop" # pictures that could not be used are in `left_out` already
     captions,notes = recipe_captions(recipe, image_ids, missing)
     if captions is None: captions = Captions([], [], image_ids)
     file_of = {image_id: files[name] for name,image_id in match_names(files, image_ids, recipe.pattern).items()}
     thumbnails = Pictures(small=work/"thumbnails")
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
-    link_pictures(work, pictures, job.show_progress_bar and bool(recipe.features))
+    link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
     captions.save(work/"captions.json")
     return Collection.open(work),left_out,notes
 
@@ -140,9 +140,10 @@ def _write_manifest(folder, job, request, notes, left_out, near, start):
     facts = {
         "format": 2, "commit": git_commit_hash(), "extractor": made.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes}
-    if job.recipe.features:
-        made_by = "given" if job.recipe.made_by else "not given"
-        facts["note"] = f"features came from {job.recipe.features}; made_by was {made_by}"
+    published = job.recipe.published
+    if published.files:
+        made_by = "given" if published.made_by else "not given"
+        facts["note"] = f"features came from {published.files}; made_by was {made_by}"
     facts |= {
         "versions": made.features.extraction.get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
@@ -179,7 +180,7 @@ def prepare(
     work = output.with_name(f".{output.name}.preparing")
     job = PrepareJob(recipe, work, extractor, resume, device, show_progress_bar, limits, share)
     if share.rank == 0: _make(job, request, output, near, start)
-    elif recipe.pictures and not recipe.features:
+    elif recipe.pictures and not recipe.published.files:
         with work_folder(job, request): make_features(job, _find_pictures(recipe, {}))
     wait_for(output.is_dir)
     return _open_prepared(output, request, near)
@@ -190,11 +191,11 @@ def _make(job, request, output, near, start):
     with work_folder(job, request):
         parts = [Collection.open(project_path(name)) for name in recipe.merge]
         left_out,notes,folder = {},[],job.work
-        if recipe.pictures or recipe.features:
+        if recipe.pictures or recipe.published.files:
             collection,left_out,notes = _make_collection(job)
             collection.name = output.name
             parts.insert(0, collection)
-        if recipe.merge or (recipe.features and recipe.selection != Selection()):
+        if recipe.merge or (recipe.published.files and recipe.selection != Selection()):
             folder = job.work/"whole"
             merge(parts, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
         _write_manifest(folder, job, request, notes, left_out, near, start)

@@ -208,18 +208,18 @@ def _picture_sizes(files, pattern):
 def _convert(job, files):
     "Convert the recipe's published features; gives the rows that were left out, with reasons."
     recipe = job.recipe
-    paths = recipe.feature_paths
-    sizes = recipe.sizes or None
+    published = recipe.published
+    sizes = published.sizes or None
     if sizes == "pictures":
         sizes = job.work/"sizes.json"
         write_json(sizes, _picture_sizes(files, recipe.pattern))
     elif sizes and sizes != "unit": sizes = project_path(sizes)
-    options = {k: str(project_path(v)) if k in ("ids","classes") else v for k,v in recipe.feature_options.items()}
-    source = Source(tuple(paths), recipe.format, sizes, recipe.pattern, Options(**options))
-    made_by = recipe.made_by or f"foreign {recipe.format or recognise(paths[0])}"
+    options = {k: str(project_path(v)) if k in ("ids","classes") else v for k,v in published.options.items()}
+    source = Source(tuple(published.paths), published.format, sizes, recipe.pattern, Options(**options))
+    made_by = published.made_by or f"foreign {published.format or recognise(published.paths[0])}"
     report = convert(source, job.work/"features", made_by, recipe.bad, resume=job.resume,
                      show_progress_bar=job.show_progress_bar)
-    folder = f"{paths[0].parent}/"
+    folder = f"{published.paths[0].parent}/"
     return {row.replace(folder, ""): reason.replace(folder, "") for row,reason in report.left_out.items()}
 
 # %% ../../nbs/photos/07_work_folder.ipynb #4f9dc556
@@ -230,7 +230,7 @@ def make_features(
     "Extract or convert the features, unless an earlier run did; the first process writes which files were left out."
     work = job.work
     if (work/"features/manifest.json").is_file(): return
-    left_out = _convert(job, files) if job.recipe.features else _extract(job, files)
+    left_out = _convert(job, files) if job.recipe.published.files else _extract(job, files)
     if job.share.rank: return
     if job.share_count > 1: remove_leftovers(work)
     write_json(work/"left-out.json", {"left_out": left_out, "self": digest(left_out)})
