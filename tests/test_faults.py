@@ -85,7 +85,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "experiment.board": ("_cell", "run: cell of a board"),
     "experiment.checkpoints": ("read_run_checkpoint", "run: checkpoint"),
     "experiment.results": ("read_results", "results"),
-    "experiment.plans": ("read_plan", "run: plan"),
+    "experiment.run_folders": ("read_plan", "run: plan"),
     "experiment.entries": ("read_entry", "registry"),
     "experiment.records": ("_measured_by", "run: metrics"),
     "experiment.relevance": ("_cached _computed_once _memory_map", "relevance"),

@@ -14,7 +14,8 @@ from teran_nb import load_model
 from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.plans import make_plan, new_run_folder
+from teran_nb.experiment.plans import make_plan
+from teran_nb.experiment.run_folders import new_run_folder
 from teran_nb.experiment.runs import evaluate_run, train_run
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe, example_pictures

@@ -15,7 +15,8 @@ from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.experiment.datasets import Data, load_data
 from teran_nb.experiment.evaluation import evaluate
-from teran_nb.experiment.plans import make_plan, new_run_folder
+from teran_nb.experiment.plans import make_plan
+from teran_nb.experiment.run_folders import new_run_folder
 from teran_nb.experiment.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked

@@ -23,7 +23,7 @@ from teran_nb.experiment.metrics import retrieval
 from teran_nb.published.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.published.originals import load_original, save_original
 from teran_nb.experiment.presets import WORLDS
-from teran_nb.experiment.plans import read_plan
+from teran_nb.experiment.run_folders import read_plan
 from teran_nb.experiment.ablations import ablate, ablation_data
 from teran_nb.published.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig

@@ -21,7 +21,8 @@ from ..model.word_relations import Related
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance
 from ..experiment.ndcg import agreement
-from ..experiment.metrics import RELEVANCE_LABELS, chance_bound, metric_named
+from ..experiment.conditions import RELEVANCE_LABELS, metric_named
+from ..experiment.metrics import chance_bound
 from ..experiment.results import Results
 from ..experiment.pair_scores import PairScores
 from ..experiment.learner import History

@@ -43,7 +43,7 @@ from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.metrics import Retrieval
 from teran_nb.experiment.results import Results, read_results
-from teran_nb.experiment.plans import read_plan
+from teran_nb.experiment.run_folders import read_plan
 from teran_nb.experiment.entries import read_registry
 from teran_nb.experiment.records import read_runs
 from teran_nb.experiment.relevance import read_relevance, rouge_l, spice
