@@ -79,6 +79,7 @@ def describe_like(
 class OwnPicture(CollectionImage):
     "An uploaded picture with its regions."
     pixels:Image.Image=None # The picture itself
+    def __repr__(self): return f"OwnPicture({str(self.path)!r}, {len(self.regions)} regions)"
     def picture(self) -> Image.Image: return self.pixels
 
 def own_picture(
@@ -373,16 +374,21 @@ def choose(self:Finder,
     split:str|None=None, # As it is when None
     rerank:int|None=None, # As of `Finder`; as it is when None
 ) -> Finder: # Itself
-    "Change settings and ask the same query again."
+    "Change settings and ask the same query again. The chosen word stays if the first model reads it."
     shown_models = list(shown_models or self.shown_models)
     for name in shown_models: one_of(name, self.models, "model")
     pooling = self.pooling if pooling is None else pooling
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    chosen_word = None if self.word is None else self.words[self.word]
     self.shown_models = shown_models
     self.pooling = pooling
     self.page = 0
+    self.word = None
     self.rerank = self.rerank if rerank is None else rerank
-    if split is None or split == self.split: return self._search()
+    if split is None or split == self.split:
+        self._search()
+        if chosen_word in self.words: self.word = self.words.index(chosen_word) # models may read different words
+        return self
     query,direction = self.query,self.direction
     self._open_split(split)
     self._clear()
