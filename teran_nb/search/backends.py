@@ -10,6 +10,7 @@ __all__ = ['RESERVED', 'MERGED_FIELD', 'CENTROID_FIELDS', 'StoredImage', 'Centro
 # %% ../../nbs/search/01_backends.ipynb #a040ca0c
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
@@ -37,7 +38,7 @@ class StoredImage:
     def order(self) -> tuple: return self.metadata.get("order", 0),self.image_id # In which images were added
 
 RESERVED = ("image","order","boxes","size","path","checksum") # Metadata that belongs to the index
-MERGED_FIELD = "pooled" # Holds the merged vectors; its name in every index that exists
+MERGED_FIELD = "merged" # Holds the merged vectors
 CENTROID_FIELDS = ("centroids_a","centroids_b") # One is in use; the spare one is filled when centroids are learned anew
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def read_conditions(
     result = []
     for column,wanted in (where or {}).items():
         if isinstance(wanted, tuple):
-            if len(wanted) != 2: raise ValueError(f"column {column!r}: a range is (least, most), not {wanted}")
+            if len(wanted) != 2 or not all(limit is None or isinstance(limit, Real) for limit in wanted):
+                raise ValueError(f"column {column!r}: a range is (least, most), two numbers or None, not {wanted}; "
+                                 "give a list for allowed values")
             result.append(Condition(column, None, *wanted))
             continue
         values = list(wanted) if isinstance(wanted, (list,set,frozenset)) else [wanted]

@@ -22,7 +22,7 @@ from ..core.tensors import load_tensors, save_tensors
 from .centroids import Centroids
 from .backends import (
     CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout)
-from .qdrant import QdrantBackend, point_id, vector_fields
+from .qdrant import QdrantBackend, point_id, vector_fields, vector_name
 from .checksums import FileChecksums, REPAIR_ADVICE, edge_engine, image_checksum, reading_problem
 
 # %% ../../nbs/search/04_edge.ipynb #3aec48e0
@@ -196,7 +196,7 @@ def number_range(self:EdgeBackend, least:float|None, most:float|None) -> Any:
 
 @patch
 def _nearest(self:EdgeBackend, stage):
-    return self.types.Query.Nearest(self.stage_vector(stage), using=stage.field)
+    return self.types.Query.Nearest(self.stage_vector(stage), using=vector_name(stage.field))
 
 @patch
 def prefetch(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 
 from .centroids import Centroids, SEARCH_EXTRA
 from .backends import CENTROID_FIELDS, Condition, Layout, Stage, StoredImage, read_layout, saved_layout
-from .qdrant import QdrantBackend, point_id
+from .qdrant import QdrantBackend, point_id, vector_name
 
 # %% ../../nbs/search/05_server.ipynb #8a92d6a3
 def _client_module():
@@ -225,7 +225,7 @@ def search_params(self:ServerBackend, stage:Stage, exact:bool) -> Any:
 @patch
 def prefetch(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
     "A stage that proposes candidates to the next one."
-    return self.types.Prefetch(query=self.stage_vector(stage), using=stage.field, limit=stage.limit, prefetch=inner or None,
+    return self.types.Prefetch(query=self.stage_vector(stage), using=vector_name(stage.field), limit=stage.limit, prefetch=inner or None,
                                filter=query_filter, params=params)
 
 @patch
@@ -234,7 +234,7 @@ def last_query(self:ServerBackend,
 ) -> Any:
     "The last stage, with those before it as prefetches."
     return self.types.QueryRequest(
-        query=self.stage_vector(stage), using=stage.field, limit=stage.limit, prefetch=inner or None, filter=query_filter,
+        query=self.stage_vector(stage), using=vector_name(stage.field), limit=stage.limit, prefetch=inner or None, filter=query_filter,
         params=params, with_payload=with_payload, with_vector=with_vectors)
 
 @patch
