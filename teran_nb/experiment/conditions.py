@@ -70,16 +70,16 @@ RELEVANCE_LABELS = {"rouge": "ROUGE-L", "spice": "SPICE"} | {f"spice_{subset}": 
 # %% ../../nbs/experiment/02_conditions.ipynb #d5d8e692
 class Metric(NamedTuple):
     "How tables and figures print a metric."
-    words:str # Such as "image retrieval R@1"
+    label:str # Such as "image retrieval R@1"
     unit:str="%" # Of the printed number
-    heading:str="" # Of a column, such as "t2i R@1 %"; empty: the words, and % where that is the unit
+    heading:str="" # Of a column, such as "t2i R@1 %"; empty: the label, and % where that is the unit
     digits:int|None=1 # Behind the point; None: as many as are needed
     lower_is_better:bool=False
     @property
     def factor(self) -> float: return 100 if self.unit == "%" else 1 # Of the stored value
 
-def _nats(words, heading=""): return Metric(words, "nats", heading, 3, lower_is_better=True)
-def _entropy(words): return Metric(f"entropy, {words}", "1 is flat", digits=3)
+def _nats(label, heading=""): return Metric(label, "nats", heading, 3, lower_is_better=True)
+def _entropy(maps): return Metric(f"entropy, {maps}", "1 is flat", digits=3)
 
 METRICS = { # Name to how it is printed; those of retrieval stand without their direction
     "r1": Metric("R@1"), "r5": Metric("R@5"), "r10": Metric("R@10"),
@@ -124,13 +124,13 @@ def metric_named(
         metric = metric_named(rest)
         side = "image retrieval" if first == "t2i" else "sentence retrieval"
         heading = name if metric.heading == rest else f"{first} {metric.heading}"
-        return metric._replace(words=f"{side} {metric.words}", heading=heading)
+        return metric._replace(label=f"{side} {metric.label}", heading=heading)
     if first == "ndcg" and rest:
         label = f"NDCG {RELEVANCE_LABELS.get(rest, rest)}"
         return Metric(label, "NDCG", label, 3)
     if first == "pairs" and rest: metric = Metric(rest.replace("_", " "))
     else: metric = METRICS.get(name, Metric(name, heading=name))
-    default = f"{metric.words} %" if metric.unit == "%" else metric.words
+    default = f"{metric.label} %" if metric.unit == "%" else metric.label
     return metric._replace(heading=metric.heading or default)
 
 # %% ../../nbs/experiment/02_conditions.ipynb #2eb04088

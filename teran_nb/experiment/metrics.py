@@ -32,9 +32,11 @@ def ranking(
 ) -> Tensor: # Candidates from best to worst, `(queries, k)`
     "Order candidates: higher similarity first, among ties the lower index first."
     sim = torch.as_tensor(sim)
-    if sim.ndim != 2 or k is not None and k < 1 or sim.isnan().any():
-        raise ValueError(f"the first {'all' if k is None else k} of similarities of the shape {tuple(sim.shape)}, "
-                         f"{int(sim.isnan().sum()):,} of them NaN; needed are numbers (queries, candidates), and at least the first result")
+    if sim.ndim != 2:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)}; a ranking needs (queries, candidates)")
+    if k is not None and k < 1: raise ValueError(f"the first {k} candidates; ask for at least one")
+    wrong = int(sim.isnan().sum())
+    if wrong: raise ValueError(f"{wrong:,} similarities are NaN; the model or its input is broken")
     if k is None or k >= sim.shape[1]: return _argsort(sim)[:,:k]
     values,candidates = sim.topk(k+1, dim=1)
     candidates = candidates[:,:k].sort(dim=1)[0]

@@ -32,8 +32,8 @@ from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 # %% ../../nbs/look/13_charts.ipynb #299315c3
 def _metric_title(metric):
     "A metric in words, with a capital."
-    words = metric_named(metric).words
-    return words[0].upper()+words[1:]
+    label = metric_named(metric).label
+    return label[0].upper()+label[1:]
 
 # %% ../../nbs/look/13_charts.ipynb #47320fec
 CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","words") # drawn by `show_curves`, if measured
@@ -60,7 +60,7 @@ def show_curves(
         epochs = [e["epoch"] for e in h.epochs]
         for metric,colour,metric_style in zip(measured, cycle(COLOURS), cycle(STYLES)):
             if metric not in h.epochs[0]: continue
-            label = f"{plain(name)} {metric_named(metric).words}".strip()
+            label = f"{plain(name)} {metric_named(metric).label}".strip()
             values = [100*e[metric] for e in h.epochs]
             line = style if name else metric_style
             ax.plot(epochs, values, line, color=colour, label=label, marker=marker, markersize=4, clip_on=False)
@@ -146,8 +146,8 @@ def show_correlation(
         label = f"{plain(line)}: r = {correlation(rows[x], rows[y]):.2f} ({len(rows)} points)"
         ax.plot(across.factor*rows[x], up.factor*rows[y], marker, color=colour, markersize=4.5, alpha=.8, label=label)
     if reference := _reference(points, x): ax.axvline(reference[0], color="grey", ls=":", lw=1, label=reference[1])
-    ax.set(xlabel=f"{across.words}, {across.unit}", ylabel=f"{up.words}, {up.unit}")
-    ax.set_title(f"{_metric_title(y)} against {across.words}: r = {correlation(points[x], points[y]):.2f}", fontsize=10)
+    ax.set(xlabel=f"{across.label}, {across.unit}", ylabel=f"{up.label}, {up.unit}")
+    ax.set_title(f"{_metric_title(y)} against {across.label}: r = {correlation(points[x], points[y]):.2f}", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(.5,-.17))
     return ax
 
