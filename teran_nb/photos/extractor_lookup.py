@@ -25,16 +25,17 @@ def rebuild_extractor(
     "Build the extractor of some features again, for `extract_picture`."
     if store.extractor == SCENES_EXTRACTOR: return Windows(name=SCENES_EXTRACTOR) # the same descriptors, for any box
     spec = store.spec if isinstance(store, Provenance) else store.extraction.get("spec")
+    where = store.path or f"the collection {store.data!r}" # a provenance that was not read from a file has no folder
     if spec is None:
-        raise ValueError(f"{store.path} was made by {store.extractor!r}, which is not ours to run, so no other picture "
+        raise ValueError(f"{where} was made by {store.extractor!r}, which is not ours to run, so no other picture "
                          "can get such features; extract your own pictures by `extract_folder`")
     kind, settings = spec
-    own_words = store.path/VISUAL_WORDS_FILE
-    if kind == "words" and own_words.is_file(): settings = settings | {"weights": str(own_words)}
-    why = f"the spec in {store.path} does not choose what is downloaded: name the extractor with its models yourself"
+    own_words = store.path and store.path/VISUAL_WORDS_FILE
+    if kind == "words" and own_words and own_words.is_file(): settings = settings | {"weights": str(own_words)}
+    why = f"the spec in {where} does not choose what is downloaded: name the extractor with its models yourself"
     with no_download(why): made = extractor_from_spec(kind, settings, device)
     if made.name != store.extractor:
-        raise ValueError(f"{store.path} was made by {store.extractor!r}, and its spec now gives {made.name!r}: "
+        raise ValueError(f"{where} was made by {store.extractor!r}, and its spec now gives {made.name!r}: "
                          "the weights are others; extract the pictures again, or bring the old weights back")
     return made
 

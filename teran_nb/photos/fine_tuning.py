@@ -23,24 +23,38 @@ from .vision import VISION_ERROR_WORDS, Backbone, image_processor_settings, roi_
 from .extractors import DetectorBackbone
 from .extractor_lookup import rebuild_extractor
 
+# %% ../../nbs/photos/09_fine_tuning.ipynb #67afcdf8
+def _layers(network):
+    "The repeated blocks of a network, through all its stages, in their order."
+    kinds = {}
+    for stack in network.modules():
+        if not isinstance(stack, nn.ModuleList): continue
+        for module in stack:
+            if not isinstance(module, nn.ModuleList): kinds.setdefault(type(module), []).append(module)
+    weights = {}
+    for kind,modules in kinds.items(): weights[kind] = sum(p.numel() for p in nn.ModuleList(modules).parameters())
+    half = max(weights.values(), default=0)/2
+    # blocks hold most of the weights; embeddings and norms of the stages, which also stand in lists, hold few
+    return max((modules for kind,modules in kinds.items() if weights[kind] >= half), key=len, default=[])
+
 # %% ../../nbs/photos/09_fine_tuning.ipynb #17670e2f
 class LearningBackbone(nn.Module):
     "A vision model inside a network: from preprocessed pictures and boxes to features of regions."
     def __init__(self,
         backbone:Backbone, # The vision model
-        layers:int=1, # Number of last layers that are trained; -1: all layers
+        layers:int=1, # Number of last layers that are trained; -1: the whole model
         boxes:bool=False, # Whether regions are boxes; False: each cell of the map is a region
     ):
         super().__init__()
         self.backbone = backbone
         self.network = backbone.model.float()
         self.boxes = boxes
-        stack = max((m for m in self.network.modules() if isinstance(m, nn.ModuleList)), key=len, default=[])
-        if not layers or layers > len(stack):
-            raise ValueError(f"{backbone.name} has {len(stack)} layers, and {layers} of them cannot learn; say 1 to "
-                             f"{len(stack)}, or -1 for all")
-        self.network.requires_grad_(layers < 0)
-        for layer in stack[-layers:] if layers > 0 else []: layer.requires_grad_(True)
+        blocks = _layers(self.network)
+        if layers != -1 and not 1 <= layers <= len(blocks):
+            raise ValueError(f"{backbone.name} has {len(blocks)} layers, and {layers} of them cannot learn; say 1 to "
+                             f"{len(blocks)}, or -1 for all")
+        self.network.requires_grad_(layers == -1)
+        for layer in blocks[-layers:] if layers > 0 else []: layer.requires_grad_(True)
         if next(self.network.parameters()).is_meta: return
         blank = self.read([Image.new("RGB", (8,8))])
         with loading(backbone.source, *VISION_ERROR_WORDS): backbone.forward(blank).sum().backward()
@@ -86,7 +100,7 @@ def load_backbone(
 # %% ../../nbs/photos/09_fine_tuning.ipynb #7a7b55b7
 def learning_backbone(
     store:Features, # Made by `patches:<model>` or by `detector:<detector> + <model>`
-    layers:int, # Number of last layers that learn; -1: all layers
+    layers:int, # Number of last layers that learn; -1: the whole model
 ) -> LearningBackbone: # On the CPU
     "The vision model behind the features of a store, as a part of a network."
     made = rebuild_extractor(store, "cpu")
