@@ -46,7 +46,8 @@ class Prepared(MarkdownRepr):
     def open(self) -> Collection: return Collection.open(self.folder)
     def _repr_markdown_(self):
         facts = self.manifest["counts"] | {"described by": self.manifest["extractor"]}
-        facts["same picture in two splits"] = len(self.duplicates.pairs)
+        is_compared = len(self.duplicates.splits) > 1
+        facts["same picture in two splits"] = len(self.duplicates.pairs) if is_compared else "not compared: only one split"
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
         text = markdown_table(["",self.folder.name], rows)
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
@@ -110,7 +111,10 @@ def _make_collection(job):
     missing = recipe.missing if recipe.published.files else "drop" # pictures that could not be used are in `left_out` already
     captions,notes = recipe_captions(recipe, image_ids, missing)
     if captions is None: captions = Captions([], [], image_ids)
-    file_of = {image_id: files[name] for name,image_id in match_names(files, image_ids, recipe.pattern).items()}
+    second = {} # files of an image that an earlier file has
+    matched = match_names(files, image_ids, recipe.pattern, second if recipe.bad == "skip" else None)
+    file_of = {image_id: files[name] for name,image_id in matched.items()}
+    for name,reason in second.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
     thumbnails = Pictures(small=work/"thumbnails")
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
@@ -130,7 +134,7 @@ def _counts(made, left_out, start):
     undetected = made.features.extraction.get("undetected") if made.features.class_names else None
     if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
     counts["boxes"] = "yes" if made.features.boxes is not None else "none: groundings cannot be drawn"
-    return counts | {"seconds": f"{time.perf_counter()-start:.1f}"}
+    return counts | {"seconds": round(time.perf_counter()-start, 1)}
 
 def _write_manifest(folder, job, request, notes, left_out, near, start):
     "Check what was made, and write `collection.json`."
@@ -139,12 +143,7 @@ def _write_manifest(folder, job, request, notes, left_out, near, start):
     duplicates = find_duplicates(made, near, show_progress_bar=job.show_progress_bar)
     facts = {
         "format": 2, "commit": git_commit_hash(), "extractor": made.features.extractor, "near": near,
-        "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes}
-    published = job.recipe.published
-    if published.files:
-        made_by = "given" if published.made_by else "not given"
-        facts["note"] = f"features came from {published.files}; made_by was {made_by}"
-    facts |= {
+        "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes,
         "versions": made.features.extraction.get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
         "counts": _counts(made, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
@@ -176,9 +175,8 @@ def prepare(
         raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
     if share.processes > 1 and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    limits = {"batch_size": batch_size, "workers": workers, "max_pixels": max_pixels}
     work = output.with_name(f".{output.name}.preparing")
-    job = PrepareJob(recipe, work, extractor, resume, device, show_progress_bar, limits, share)
+    job = PrepareJob(recipe, work, extractor, resume, device, show_progress_bar, share, batch_size, workers, max_pixels)
     if share.rank == 0: _make(job, request, output, near, start)
     elif recipe.pictures and not recipe.published.files:
         with work_folder(job, request): make_features(job, _find_pictures(recipe, {}))

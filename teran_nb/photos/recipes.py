@@ -123,7 +123,7 @@ def recipe_hash(
     return digest(request_of(recipe, extractor))[:16]
 
 # %% ../../nbs/photos/06_recipes.ipynb #b3dd6fc3
-EARLIER_RECIPE_FIELDS = { # Fields of `Recipe`, by their names in the workflow and in files of earlier versions
+EARLIER_RECIPE_FIELDS = { # Fields of `Recipe`, by their names in files of earlier versions and in the workflow
     "features": "published.files", "made_by": "published.made_by", "format": "published.format", "sizes": "published.sizes",
     "options": "published.options", "feature_options": "published.options", "settings": "extractor_settings",
     "reading": "caption_options", "part": "selection"}
@@ -135,13 +135,15 @@ def id_by_pattern(
     pattern:str, # Regular expression for the image id; its group where it has one
 ) -> str: # The name itself where the pattern matches nothing
     "The part of a name that a pattern matches."
-    match = pattern and re.search(pattern, name)
-    return match[match.re.groups and 1] if match else name
+    match = re.search(pattern, name) if pattern else None
+    if not match: return name
+    return match[1] if match.re.groups else match[0]
 
 def match_names(
     names:Iterable[str], # Names to be matched, such as those in a captions file
     image_ids:Iterable[str], # Image ids that exist
     pattern:str="", # Regular expression for the image id in a name
+    left_out:dict[str,str]|None=None, # Takes a name that means the image of an earlier one, and the reason; None: an error
 ) -> dict: # Name to image id, for names that match
     "Match each name with an image id, by the first form in which the two are equal."
     def without_ending(name):
@@ -156,6 +158,7 @@ def match_names(
     names = list(names)
     image_ids = list(image_ids)
     matched = {}
+    second = {} # names of an image that an earlier name has
     for form in (str, without_ending, without_folders, by_pattern, by_number):
         taken = set(matched.values())
         count = Counter(map(form, image_ids))
@@ -163,9 +166,11 @@ def match_names(
         new = {}
         for name in names:
             image_id = free.get(form(name))
-            if name in matched or image_id is None: continue
-            if image_id in new:
-                raise ValueError(f"{new[image_id]} and {name} would both be image {image_id!r}; rename one of them")
-            new[image_id] = name
+            if name in matched or name in second or image_id is None: continue
+            if image_id not in new: new[image_id] = name
+            elif left_out is not None:
+                second[name] = f"would be image {image_id!r} like {new[image_id]}; rename one of them"
+            else: raise ValueError(f"{new[image_id]} and {name} would both be image {image_id!r}; rename one of them")
         matched |= {name: image_id for image_id,name in new.items()}
+    if second: left_out |= second
     return matched

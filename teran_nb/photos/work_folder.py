@@ -9,7 +9,7 @@ __all__ = ['LeftOut', 'match_captions', 'recipe_captions', 'PrepareJob', 'work_f
 import dataclasses, shutil, warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypedDict
@@ -23,6 +23,7 @@ from ..core.config import one_of, rename_fields
 from ..core.parallel import Share, wait_for
 from ..data.captions import Captions
 from ..data.caption_files import read_captions
+from ..data.pictures import MAX_PIXELS
 from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert
@@ -89,8 +90,10 @@ class PrepareJob:
     resume:bool=True # Continue a stopped run
     device:str="auto" # `auto`, `cpu` or `cuda`
     show_progress_bar:bool=True # Whether to show progress
-    limits:dict=field(default_factory=dict) # Of `extract_folder`: `batch_size`, `workers`, `max_pixels`
     share:Share=Share(0, 1) # Which of several processes this is
+    batch_size:int=16 # Pictures in a batch of a network
+    workers:int|None=None # Processes that read pictures; None for as many as suit
+    max_pixels:int=MAX_PIXELS # Most pixels of a picture to decode at once
     share_count:int=1 # Number of shares into which the pictures are split
 
 # %% ../../nbs/photos/07_work_folder.ipynb #a725c95f
@@ -152,8 +155,9 @@ def _extract(job, files):
     if not recipe.merge: # a part of a merge is chosen from the whole
         indices = recipe.selection.indices(chosen, None if captions is None else captions.splits)
         chosen = [chosen[i] for i in indices]
-    extract = partial(extract_folder, recipe.picture_folder, extractor, bad=recipe.bad,
-                      thumbnails=job.work/"thumbnails", show_progress_bar=job.show_progress_bar, **job.limits)
+    extract = partial(
+        extract_folder, recipe.picture_folder, extractor, bad=recipe.bad, batch_size=job.batch_size, workers=job.workers,
+        max_pixels=job.max_pixels, thumbnails=job.work/"thumbnails", show_progress_bar=job.show_progress_bar)
     if job.share_count > 1: return _extract_shares(job, extract, sorted(chosen))
     if job.share.rank: return {}
     return extract(job.work/"features", only=chosen, resume=job.resume).left_out
@@ -202,8 +206,19 @@ def _picture_sizes(files, pattern):
                 size = im.size[::-1] if is_rotated else im.size
         except Exception: # decoders raise any error on damaged files
             continue # its features are reported as features without a size
-        for name in (image_id, image_id.rpartition("/")[2], id_by_pattern(image_id, pattern)): sizes[name] = list(size)
-    return sizes
+        sizes[image_id] = list(size)
+    shorter = {}
+    for image_id,size in sizes.items(): # of two files of one image, `match_names` takes the first
+        for name in (image_id.rpartition("/")[2], id_by_pattern(image_id, pattern)): shorter.setdefault(name, size)
+    return shorter | sizes
+
+def _row_ids(source):
+    "The image ids of a source, without those of rows that have none."
+    image_ids = []
+    for row in source.rows():
+        try: image_ids.append(source.image_id(row))
+        except ValueError: pass # `convert` reports it
+    return image_ids
 
 def _convert(job, files):
     "Convert the recipe's published features; gives the rows that were left out, with reasons."
@@ -216,6 +231,8 @@ def _convert(job, files):
     elif sizes and sizes != "unit": sizes = project_path(sizes)
     options = {k: str(project_path(v)) if k in ("ids","classes") else v for k,v in published.options.items()}
     source = Source(tuple(published.paths), published.format, sizes, recipe.pattern, Options(**options))
+    if files and recipe.bad == "stop": # two pictures of one image are refused before the conversion, which takes long
+        match_names(files, _row_ids(source), recipe.pattern)
     made_by = published.made_by or f"foreign {published.format or recognise(published.paths[0])}"
     report = convert(source, job.work/"features", made_by, recipe.bad, resume=job.resume,
                      show_progress_bar=job.show_progress_bar)
