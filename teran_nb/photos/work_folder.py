@@ -8,7 +8,7 @@ __all__ = ['LeftOut', 'match_captions', 'recipe_captions', 'PrepareJob', 'work_f
 # %% ../../nbs/photos/07_work_folder.ipynb #af186a51
 import dataclasses, shutil, warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -216,8 +216,7 @@ def _row_ids(source):
     "The image ids of a source, without those of rows that have none."
     image_ids = []
     for row in source.rows():
-        try: image_ids.append(source.image_id(row))
-        except ValueError: pass # `convert` reports it
+        with suppress(ValueError): image_ids.append(source.image_id(row)) # `convert` reports such a row
     return image_ids
 
 def _convert(job, files):
