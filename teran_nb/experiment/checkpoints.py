@@ -95,6 +95,7 @@ def require_same_config(
     changed = []
     for key in sorted(before.keys()|after.keys()):
         if before.get(key) != after.get(key) and key not in may_change:
-            changed.append(f"{key} was {before.get(key)!r}, now {after.get(key)!r}")
+            name = key.removeprefix("model.") # as `overrides` takes it
+            changed.append(f"{name} was {before.get(key)!r}, now {after.get(key)!r}")
     if changed:
         raise ValueError(f"{path} holds a run of another configuration: {'; '.join(changed)}; choose another folder")

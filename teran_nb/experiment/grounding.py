@@ -257,7 +257,8 @@ class PhraseGrounding(MarkdownRepr):
         for split,part in self.by_split.items():
             line = f"{self.about.get('model', 'model')}-{split}"
             conditions = {"protocol": f"phrases of {split}", "candidates": "the regions of the image"} | self.conditions()
-            lines[line] = Retrieval(part.all_metrics, conditions | {"model": line}),
+            measured = Retrieval(part.all_metrics, conditions | {"model": line})
+            lines[line] = (measured,) # one seed
         return Results(lines)
     def conditions(self) -> dict:
         "The rule in words, and the further conditions."

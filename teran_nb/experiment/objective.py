@@ -200,18 +200,31 @@ class Objective(nn.Module):
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
         return total if pair_loss is None else total + pair_loss
-    def head_loss(self, i:int, images:Vectors, captions:Vectors, image_of:Tensor, pooling:str) -> Tensor:
+    def head_loss(self,
+        i:int, # Number of the head in `heads`
+        images:Vectors, # Of the batch, as the model's `forward` gives them
+        captions:Vectors, # Likewise
+        image_of:Tensor, # Row of each caption's image, `(captions,)`
+        pooling:str, # Pooling of the alignment; the model's own when empty
+    ) -> Tensor: # A number
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
         sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
         if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
         return self.criterion.value(self.criterion.rule.formula, i, sim, image_of)
-    def pair_loss(self, regions:Packed, words:Packed) -> Tensor|None: # None where the loss has no such part
+    def pair_loss(self,
+        regions:Packed, # Regions of each caption's image, a set for each caption
+        words:Packed, # Words of each caption
+    ) -> Tensor|None: # A number; None where the loss has no such part
         "The part of the loss that reads regions and words of true pairs; it learns the parameters of the first head."
         formula = self.criterion.rule.pair_formula
         if formula is None: return None
         return self.criterion.value(formula, 0, *regions.padded(), *words.padded())
-    def iais_loss(self, regions:Packed, words:Packed, train_progress:float) -> Tensor|None: # None without IAIS
+    def iais_loss(self,
+        regions:Packed, # As of `pair_loss`
+        words:Packed, # As of `pair_loss`
+        train_progress:float, # Share of the training that is done, in [0,1]
+    ) -> Tensor|None: # A number; None without IAIS
         "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
         c = self.config.iais
         if not c.mirror: return None
@@ -220,7 +233,11 @@ class Objective(nn.Module):
         else: maps = cosine_relations(*sides, c.temperature)
         losses = iais(maps, c.mirror, c.anchors, c.form)
         return c.weight_at(train_progress)*self.reduced(losses)
-    def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor|None: # None: it learns as other heads
+    def joint_loss(self,
+        batch:Batch, # Images and captions of one step, with candidates where negatives are mined
+        images:Vectors, # Of the batch, as the model's `forward` gives them
+        captions:Vectors, # Likewise
+    ) -> Tensor|None: # A number; None where the joint head learns as other heads do
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None:
             return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
@@ -231,7 +248,9 @@ class Objective(nn.Module):
         scores = mined_scores(self.model, images, captions, *candidates, *hardest)
         if c.joint.sigmoid_scores: scores = scores.sigmoid()
         return self.reduced(mined_triplet(scores, c.margin, c.negatives))
-    def reduced(self, losses:Tensor) -> Tensor:
+    def reduced(self,
+        losses:Tensor, # Of the pairs of this process, `(pairs,)`
+    ) -> Tensor: # A number
         "Sum or mean of the losses of pairs, over all processes."
         if is_distributed(): losses = _gather_vectors(losses[:,None])[:,0]
         return losses.sum() if self.config.reduction == "sum" else losses.mean()
