@@ -97,7 +97,8 @@ def rename_fields(
     names:dict[str,str], # Dotted names, each with the name to be: `{"layers": "text.layers"}`
 ) -> dict: # A copy
     "Plain values of a configuration under other names, as files of an earlier version need it."
-    renamed = copy.deepcopy(values)
+    try: renamed = copy.deepcopy(values)
+    except RecursionError: raise ValueError("the values are nested too deep for a configuration, which has a few levels") from None
     for before,after in names.items():
         *parts,field = before.split(".")
         source = renamed

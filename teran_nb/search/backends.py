@@ -99,7 +99,7 @@ def read_layout(
         one_of(layout.centroid_state.field, ("",*CENTROID_FIELDS), "centroid field")
         if not layout.pooling: raise ValueError("Layout.pooling is empty")
         if layout.dim < 1: raise ValueError("Layout.dim is 0; regions have at least one number")
-    except (TypeError,ValueError,RecursionError) as e: raise ValueError(f"{place}: {e}; {_REMEDY}") from None
+    except (TypeError,ValueError) as e: raise ValueError(f"{place}: {e}; {_REMEDY}") from None
     return layout
 
 def _calibration_read(fields):
