@@ -26,6 +26,8 @@ from .results import Results, format_seeds, read_results
 # %% ../../nbs/experiment/22_claims.ipynb #9f800541
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large",
               "fails": "it loses less than half"}
+_DIFFERENCE = {"better": "first - second", "lower": "second - first", "little": "second - 0.9 x first",
+               "fails": "0.5 x first - second"} # Of the means of `Claim.sides`
 
 @dataclass(frozen=True)
 class Claim:
@@ -192,9 +194,10 @@ class Findings(MarkdownRepr):
             printed = " / ".join(format_metric(value, metric) for value in f.published)
             ours = " / ".join(format_seeds(values, metric) for values in f.ours)
             interval = " to ".join(format_metric(end, metric) for end in f.interval) if f.interval else "-"
-            cells.append([f.claim.text, metric_named(metric).heading, printed, ours, interval, f.verdict])
+            difference = _DIFFERENCE[f.claim.kind]
+            cells.append([f.claim.text, metric_named(metric).heading, printed, ours, difference, interval, f.verdict])
         published = ", ".join(["published",*protocols])
-        table = markdown_table(["claim","metric",published,"ours, scenes","95 % interval","we find"], cells)
+        table = markdown_table(["claim","metric",published,"ours, scenes","difference","95 % interval","we find"], cells)
         return f"{table}\n\n{_FOOTNOTE}"
     def save(self,
         path:str|Path, # A markdown file
@@ -202,10 +205,8 @@ class Findings(MarkdownRepr):
         "Write the table."
         with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
-_FOOTNOTE = ("The 95 % interval is that of a difference, and a claim agrees where all of it is above 0.\n"
-             "The difference is better - worse, and worse - better where less is better (ISDa); for `costs little` and "
-             "`where chance would put them` it is worse - 0.9 x better, for `fails` 0.5 x better - worse.\n"
-             "Welch over seeds; with one seed, a paired bootstrap over queries.")
+_FOOTNOTE = ("Numbers are of the first / second row that the claim compares. The 95 % interval is that of the difference, and a "
+             "claim agrees where all of it is above 0. Welch over seeds; with one seed, a paired bootstrap over queries.")
 
 # %% ../../nbs/experiment/22_claims.ipynb #9f2a377e
 def findings(

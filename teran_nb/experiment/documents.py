@@ -35,8 +35,17 @@ def _shared_conditions(results): return {k: v for k,v in results.conditions().it
 
 def _conditions_line(conditions): return "; ".join(f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in conditions.items())
 
+def _changes_by_row(results):
+    "What was changed, each with the rows of which that is true; empty where nothing was changed."
+    rows_of = {}
+    for row,seeds in results.lines.items():
+        rows_of.setdefault(seeds[0].about.get("changed", ""), []).append(row)
+    if len(rows_of) == 1: return next(iter(rows_of))
+    return "; ".join(f"{changed} ({', '.join(rows)})" for changed,rows in rows_of.items() if changed)
+
 def _result_table(results, metrics, usual):
-    own = {k: v for k,v in results.conditions().items() if k not in _SHOWN_ELSEWHERE and usual.get(k) != v}
+    conditions = results.conditions() | {"changed": _changes_by_row(results)}
+    own = {k: v for k,v in conditions.items() if v and k not in _SHOWN_ELSEWHERE and usual.get(k) != v}
     return _frame_table(results.table(metrics)) + "\n\n" + _conditions_line(own) + _commands(results)
 
 _PRINTED = {
