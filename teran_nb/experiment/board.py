@@ -107,7 +107,9 @@ def board_plan(
         batch_size = settings.get("batch_size") or PRESETS[preset].training.batch_size
         fields = fields | {"logit_bias": -math.log(batch_size-1)}
     overrides = ranker_fields(ranker) | {f"train.{k}": v for k,v in fields.items()}
-    return make_plan(data, preset=preset, seed=seed, overrides=overrides, **settings)
+    plan = make_plan(data, preset=preset, seed=seed, overrides=overrides, **settings)
+    # batches and rate are conditions of the whole board, and entries of the registry do not list them in each cell
+    return replace(plan, about=plan.about | {"training": {}})
 
 def _sums_cosines(ranker):
     "Whether a ranker is a pooling that sums without dividing."

@@ -46,11 +46,11 @@ class Plan(MarkdownRepr):
         row = ROWS.get(self.about["model"])
         parameters = ["pooling","loss","text","begin"]
         if row and row.begins: parameters.remove("begin") # such a row is defined by the model that it begins with
-        changes = {k: self.about.get(k) for k in parameters} | self.about["overrides"]
+        changes = {k: self.about.get(k) for k in parameters} | self.about.get("training", {}) | self.about["overrides"]
         return ", ".join(f"{k} {v}" for k,v in changes.items() if v)
     def published(self) -> PublishedRow|None: # None where there are none, and for a changed row
         "The published numbers of the row under the plan's protocol."
-        if self.changed or self.about["model"] not in PUBLISHED: return None
+        if self.changed or self.about["overrides"] or self.about["model"] not in PUBLISHED: return None # an override may be 0
         return published(self.about["model"], self.about.get("protocol", ""))
     def _repr_markdown_(self):
         row = ROWS.get(self.about["model"], Row())
@@ -164,7 +164,8 @@ def make_plan(
              "learning_rate": learning_rate, "loss": loss, "select": select, "precision": precision, "seed": seed}
     given = {field: value for field,value in given.items() if value is not None}
     of_heads = chosen_preset.by_heads.get("+".join(network.training_heads), {})
-    train_config = override(chosen_preset.training, of_heads | chosen_row.training | given)
+    of_row = override(chosen_preset.training, of_heads | chosen_row.training)
+    train_config = override(of_row, given)
     before = network,train_config
     network,train_config = _apply_overrides(*before, overrides)
     check_own(network, train_config)
@@ -174,5 +175,9 @@ def make_plan(
     about = {"model": row, "preset": preset, "pooling": pooling, "text": text, "overrides": overrides,
              "protocol": protocol, "begin": begin, "data": data.source}
     if loss: about["loss"] = loss
+    about["training"] = {} # what `changed` lists of the fields above
+    for field in ("batch_size","captions_per_image","learning_rate","select","precision"):
+        value = getattr(train_config, field)
+        if f"train.{field}" not in overrides and value != getattr(of_row, field): about["training"][field] = value
     name = _run_name(about, _overridden_names(*before, network, train_config))
     return Plan(name, about, network, train_config, device, chosen_row.members)

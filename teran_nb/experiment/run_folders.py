@@ -60,7 +60,8 @@ def _write_plan(plan, folder):
     write_json(folder/"config.json", plan.config())
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #f1662132
-_AboutRun = TypedDict("_AboutRun", {"model": str, "preset": str, "overrides": dict, "data": dict})
+_AboutRun = TypedDict("_AboutRun", {
+    "model": str, "preset": str, "overrides": dict, "data": dict, "training": NotRequired[dict]}) # since 0.2.0
 _SavedRun = TypedDict("_SavedRun", {
     "about": _AboutRun, "model": dict, "train": dict, "device": str, "members": NotRequired[int]})
 
