@@ -16,6 +16,7 @@ from teran_nb.core.packed import Packed
 from teran_nb.data.inputs import region_sets, sentences
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.learner import fit
+from teran_nb.experiment.objective import check_loss
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.explore import Explorer
@@ -26,10 +27,11 @@ from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
+from teran_nb.model.checks import check_head, check_pooling
 from teran_nb.model.encoder import Encoded, Encoder
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss
-from teran_nb.model.network import NetworkConfig
+from teran_nb.model.network import NetworkConfig, toy_network
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.model.pair import CaptionWords
 from teran_nb.model.regions import RegionConfig, StackConfig
@@ -193,20 +195,47 @@ def test_a_loss_is_resumed(drawn, tmp_path):
         del LOSSES["softened"]
 
 
-@pytest.mark.slow
-def test_a_loss_in_a_workflow(tmp_path):
-    "The cell above the parameters of a copy of train, as the pages say."
-    book = nbformat.read(ROOT / "nbs/train.ipynb", as_version=4)
-    cell = """from teran_nb.model.losses import register_loss, positives
+OWN = {  # page, lines of the cells that a reader copies from it
+    "pooling": ("model/00_alignment", '@register_pooling("smooth"'),
+    "loss": ("model/01_losses", "import positives, register_loss", '@register_loss("wrong-images")'),
+    "head": ("model/13_network", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
+}
 
-@register_loss("mine")
-def mine(sim, image_of, margin=.2):
-    true = positives(sim, image_of)
-    return (margin + sim.masked_fill(true, -1e9).amax(0) - sim.masked_fill(~true, 0).sum(0)).clamp(min=0).mean()"""
-    parameters = next(k for k, c in enumerate(book.cells) if "parameters" in c.metadata.get("tags", []))
-    book.cells.insert(parameters, nbformat.v4.new_code_cell(cell))
+
+def own_cell(kind):
+    "The cells of a pooling, loss or head of one's own, as the pages have them, with the import that alignment names in its text."
+    page, *lines = OWN[kind]
+    cells = nbformat.read(ROOT / f"nbs/{page}.ipynb", as_version=4).cells
+    copied = ["from teran_nb import register_pooling"] if kind == "pooling" else []
+    copied += [next(c.source for c in cells if c.cell_type == "code" and line in c.source) for line in lines]
+    return "\n\n".join(copied)
+
+
+def test_the_cells_of_the_pages_need_nothing_else():
+    try:
+        for kind in OWN:
+            exec(own_cell(kind), {"__name__": "__main__"})
+        check_pooling("smooth")
+        check_loss("wrong-images")
+        check_head("product", toy_network(dim=16))
+    finally:
+        for registered, name in ((POOLINGS, "smooth"), (LOSSES, "wrong-images"), (HEADS, "product")):
+            registered.pop(name, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, name, parameters", [
+    ("loss", "wrong-images", {"loss": "wrong-images"}),
+    ("head", "product", {"overrides": {"training_heads": ["product"], "ranking_head": "product"}}),
+])
+def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
+    "The cells of a page above the parameters of a copy of train, as the page says."
+    book = nbformat.read(ROOT / "nbs/train.ipynb", as_version=4)
+    place = next(k for k, c in enumerate(book.cells) if "parameters" in c.metadata.get("tags", []))
+    book.cells.insert(place, nbformat.v4.new_code_cell(own_cell(kind)))
     nbformat.write(book, tmp_path / "my-train.ipynb")
-    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", loss="mine", output=str(tmp_path / "runs"), epochs=1)
-    assert "loss mine" in json.dumps(done)
-    config = json.loads((tmp_path / "runs/tiny-teran-mrsw-mine/config.json").read_text(encoding="utf8"))
-    assert config["train"]["loss"] == config["about"]["loss"] == "mine"
+    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", output=str(tmp_path / "runs"), epochs=1, **parameters)
+    assert name in json.dumps(done)
+    config = json.loads((tmp_path / f"runs/tiny-teran-mrsw-{name}/config.json").read_text(encoding="utf8"))
+    trained_with = config["train"]["loss"] if kind == "loss" else config["model"]["ranking_head"]
+    assert trained_with == name

@@ -91,6 +91,8 @@ def register_pooling(
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a pooling."
     new_name(name, "pooling")
+    if not set(sum_over) <= {"words","regions"}:
+        raise ValueError(f'pooling {name!r} has sum_over={sum_over!r}; write ("words",), ("regions",), or ("words","regions")')
     def register(formula):
         known = POOLINGS.get(name)
         # a notebook cell that runs again may replace its own pooling, never one of another module

@@ -106,11 +106,14 @@ def register_loss(
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a loss."
     new_name(name, "loss")
+    learned = learned or {}
+    if learned.get("scale", 1) <= 0:
+        raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0")
     def register(formula):
         known = LOSSES.get(name)
         if known and known.formula.__module__ != formula.__module__: # a cell that runs again replaces its own loss
             raise ValueError(f"there is a loss {name!r} already; choose another name")
-        LOSSES[name] = Loss(name, formula, learned or {}, pair_formula)
+        LOSSES[name] = Loss(name, formula, learned, pair_formula)
         return formula
     return register
 

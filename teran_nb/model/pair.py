@@ -65,7 +65,10 @@ class Alignment:
         if self.known is None: return list(self.words)
         return [word if known else f"{word} (new)" for word,known in zip(self.words, self.known)]
     @property
-    def best_regions(self) -> np.ndarray: return self.cosines.argmax(0).numpy()
+    def best_regions(self) -> np.ndarray: # Of each word, from 0, `(words,)`
+        if not len(self.cosines):
+            raise ValueError(f"{self.image_id or 'the image'} has no regions, so no word has a best region")
+        return self.cosines.argmax(0).numpy()
 
 # %% ../../nbs/model/02_pair.ipynb #11bceb42
 class WordMatch(NamedTuple):
@@ -80,13 +83,14 @@ def best(self:Alignment,
     word:str|int, # The word, or its index
 ) -> WordMatch: # Its best region
     "The region with the highest cosine of a word."
+    best_regions = self.best_regions
     if isinstance(word, str):
         occurrences = [j for j,text in enumerate(self.words) if text.casefold() == word.casefold()]
         if not occurrences:
             raise ValueError(f"{word!r} is not a word of this caption; its words are {', '.join(self.words)}")
         word = max(occurrences, key=lambda j: self.cosines[:,j].max())
     j = range(len(self.words))[word]
-    region = int(self.best_regions[j])
+    region = int(best_regions[j])
     box = None if self.boxes is None else tuple(float(v) for v in self.boxes[region])
     return WordMatch(self.words[j], region, box, float(self.cosines[region,j]))
 
@@ -95,8 +99,11 @@ def best(self:Alignment,
 def _repr_markdown_(self:Alignment):
     "One row a word: its best region, the cosine, the box."
     header = ["word","region","cosine"]
-    rows = []
     if self.boxes is not None: header.append("box")
+    if not len(self.cosines):
+        dashes = ["-"]*(len(header)-1)
+        return markdown_table(header, [[label, *dashes] for label in self.labels])
+    rows = []
     for j in range(len(self.words)):
         match = self.best(j)
         row = [self.labels[j], match.region, f"{match.cosine:.2f}"]
