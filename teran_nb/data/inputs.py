@@ -29,6 +29,7 @@ def toy_regions(
     seed:int=0, # Of the draw
 ) -> list[Regions]: # Images `a`, `b`, ..., each region with 12 numbers and the same box
     "Images of random regions, for lessons."
+    if len(counts) > 26: raise ValueError(f"{len(counts)} images, and there are letters for 26; give fewer counts")
     rng = np.random.default_rng(seed)
     images = []
     for name,count in zip(ascii_lowercase, counts, strict=False):

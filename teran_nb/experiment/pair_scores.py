@@ -197,7 +197,7 @@ class WithoutContext(Encoder):
         self.fingerprint = f"{model.fingerprint} {alone} alone"
         self.extractor,self.pooling = model.extractor,model.pooling
         self.device,self.own_regions = model.device,model.own_regions
-    def reads(self, collection): return self.model.reads(collection)
+    def cache_key(self, collection): return self.model.cache_key(collection)
     def describe(self, image): return self.model.describe(image)
     def encode_images(self, images, batch_size=128, show_progress_bar=False):
         if not self.regions:

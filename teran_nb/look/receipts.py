@@ -98,4 +98,4 @@ def _receipt_title(a, rows):
     total = sum(row[1]-row[2] for row in rows)
     decimals = _decimals([difference])
     subject = "The part not from words" if word == REST else f"“{shortened(word, 20)}”"
-    return f"{subject} makes the greatest difference: {difference:+z.{decimals}f} of {total:+z.{decimals}f}"
+    return f"{subject} makes the greatest difference: {difference:+z.{decimals}f}; all together {total:+z.{decimals}f}"

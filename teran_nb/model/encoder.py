@@ -57,13 +57,6 @@ class Encoder:
     "Encodes images and captions separately; the regions and words of a pair can be aligned."
     name:str = "" # For titles and tables
     fingerprint:str = "" # Changes whenever an encoding would; caches and indexes store it
-    def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
-        "Encode images, one or many in any form of `Images`, `batch_size` at a time."
-        raise TypeError(f"{type(self).__name__} does not define encode_images")
-    def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
-        "Encode captions, one sentence or many, `batch_size` at a time."
-        raise TypeError(f"{type(self).__name__} does not define encode_captions")
-
     # how it ranks
     pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
     is_cross_encoder:bool = False # Whether a score needs both sides of a pair together
@@ -71,50 +64,75 @@ class Encoder:
     note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     cache_folder:Path|None = None # Where `encode_images` stores encoded collections; None where it stores none
-    @property
-    def ranks_by(self) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
-    def eval_mode(self) -> AbstractContextManager: return torch.no_grad() # A network also leaves out dropout
-    def similarity(self,
-        images:Encoded|Vectors|Images, # Images, encoded or not
-        captions:Encoded|Vectors|Sentences, # Captions, encoded or not
-        pooling:str="", # How the alignment is pooled; the encoder's own by default
-        **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
-    ) -> Tensor: # `(images, captions)`
-        "Similarity of every pair."
-        images,captions = self.ensure_encoded(images, captions)
-        return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
-    def ensure_encoded(self, images:Encoded|Vectors|Images, captions:Encoded|Vectors|Sentences) -> tuple:
-        "Both sides, encoded where they are not yet."
-        encoded = Encoded,Vectors
-        if not isinstance(images, encoded): images = self.encode_images(images).to(self.device)
-        if not isinstance(captions, encoded): captions = self.encode_captions(captions).to(self.device)
-        return images,captions
-    def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
-        "The vectors of one pair as its score sees them; unchanged unless the encoder is a cross-encoder."
-        return regions,words
-
     # what it reads of an image
     extractor:str = "" # What makes the region features it reads; empty for any
     picture_extractor:Extractor|None = None # Makes the regions of plain pictures; found by `find_extractor` when needed
     own_regions:bool = False # Whether it finds regions in the picture itself, whose boxes are `Encoded.boxes`
     reads_pictures:bool = False # Whether it needs the picture of an image beside its regions
-    def check(self, regions:Regions) -> None:
-        "Accept all region features; an encoder that needs its own refuses others (ValueError)."
-    def reads(self, collection:Collection) -> list: # Anything that JSON can hold
-        "What the encoded images of a collection depend on, besides the encoder."
-        return [collection.features.manifest["sha256"],collection.image_ids]
-    def find_extractor(self) -> Extractor:
-        "The extractor of the region features that the encoder reads, by its name."
-        return extractor_for_model(self.extractor, device=self.device.type)
-    def describe(self, image:GivenImage) -> Regions:
-        "The regions of a picture that came without them."
-        if self.picture_extractor is None:
-            try: self.picture_extractor = self.find_extractor()
-            except ValueError as e:
-                raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` "
-                                 "of the model to it") from None
-        picture = image.picture if isinstance(image.picture, Path) else image.open()
-        return extract_picture(picture, self.picture_extractor, image.image_id)
+
+    def encode_images(self, images:Images, batch_size:int=128, show_progress_bar:bool=False) -> Encoded:
+        "Encode images, one or many in any form of `Images`, `batch_size` at a time."
+        raise TypeError(f"{type(self).__name__} does not define encode_images")
+    def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
+        "Encode captions, one sentence or many, `batch_size` at a time."
+        raise TypeError(f"{type(self).__name__} does not define encode_captions")
+
+# %% ../../nbs/model/04_encoder.ipynb #3cebc40f
+@patch
+def check(self:Encoder, regions:Regions) -> None:
+    "Accept all region features; an encoder that needs its own refuses others (ValueError)."
+
+@patch
+def cache_key(self:Encoder, collection:Collection) -> list: # For JSON
+    "Changes whenever the encoded images of a collection would, except by another encoder, as its `fingerprint` does."
+    return [collection.features.manifest["sha256"],collection.image_ids]
+
+@patch
+def find_extractor(self:Encoder) -> Extractor:
+    "The extractor of the region features that the encoder reads, by its name."
+    return extractor_for_model(self.extractor, device=self.device.type)
+
+@patch
+def describe(self:Encoder, image:GivenImage) -> Regions:
+    "The regions of a picture that came without them."
+    if self.picture_extractor is None:
+        try: self.picture_extractor = self.find_extractor()
+        except ValueError as e:
+            raise ValueError(f"{image.image_id!r} is a picture without regions, and {e}; set `picture_extractor` "
+                             "of the model to it") from None
+    picture = image.picture if isinstance(image.picture, Path) else image.open()
+    return extract_picture(picture, self.picture_extractor, image.image_id)
+
+# %% ../../nbs/model/04_encoder.ipynb #045ccfc5
+@patch(as_prop=True)
+def ranks_by(self:Encoder) -> str: return POOLINGS[self.pooling].title # What pairs are ranked by, in words
+
+@patch
+def eval_mode(self:Encoder) -> AbstractContextManager: return torch.no_grad() # A network also leaves out dropout
+
+@patch
+def similarity(self:Encoder,
+    images:Encoded|Vectors|Images, # Images, encoded or not
+    captions:Encoded|Vectors|Sentences, # Captions, encoded or not
+    pooling:str="", # How the alignment is pooled; the encoder's own by default
+    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
+) -> Tensor: # `(images, captions)`
+    "Similarity of every pair."
+    images,captions = self.ensure_encoded(images, captions)
+    return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+
+@patch
+def ensure_encoded(self:Encoder, images:Encoded|Vectors|Images, captions:Encoded|Vectors|Sentences) -> tuple:
+    "Both sides, encoded where they are not yet."
+    encoded = Encoded,Vectors
+    if not isinstance(images, encoded): images = self.encode_images(images).to(self.device)
+    if not isinstance(captions, encoded): captions = self.encode_captions(captions).to(self.device)
+    return images,captions
+
+@patch
+def cross_encode(self:Encoder, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
+    "The vectors of one pair as its score sees them; unchanged unless the encoder is a cross-encoder."
+    return regions,words
 
 # %% ../../nbs/model/04_encoder.ipynb #9683cf07
 @patch

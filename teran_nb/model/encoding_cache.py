@@ -26,7 +26,7 @@ def encoding_key(
     collection:Collection, # The images
 ) -> str: # 16 letters
     "A hash that changes with the encoder, with what it reads of the images, and with the list of images."
-    return digest([encoder.fingerprint, *encoder.reads(collection)])[:16]
+    return digest([encoder.fingerprint, *encoder.cache_key(collection)])[:16]
 
 # %% ../../nbs/model/19_encoding_cache.ipynb #53491903
 def _save_encoded(images, path):

@@ -65,10 +65,40 @@ def check(self:Matcher, regions:Regions) -> None:
                          f"{regions.extractor!r}; extract them the same way, or train on these")
 
 @patch
-def reads(self:Matcher, collection:Collection) -> list: # Anything that JSON can hold
-    "What encoded images depend on besides the model: features, and the picture files where it reads those."
+def cache_key(self:Matcher, collection:Collection) -> list: # For JSON
+    "Changes whenever the features would, and where the model reads picture files, whenever these would."
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
-    return Encoder.reads(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
+    return Encoder.cache_key(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
+
+# %% ../../nbs/model/15_matcher.ipynb #881e5b03
+@patch
+def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
+
+@patch
+def stored_regions(self:Matcher, vectors:Tensor, batch:RegionBatch) -> Packed:
+    "Regions as an `Encoded` holds them."
+    return self.region_parts(vectors, batch)
+
+@patch
+def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
+    "Words as an `Encoded` holds them."
+    return self.word_parts(vectors, batch)
+
+@patch
+def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
+
+@patch
+def warn_wordless(self:Matcher, tokens:Tokens) -> None:
+    "Warn of captions that have nothing to align."
+    wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
+    if wordless and self.ranking_head.needs_words:
+        warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
+                      "they score 0 with every image", stacklevel=3)
+
+@patch
+def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords:
+    "The word of each word vector, as an `Encoded` holds them."
+    return TokenWords(tokens, self.text.tokenizer)
 
 # %% ../../nbs/model/15_matcher.ipynb #bf00f246
 @patch
@@ -102,7 +132,7 @@ def encode_images(self:Matcher,
     "Encode the regions of images."
     if self.vision is not None: images = list(given_images(images)) # regions alone would leave out the pictures
     sets = region_sets(images, self.describe)
-    if len(sets): self.check(sets[0])
+    if len(sets): self.check(sets[0]) # features of another extractor are refused before any encoding
     def encode(rows):
         regions = [sets[i] for i in rows]
         for each in regions: self.check(each)
@@ -113,36 +143,6 @@ def encode_images(self:Matcher,
         return whole,self.stored_regions(vectors, padded)
     whole,parts = self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar)
     return Encoded(whole, parts, sets.names)
-
-# %% ../../nbs/model/15_matcher.ipynb #881e5b03
-@patch
-def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
-
-@patch
-def stored_regions(self:Matcher, vectors:Tensor, batch:RegionBatch) -> Packed:
-    "Regions as an `Encoded` holds them."
-    return self.region_parts(vectors, batch)
-
-@patch
-def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
-    "Words as an `Encoded` holds them."
-    return self.word_parts(vectors, batch)
-
-@patch
-def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
-
-@patch
-def warn_wordless(self:Matcher, tokens:Tokens) -> None:
-    "Warn of captions that have nothing to align."
-    wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
-    if wordless and self.ranking_head.needs_words:
-        warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
-                      "they score 0 with every image", stacklevel=3)
-
-@patch
-def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords:
-    "The word of each word vector, as an `Encoded` holds them."
-    return TokenWords(tokens, self.text.tokenizer)
 
 # %% ../../nbs/model/15_matcher.ipynb #2442f845
 @patch

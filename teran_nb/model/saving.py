@@ -87,12 +87,7 @@ def model_folder(
         raise FileNotFoundError(f"no model in {folder}: {why}")
     return folder
 
-# %% ../../nbs/model/14_saving.ipynb #89065fe1
-def _saved_encoders(config, folder):
-    "The text encoder of a saved model, and the vision model of one that has it, with random weights."
-    text = load_text(config.text, folder/"text")
-    return [text,load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else [text]
-
+# %% ../../nbs/model/14_saving.ipynb #a50bedca
 def _from_format_1(kind, saved, weights):
     "Configuration and weights of an earlier version, without fields that are gone, and with today's names of weights."
     known = {field.name for field in dataclasses.fields(kind)} | EARLIER_NETWORK_FIELDS.keys()
@@ -100,16 +95,22 @@ def _from_format_1(kind, saved, weights):
     weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()}
     return saved,weights
 
+# %% ../../nbs/model/14_saving.ipynb #89065fe1
+def _saved_encoders(config, folder):
+    "The text encoder of a saved model, and the vision model of one that has it, with random weights."
+    text = load_text(config.text, folder/"text")
+    return [text,load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else [text]
+
 def _require_buildable(kind, config, folder, weights):
     "Refuse a configuration that describes no network, or another one than that of the weights."
     try:
-        with torch.device("meta"): # takes no memory
-            _check_weights(kind(config, *_saved_encoders(config, folder)), weights, folder/"model.safetensors")
+        with torch.device("meta"): model = kind(config, *_saved_encoders(config, folder)) # takes no memory
     except Exception as e: # torch and transformers raise any error
-        if str(folder) in str(e): raise
+        if str(folder) in str(e): raise # that of a file, which it names
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None
+    _check_weights(model, weights, folder/"model.safetensors")
 
 @patch(cls_method=True)
 def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network:

@@ -19,9 +19,9 @@ from .iais import iais, singular
 @dataclass(frozen=True, eq=False)
 class Related:
     "How the words of a sentence relate, and how their best regions do (IAIS eq. 10)."
-    pieces:list # Tokenizer pieces of the words, in reading order
-    words:Tensor # Attention from piece to piece in [0,1], rows sum to 1, `(pieces, pieces)`
-    regions:Tensor # Attention from best region to best region, rows sum to 1, `(pieces, pieces)`
+    pieces:list # The words, as tokenizer pieces in reading order
+    words:Tensor # Attention map: from piece to piece in [0,1], rows sum to 1, `(pieces, pieces)`
+    regions:Tensor # Attention map: from best region to best region, rows sum to 1, `(pieces, pieces)`
     best:Tensor # Number of each piece's best region, `(pieces,)`
     distance:float # IAIS with words as the anchor, in nats; 0 where both maps are equal
 
@@ -46,7 +46,7 @@ def word_relations(
     with encoder.eval_mode():
         relations = heads["joint"].relations(*padded)
         mirror = singular(relations)[0]
-        distance = iais(relations, "singular", "L").item()
+        distance = iais(relations, "singular", "L").item() # L: the words are the anchor
     mirror = mirror/mirror.sum(-1, keepdim=True)
     best = relations.words_to_regions[0].argmax(-1)
     return Related(pieces, relations.words[0].cpu(), mirror.cpu(), best.cpu(), distance)

@@ -268,7 +268,7 @@ def encode_images(self:DualEncoder,
 
 # %% ../../nbs/pretrained/09_dual.ipynb #6ea453fe
 @patch
-def reads(self:DualEncoder,
+def cache_key(self:DualEncoder,
     collection:Collection, # Images
 ) -> list: # Anything that JSON can hold
     "What encoded images depend on besides the encoder: the picture files, and boxes where they are used."

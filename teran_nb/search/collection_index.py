@@ -28,7 +28,7 @@ def index_images(
 ) -> Index: # Pools as the model does
     "Make the index of a collection in a folder, continue it, or open it."
     index = Index.open(folder, model, config)
-    source = digest([*model.reads(collection)])
+    source = digest([*model.cache_key(collection)])
     if index.layout is not None and index.layout.source not in ("",source):
         raise ValueError(f"{folder} holds other images, or these images as other features described them; "
                          "choose another folder, or remove it")
