@@ -71,13 +71,13 @@ class Detector:
         self.name = name_with_hash(name, self.model)
         self.source = name
         self.text = {} # the prompts as the model reads them
-        with loading(name, *VISION_ERROR_WORDS):
+        with loading(name, **VISION_ERROR_WORDS):
             if self.open: self.class_names = self.prompts
             else: self.class_names = tuple(config.id2label[i] for i in range(config.num_labels))
         if not self.open: return
         tokenizer = load_vision_part(AutoTokenizer.from_pretrained, name)
         require_rows(tokenizer, config.text_config.vocab_size, name)
-        with loading(name, *VISION_ERROR_WORDS, probe=lambda: tokenizer(["a word"])): self._tokenize(config, tokenizer)
+        with loading(name, **VISION_ERROR_WORDS, probe=lambda: tokenizer(["a word"])): self._tokenize(config, tokenizer)
 
     def _tokenize(self, config, tokenizer):
         "Keep the prompts as tokens; for Grounding DINO also the prompt of each token."
@@ -125,7 +125,7 @@ def __call__(self:Detector,
 ) -> list[Detections]: # One for each picture
     "Detect; all boxes of the model, without a threshold."
     def detect_blank(): return self._detect([Image.new("RGB", (8,8))])
-    with loading(self.source, *VISION_ERROR_WORDS, probe=detect_blank): return self._detect(pictures)
+    with loading(self.source, **VISION_ERROR_WORDS, probe=detect_blank): return self._detect(pictures)
 
 @patch
 def _detect(self:Detector, pictures):

@@ -57,7 +57,7 @@ class LearningBackbone(nn.Module):
         for layer in blocks[-layers:] if layers > 0 else []: layer.requires_grad_(True)
         if next(self.network.parameters()).is_meta: return
         blank = self.read([Image.new("RGB", (8,8))])
-        with loading(backbone.source, *VISION_ERROR_WORDS): backbone.forward(blank).sum().backward()
+        with loading(backbone.source, **VISION_ERROR_WORDS): backbone.forward(blank).sum().backward()
         for p in self.network.parameters():
             if p.grad is None: p.requires_grad_(False)
             p.grad = None

@@ -63,8 +63,8 @@ class Preprocessing:
         return torch.from_numpy(((x - np.float32(self.mean))/np.float32(self.std)).transpose(2,0,1).copy())
 
 # %% ../../nbs/photos/00_vision.ipynb #2739fec7
-# kind and cure, for errors
-VISION_ERROR_WORDS = "vision model","name a folder with the model, or say 'windows', which needs no weights"
+VISION_ERROR_WORDS = { # Arguments of `loading` and `load_from_hub`, for errors
+    "kind": "vision model", "instead": "name a folder with the model, or say 'windows', which needs no weights"}
 _LARGEST_SIDE = 2**12 # Most pixels of a side of an input
 _BLANK = Image.new("RGB", (8,8)) # A picture that every model can read
 
@@ -181,14 +181,14 @@ def load_pretrained(
 ) -> torch.nn.Module: # In evaluation mode
     "Load a model. A file of another kind of model, which would leave some weights random, is refused."
     load = partial(auto.from_pretrained, trust_remote_code=False)
-    return load_whole_model(load, name, *VISION_ERROR_WORDS).to(device).eval()
+    return load_whole_model(load, name, **VISION_ERROR_WORDS).to(device).eval()
 
 def load_vision_part(
     loader:Callable, # `from_pretrained` of a configuration or tokenizer
     name:str, # Hugging Face name or folder
 ) -> Any: # What the loader returns
     "Load a part of a model that is not its weights; none of the model's own code is run."
-    return load_from_hub(partial(loader, trust_remote_code=False), name, *VISION_ERROR_WORDS)
+    return load_from_hub(partial(loader, trust_remote_code=False), name, **VISION_ERROR_WORDS)
 
 # %% ../../nbs/photos/00_vision.ipynb #2040c9d9
 def _as_map(out, size, patch_size):
@@ -234,7 +234,7 @@ class Backbone:
         if weights: model = load_pretrained(AutoModel, name, device)
         else:
             config = load_vision_part(AutoConfig.from_pretrained, name)
-            with loading(name, *VISION_ERROR_WORDS): model = AutoModel.from_config(config).eval()
+            with loading(name, **VISION_ERROR_WORDS): model = AutoModel.from_config(config).eval()
         self.source = str(name)
         self.full_config = model.config
         self.model = model = getattr(model, "vision_model", model)
@@ -254,10 +254,10 @@ class Backbone:
         can_interpolate = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
         self.options = {"interpolate_pos_encoding": True} if can_interpolate and self.size != (trained_size,)*2 else {}
         if not weights: return
-        with loading(name, *VISION_ERROR_WORDS): features = self.maps([_BLANK])
+        with loading(name, **VISION_ERROR_WORDS): features = self.maps([_BLANK])
         if not features.isfinite().all():
             raise ValueError(f"{name}: features of a blank picture are NaN or infinite; copy the model again")
-        self.dim = features.shape[1]
+        self.dim = features.shape[1] # the property need not compute it again
     @cached_property
     def dim(self) -> int: return self.maps([_BLANK]).shape[1] # Length of a feature vector
     @torch.inference_mode()
