@@ -44,9 +44,9 @@ def open_models(
 def _short_name(run, taken):
     "The name of a checkpoint's file or of a run's folder; the whole path where that name is taken."
     path = project_path(run)
-    if path.is_file(): return path.stem
-    if path.name == "model": return path.parent.name
-    return str(run) if path.name in taken else path.name
+    if path.is_file(): name = path.stem
+    else: name = path.parent.name if path.name == "model" else path.name
+    return str(run) if name in taken else name
 
 # %% ../../nbs/look/06_encoded_split.ipynb #cf1d31f5
 @contextmanager

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import torch
@@ -50,12 +51,15 @@ def normalise_contrast(
     return p/np.sqrt(variance+10)[:,None] # 10 keeps the noise of a flat patch small
 
 # %% ../../nbs/photos/02_visual_words.ipynb #088990b9
+_ONE_THREAD = Lock() # torch has one number of threads for the whole process
+
 def _matmul(a, b):
     "Matrix product by one thread."
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits also depend on the alignment of memory
-    finally: torch.set_num_threads(threads)
+    with _ONE_THREAD:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits also depend on the alignment of memory
+        finally: torch.set_num_threads(threads)
 
 # %% ../../nbs/photos/02_visual_words.ipynb #3e8af5c0
 @dataclass(frozen=True, repr=False, eq=False)

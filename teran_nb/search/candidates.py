@@ -66,6 +66,7 @@ def enough_candidates(
 ) -> int: # At most the number of images
     "Measure how many candidates a search needs. Compares every image with every sentence."
     require_recall(recall)
+    if k < 1: raise ValueError(f"the best {k} images; give at least one")
     if not int(captions.parts.lengths.sum()):
         raise ValueError("no sentence has a word to measure by; give some like those that will be asked")
     too_few = k

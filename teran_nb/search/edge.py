@@ -6,7 +6,7 @@
 __all__ = ['EdgeBackend', 'open_edge']
 
 # %% ../../nbs/search/04_edge.ipynb #39b0e8cd
-import shutil, weakref
+import shutil, threading, weakref
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +28,7 @@ from .checksums import FileChecksums, REPAIR_ADVICE, edge_engine, image_checksum
 # %% ../../nbs/search/04_edge.ipynb #3aec48e0
 _MIN_FREE_BYTES = 2**28 # The engine makes its files longer by tens of megabytes at a time
 _OPEN = weakref.WeakValueDictionary() # The folders that this process has open
+_OPENING = threading.RLock() # One thread at a time looks up a folder and opens it
 
 class EdgeBackend(QdrantBackend):
     "Images in a folder, searched by Qdrant Edge. Made by `open_edge`."
@@ -85,8 +86,9 @@ def open_edge(
 ) -> EdgeBackend:
     "The backend in a folder; the same object while this process has it open."
     key = str(user_path(folder).resolve())
-    backend = _OPEN.get(key)
-    if backend is None: backend = _OPEN[key] = EdgeBackend(folder)
+    with _OPENING:
+        backend = _OPEN.get(key)
+        if backend is None: backend = _OPEN[key] = EdgeBackend(folder)
     return backend
 
 # %% ../../nbs/search/04_edge.ipynb #a5678a36
@@ -95,8 +97,14 @@ def open_edge(
 def _engine_call(self:EdgeBackend):
     "Name the folder in errors of the engine, whose panics are no `Exception`."
     try: yield
-    except (KeyboardInterrupt,SystemExit): raise
+    except (KeyboardInterrupt,SystemExit,TimeoutError,MemoryError): raise
     except BaseException as e: self._refuse(e)
+
+@patch
+def _open_shard(self:EdgeBackend):
+    "The engine's open files."
+    if self.shard is None: raise RuntimeError(f"the index in {self.folder} is closed; open it again: Index(folder)")
+    return self.shard
 
 @patch
 def _refuse(self:EdgeBackend, reason):
@@ -153,11 +161,12 @@ def _update(self:EdgeBackend, operation, size):
     "Apply an operation; it is on the disk when this returns."
     self._count = None
     try:
+        shard = self._open_shard()
         require_space(self.folder, size + _MIN_FREE_BYTES)
         self._checksums.withdraw()
         with self._engine_call():
-            self.shard.update(operation)
-            self.shard.flush()
+            shard.update(operation)
+            shard.flush()
         self._checksums.write_small()
     except OSError as e: raise OSError(f"{e}; what was added before is safe, and adding again goes on there") from None
 
@@ -214,9 +223,10 @@ def last_query(self:EdgeBackend,
 @patch
 def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query
     "Ask the engine."
+    shard = self._open_shard()
     answers = []
     for query in queries:
-        with self._engine_call(): answers.append(self.shard.query(query))
+        with self._engine_call(): answers.append(shard.query(query))
     return answers
 
 @patch
@@ -244,13 +254,15 @@ def to_image(self:EdgeBackend, point:Any, with_vectors:bool, similarity:float=0.
 @patch
 def retrieve(self:EdgeBackend, ids:list[str], with_vectors:list[str]|bool) -> list:
     "Points by id."
-    with self._engine_call(): return self.shard.retrieve(ids, True, with_vectors)
+    shard = self._open_shard()
+    with self._engine_call(): return shard.retrieve(ids, True, with_vectors)
 
 @patch
 def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
     "Some points in the order of their ids, and the next offset; None at the end."
     request = self.types.ScrollRequest(offset, limit, with_payload=with_payload, with_vector=with_vectors)
-    with self._engine_call(): return self.shard.scroll(request)
+    shard = self._open_shard()
+    with self._engine_call(): return shard.scroll(request)
 
 @patch
 def count(self:EdgeBackend, conditions:Sequence[Condition]=()) -> int:
