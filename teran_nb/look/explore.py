@@ -31,6 +31,103 @@ from .finder import Finder, QUERY_CHOICES, own_picture
 from .result_page import (
     InlineThumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
 
+# %% ../../nbs/look/09_explore.ipynb #9db344e5
+class Explorer:
+    "A search page in a notebook: type, click, hover. `finder` holds its state."
+    def __init__(self,
+        models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two stand side by side
+        data:Collection|Data, # A collection, or the data of an experiment
+        split:str="", # Which images; `test` where there is such a split
+        query:str="", # The first query; a sentence of the split when empty
+        pooling:str="", # How alignments are pooled; each model's own score when empty
+        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default
+        output:str|Path="runs/explorer", # Folder for saved pages
+        per_page:int=12, # Results on a page
+        examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
+        encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
+        rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
+    ):
+        finder = Finder(models, data, split, pooling, describe, per_page,
+                        examples=examples, encoded=encoded, rerank=rerank)
+        finder.ask(query or next(iter(finder.sentences), ""))
+        self.finder = finder
+        self.thumbs = InlineThumbnails()
+        self.output = project_path(output)
+        self.query_panel = _QueryPanel(finder, self.act)
+        self.query_list = _QueryList(finder, self.act)
+        self.word_panel = _WordPanel(finder, self.act, self.thumbs, self.open)
+        self.pair_panel = _PairPanel(finder, self.act)
+        self.results = _ResultPanel(finder, self.act, self.thumbs, self.click)
+        self.status = _html()
+        self.saved = _html("auto")
+        self.export = _button("Save this page as HTML", 190)
+        self.export.on_click(lambda _: self.act(self._save_new))
+        self._static_class = f"teran-static-{id(self):x}"
+        self._static_display = None
+        self._renewal = None
+        self.root = self._root()
+        self.refresh()
+
+# %% ../../nbs/look/09_explore.ipynb #78a83385
+@patch
+def act(self:Explorer,
+    action:Callable[[],object], # Of a reader, such as a search
+) -> None:
+    "Run an action and show the result. An error is shown on the page, since widgets would hide it in a log."
+    self.status.value = '<p class="quiet" role="status">working …</p>'
+    try:
+        action()
+        self.refresh()
+    except Exception as e:
+        self.query_panel.update()
+        self._show_status("alert", "note", str(e) or repr(e))
+
+@patch
+def refresh(self:Explorer) -> None:
+    "Show the finder's state."
+    for panel in (self.query_panel,self.results,self.word_panel): panel.update()
+    self.pair_panel.picture = self._picture()
+    self.pair_panel.update()
+    _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
+    time_and_hint = f"answered in {1000*self.finder.seconds:.0f} ms. {self._hint()}" if self.finder.results else ""
+    self._show_status("status", "quiet", time_and_hint)
+    if self._static_display: self._renew_static_page()
+    self.query_list.update()
+
+@patch
+def _picture(self:Explorer):
+    "Row of the query picture, or of the picture whose alignment is open; None where there is none."
+    picture = self.finder.picture
+    if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
+    return self.results.opened_item if self.results.opened else None
+
+@patch
+def _hint(self:Explorer):
+    "What a reader can do next."
+    if self.results.opened: return ""
+    hint = "Click a result to see which word matches which region"
+    return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
+
+@patch
+def _show_status(self:Explorer, role, kind, text):
+    self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
+
+# %% ../../nbs/look/09_explore.ipynb #01b88634
+@patch
+def click(self:Explorer,
+    item:int, # Row of a candidate
+) -> None:
+    "Open the alignment of a result; without a query, search by that picture."
+    if self.finder.results: self.open(item)
+    else: self.act(lambda: self.finder.ask_by_picture(item))
+
+@patch
+def open(self:Explorer,
+    item:int, # Row of a candidate
+) -> None:
+    "Show why a candidate matches the query."
+    self.act(lambda: self.results.open(item))
+
 # %% ../../nbs/look/09_explore.ipynb #4c1a08b7
 def _row(*widgets):
     return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible"))
@@ -130,6 +227,11 @@ class _QueryPanel(_Panel):
         menus = _row(self.model, self.compared, self.pooling, self.rerank, self.split)
         self.box = W.VBox([_row(self.direction), _row(self.text, self.go, self.another, self.upload), menus],
                           layout=W.Layout(width="100%"))
+        self._listen()
+
+    def _listen(self):
+        "Connect the widgets with the finder."
+        finder = self.finder
         self.on_change(self.direction, self._change_direction)
         self.on_change(self.text, finder.ask)
         self.on_click(self.go, lambda: finder.ask(self.text.value))
@@ -362,50 +464,13 @@ class _ResultPanel(_Panel):
         self.previous.disabled = finder.page == 0
         self.next.disabled = finder.page+1 >= pages
 
-# %% ../../nbs/look/09_explore.ipynb #9db344e5
-class Explorer:
-    "A search page in a notebook: type, click, hover. `finder` holds its state."
-    def __init__(self,
-        models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two stand side by side
-        data:Collection|Data, # A collection, or the data of an experiment
-        split:str="", # Which images; `test` where there is such a split
-        query:str="", # The first query; a sentence of the split when empty
-        pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default
-        output:str|Path="runs/explorer", # Folder for saved pages
-        per_page:int=12, # Results on a page
-        examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
-        rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
-    ):
-        finder = Finder(models, data, split, pooling, describe, per_page,
-                        examples=examples, encoded=encoded, rerank=rerank)
-        finder.ask(query or next(iter(finder.sentences), ""))
-        self.finder = finder
-        self.thumbs = InlineThumbnails()
-        self.output = project_path(output)
-        self.query_panel = _QueryPanel(finder, self.act)
-        self.query_list = _QueryList(finder, self.act)
-        self.word_panel = _WordPanel(finder, self.act, self.thumbs, self.open)
-        self.pair_panel = _PairPanel(finder, self.act)
-        self.results = _ResultPanel(finder, self.act, self.thumbs, self.click)
-        self.status = _html()
-        self.saved = _html("auto")
-        self.export = _button("Save this page as HTML", 190)
-        self.export.on_click(lambda _: self.act(self._save_new))
-        self._static_class = f"teran-static-{id(self):x}"
-        self._static_display = None
-        self._renewal = None
-        self.root = self._root()
-        self.refresh()
-
 # %% ../../nbs/look/09_explore.ipynb #a79d84a9
 @patch
 def _style(self:Explorer, *more): return "\n".join(TEMPLATES.source(name) for name in ("explore.css",*more))
 
 @patch
 def _root(self:Explorer):
-    "All widgets in one column. A rule of its style hides the static page while the widgets have a kernel."
+    "All widgets in one column, with their style."
     live_class = f"teran-live-{id(self):x}"
     live = f".{live_class}:not(.jupyter-widgets-disconnected)"
     hide = f"body:has({live}) .{self._static_class} {{ display: none !important }}"
@@ -418,66 +483,6 @@ def _root(self:Explorer):
     root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
     root.add_class("teran-root").add_class(live_class)
     return root
-
-# %% ../../nbs/look/09_explore.ipynb #78a83385
-@patch
-def act(self:Explorer,
-    action:Callable[[],object], # Of a reader, such as a search
-) -> None:
-    "Run an action and show the result. An error is shown on the page, since widgets would hide it in a log."
-    self.status.value = '<p class="quiet" role="status">working …</p>'
-    try:
-        action()
-        self.refresh()
-    except Exception as e:
-        self.query_panel.update()
-        self._show_status("alert", "note", str(e) or repr(e))
-
-@patch
-def refresh(self:Explorer) -> None:
-    "Show the finder's state."
-    for panel in (self.query_panel,self.results,self.word_panel): panel.update()
-    self.pair_panel.picture = self._picture()
-    self.pair_panel.update()
-    _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
-    time_and_hint = f"answered in {1000*self.finder.seconds:.0f} ms. {self._hint()}" if self.finder.results else ""
-    self._show_status("status", "quiet", time_and_hint)
-    if self._static_display: self._renew_static_page()
-    self.query_list.update()
-
-@patch
-def _picture(self:Explorer):
-    "Row of the query picture, or of the picture whose alignment is open; None where there is none."
-    picture = self.finder.picture
-    if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
-    return self.results.opened_item if self.results.opened else None
-
-@patch
-def _hint(self:Explorer):
-    "What a reader can do next."
-    if self.results.opened: return ""
-    hint = "Click a result to see which word matches which region"
-    return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
-
-@patch
-def _show_status(self:Explorer, role, kind, text):
-    self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
-
-# %% ../../nbs/look/09_explore.ipynb #01b88634
-@patch
-def click(self:Explorer,
-    item:int, # Row of a candidate
-) -> None:
-    "Open the alignment of a result; without a query, search by that picture."
-    if self.finder.results: self.open(item)
-    else: self.act(lambda: self.finder.ask_by_picture(item))
-
-@patch
-def open(self:Explorer,
-    item:int, # Row of a candidate
-) -> None:
-    "Show why a candidate matches the query."
-    self.act(lambda: self.results.open(item))
 
 # %% ../../nbs/look/09_explore.ipynb #ed2fa73f
 _IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."
