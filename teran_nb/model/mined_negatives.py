@@ -57,22 +57,25 @@ def mined_scores(
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
     other_images:RegionBatch, # Candidates
     other_captions:TokenBatch, # Candidates
-    false_images:Tensor, # Their rows among the other images, `(pairs, hard)`
-    false_captions:Tensor, # Their rows among the other captions, `(pairs, hard)`
+    false_image_rows:Tensor, # Rows of the false images among the other images, `(pairs, hard)`
+    false_caption_rows:Tensor, # Rows of the false captions among the other captions, `(pairs, hard)`
 ) -> Tensor: # The true pair first, then its false images, then its false captions, `(pairs, 1+2*hard)`
     "Scores of true pairs and of chosen false ones, with gradients."
     joint = model.heads["joint"]
-    pairs,hard = false_images.shape
-    image_rows,image_places = false_images.unique(return_inverse=True)
-    caption_rows,caption_places = false_captions.unique(return_inverse=True)
+    pairs,hard = false_image_rows.shape
+    image_rows,image_places = false_image_rows.unique(return_inverse=True)
+    caption_rows,caption_places = false_caption_rows.unique(return_inverse=True)
     false_sides = model(_at_rows(other_images, image_rows), _at_rows(other_captions, caption_rows))
-    own = torch.arange(pairs, device=image_of.device)
     regions = Packed.cat([images.parts,false_sides[0].parts])
     words = Packed.cat([captions.parts,false_sides[1].parts])
-    own_image = image_of.repeat_interleave(hard)
-    own_caption = own.repeat_interleave(hard)
-    regions = regions[torch.cat([image_of, len(images.parts) + image_places.flatten(), own_image])]
-    words = words[torch.cat([own, own_caption, pairs + caption_places.flatten()])]
+    own = torch.arange(pairs, device=image_of.device)
+    # the pairs to score, in three blocks of places in `regions` and in `words`
+    true_pairs = image_of,own
+    with_false_images = len(images.parts) + image_places.flatten(),own.repeat_interleave(hard)
+    with_false_captions = image_of.repeat_interleave(hard),pairs + caption_places.flatten()
+    of_regions,of_words = zip(true_pairs, with_false_images, with_false_captions)
+    regions = regions[torch.cat(of_regions)]
+    words = words[torch.cat(of_words)]
     first,_,_ = joint.contexts(*regions.padded(), *words.padded())
     with torch.autocast(first.device.type, enabled=False): scores = joint.score(first.float())[:,0]
     true,of_captions,of_images = scores.split([pairs,pairs*hard,pairs*hard])
