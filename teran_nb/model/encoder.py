@@ -160,7 +160,7 @@ def words_warning(self:Encoder,
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
 @patch
 def boxes_of(self:Encoder,
-    images:Encoded, # Encoded images
+    images:Encoded, # Encoded images, or a search index, which has no `boxes`
     i:int, # Which of them
     regions:Regions|None=None, # Of that image
 ) -> tuple[np.ndarray|None,tuple|None]: # Boxes `(regions, 4)`, and width and height, all in pixels
