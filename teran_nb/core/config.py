@@ -8,6 +8,7 @@ __all__ = ['one_of', 'new_name', 'is_own', 'bounded', 'require_in_range', 'to_co
 # %% ../../nbs/core/03_config.ipynb #6ddc79f6
 import copy, dataclasses, re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -119,7 +120,8 @@ def _as_type(value, old, name):
         raise ValueError(f"{name} has fields of its own; change one of them, such as {example}")
     if isinstance(value, list): value = tuple(value)
     if isinstance(old, float):
-        if isinstance(value, str) and re.fullmatch(r"[-+.\deE]+", value): value = float(value)
+        if isinstance(value, str) and re.fullmatch(r"[-+.\deE]+", value):
+            with suppress(ValueError): value = float(value) # other text is refused below
         if type(value) is int: value = float(value)
     if isinstance(old, (bool,int,float,str,tuple)) and type(value) is not type(old):
         raise ValueError(f"{name} takes {type(old).__name__}, such as {old!r}, not {value!r}")

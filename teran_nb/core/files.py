@@ -71,8 +71,9 @@ class _Limited:
     def __init__(self, file, path): self.file,self.path,self.left = file,path,most_unpacked(path.stat().st_size)
     def __enter__(self): return self
     def __exit__(self, *error): self.file.close()
-    def read(self, size=-1): return self._count(self.file.read(size if 0 <= size <= self.left else self.left + 1))
-    def readline(self, size=-1): return self._count(self.file.readline(size))
+    def read(self, size=-1): return self._count(self.file.read(self._most(size)))
+    def readline(self, size=-1): return self._count(self.file.readline(self._most(size)))
+    def _most(self, size): return size if 0 <= size <= self.left else self.left + 1
     def _count(self, data):
         self.left -= len(data)
         if self.left < 0: raise ValueError(f"{self.path} unpacks to more than fifty times its size; it is refused")

@@ -40,6 +40,7 @@ class Packed:
         values:Tensor, # Vectors of all sets, `(total, dim)`
         offsets:Tensor, # Start of each set and the end of the last one, a tensor or a list, `(n+1,)`
     ):
+        if values.ndim != 2: raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
         self.values = values
         self.offsets = o = torch.as_tensor(offsets, dtype=torch.int64)
         if o.ndim != 1 or not len(o) or o[0] != 0 or o[-1] != len(values) or (o.diff() < 0).any():

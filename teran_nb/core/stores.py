@@ -186,7 +186,7 @@ class JoinedArrays:
         self.dtype,self.shape = arrays[0].dtype,(int(self.starts[-1]),*arrays[0].shape[1:])
     def __len__(self): return self.shape[0]
     def __getitem__(self,
-        rows:int|slice|Sequence[int], # A row, neighbouring rows, or any rows
+        rows:int|slice|Sequence[int]|np.ndarray, # A row, neighbouring rows, any rows, or a mask of all rows
     ) -> np.ndarray: # A view of neighbours in one array, else a copy
         if isinstance(rows, slice):
             start,stop,step = rows.indices(len(self))
@@ -195,7 +195,7 @@ class JoinedArrays:
                 return self.arrays[k][start-self.starts[k]:max(start, stop)-self.starts[k]]
             rows = range(start, stop, step)
         elif isinstance(rows, (int,np.integer)): return self[rows:rows+1 or None][0]
-        rows = np.arange(len(self))[np.asarray(rows, dtype=int)]
+        rows = np.arange(len(self))[np.asarray(rows, dtype=None if len(rows) else int)] # numpy makes an empty list float
         result = np.empty((len(rows),*self.shape[1:]), self.dtype)
         for k,array in enumerate(self.arrays):
             inside = (rows >= self.starts[k]) & (rows < self.starts[k+1])

@@ -141,7 +141,7 @@ def numbered_folder(
     path:str|Path, # Wanted folder
 ) -> Path: # The new, empty folder
     "Make a folder; if its name is taken, the first free number is added."
-    path = Path(path)
+    path = user_path(path)
     for i in range(1, 10_000):
         numbered = path if i == 1 else path.with_name(f"{path.name}-{i}")
         try: numbered.mkdir(parents=True)
