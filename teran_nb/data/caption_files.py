@@ -55,7 +55,8 @@ def _to_captions(path, images, rows, bad):
     texts = [text for _,text,_ in rows]
     image_of = [index[image_id] for image_id,_,_ in rows]
     links = [links for _,_,links in rows]
-    return Captions(texts, image_of, list(images), sizes, splits, links if any(links) else None)
+    try: return Captions(texts, image_of, list(images), sizes, splits, links if any(links) else None)
+    except ValueError as e: raise ValueError(f"{path}: {e}") from None
 
 # %% ../../nbs/data/01_caption_files.ipynb #38f8586c
 class CsvTable(NamedTuple):
@@ -241,10 +242,6 @@ def _from_karpathy(path, value, key="", bad="stop"):
             if not all(map(_is_link, links)): # quick; `checked` then says what is wrong
                 checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links", _CURE)
             links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
-            for link in links:
-                if not 0 <= link.start <= link.end <= len(text):
-                    raise ValueError(f"{where} has no characters [{link.start},{link.end}), which a link names; "
-                                     "copy the file again")
             rows.append((image_id, text, links))
     return _to_captions(path, split_and_size, rows, bad)
 

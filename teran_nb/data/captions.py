@@ -101,6 +101,7 @@ def _check(self:Captions):
     for name,n,what in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",n_captions,"captions")):
         values = getattr(self, name)
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
+    if self.links is not None: self._require_links()
     if self.sizes is None: return
     if self.sizes.shape != (n_images,2):
         raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each image")
@@ -122,10 +123,11 @@ def texts_by_image(self:Captions) -> list[tuple[str,...]]: # The texts of each i
 # %% ../../nbs/data/00_captions.ipynb #f434877e
 @patch
 def select(self:Captions,
-    images:list, # Indices of images
+    images:list|np.ndarray, # Indices of images, or a mask `(images,)`
 ) -> Captions: # These images, in the order given, with their captions
     "The captions of some images."
-    images = np.asarray(images, dtype=np.int64)
+    images = np.asarray(images, dtype=None if len(images) else int) # numpy makes an empty list float
+    images = np.arange(len(self.image_ids))[images]
     new_index = np.full(len(self.image_ids), -1)
     new_index[images] = np.arange(len(images))
     rows = np.flatnonzero(new_index[self.image_of] >= 0)
@@ -151,6 +153,19 @@ class Link(NamedTuple):
     end:int # One past the last character
     kind:str # `noun`, `colour`, `size`, `number`, `phrase`, or a type of Flickr30k Entities, such as `people`
     boxes:tuple # `((x1,y1,x2,y2), ...)` in pixels
+
+@patch
+def _require_links(self:Captions):
+    for i,(text,links) in enumerate(zip(self.texts, self.links)):
+        if not isinstance(links, (tuple,list)) or not {Link}.issuperset(map(type, links)):
+            raise ValueError(f"links of caption {i+1} of {len(self)} are {str(links)[:100]}, not a tuple of Link; "
+                             "it is empty where nothing is known")
+        n = len(text)
+        for start,end,_,_ in links:
+            if 0 <= start <= end <= n: continue
+            where = f"caption {i+1} of {len(self)} (image {self.image_ids[self.image_of[i]][:100]}, {n} characters)"
+            raise ValueError(f"{where} has no characters [{start},{end}), which a link names; "
+                             "correct the link, or copy the file again")
 
 # %% ../../nbs/data/00_captions.ipynb #455f42c1
 @patch
