@@ -7,8 +7,8 @@ __all__ = ['PICTURE_SUFFIXES', 'MAX_PIXELS', 'sample_picture', 'within', 'find_p
            'hard_pictures']
 
 # %% ../../nbs/data/02_pictures.ipynb #718c3975
-import math, os, struct, warnings, zlib
-from contextlib import contextmanager
+import math, os, struct, threading, warnings, zlib
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -111,12 +111,23 @@ def upright(
     return picture, size[::-1] if sideways else size
 
 # %% ../../nbs/data/02_pictures.ipynb #e1bca579
-@contextmanager
-def _without_limit():
-    "Switch off Pillow's own limit, which counts the pixels of the file and not those that are decoded."
-    limit,Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS,None
-    try: yield
-    finally: Image.MAX_IMAGE_PIXELS = limit
+class _WhileReading:
+    "Pillow's limit and its warnings about odd metadata are off while at least one thread reads a picture."
+    def __init__(self): self.lock,self.threads,self.settings = threading.Lock(),0,ExitStack()
+    def __enter__(self):
+        with self.lock:
+            self.threads += 1
+            if self.threads > 1: return
+            self.settings.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            self.settings.callback(setattr, Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+            Image.MAX_IMAGE_PIXELS = None
+    def __exit__(self, *error):
+        with self.lock:
+            self.threads -= 1
+            if not self.threads: self.settings.close() # both are as before
+
+_while_reading = _WhileReading() # the settings belong to the whole process
 
 def read_picture(
     path:str|Path, # Picture file
@@ -127,9 +138,7 @@ def read_picture(
     "Read a picture in bounded memory; one that cannot be read is named, with the reason."
     if isinstance(path, (str,Path)): require_file(path)
     try:
-        with warnings.catch_warnings(), _without_limit(), Image.open(path) as picture:
-            warnings.simplefilter("ignore") # about odd metadata
-            return upright(picture, side, max_pixels, quick)
+        with _while_reading, Image.open(path) as picture: return upright(picture, side, max_pixels, quick)
     except FileNotFoundError: raise
     except UnidentifiedImageError: reason = "is not a picture in a format that is known here"
     except Exception as e: # decoders raise any error on damaged files
@@ -148,7 +157,7 @@ def hard_pictures(
     folder:str|Path, # New folder
 ) -> dict[str,bool]: # File names, and whether the file can be read
     "Write pictures that are hard to read: seven that can be read, four that cannot."
-    folder = Path(folder)
+    folder = user_path(folder)
     folder.mkdir()
     house = sample_picture()
     exif = Image.Exif()
