@@ -53,8 +53,8 @@ def require_regions(
     if r.boxes is not None: _require_boxes(np.asarray(r.boxes), len(features), r.size, fail)
     for name in ("classes","confidences"):
         values = getattr(r, name)
-        if values is not None and len(values) != len(features):
-            fail(f"{len(values)} {name} for {len(features)} regions")
+        if values is not None and np.shape(values) != (len(features),):
+            fail(f"{name} have the shape {np.shape(values)}, not ({len(features)},)")
     if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer):
         fail("classes are not whole numbers; give indices into class_names")
     if r.classes is not None and not all(0 <= c < 2**31 for c in (np.min(r.classes),np.max(r.classes))):
@@ -151,7 +151,7 @@ def _require_image(self:FeatureWriter, r:Regions):
         problem = "no boxes" if self.boxes else "boxes, in a store without"
         fail(f"{problem}; boxes are for all images or, with boxes=False, for none")
     has_names = r.classes is not None and r.classes.dtype.kind == "U"
-    require_regions(replace(r, classes=np.zeros(len(r.classes), int)) if has_names else r, self.dim)
+    require_regions(replace(r, classes=np.zeros(r.classes.shape, int)) if has_names else r, self.dim)
     with np.errstate(over="ignore"): fits = np.isfinite(r.features.astype(self.dtype)).all()
     if not fits: fail(f"features do not fit into {self.dtype.name}; keep float32")
     if self.optional not in (None,_optional_parts(r)): fail("classes and confidences are for all images or for none")
@@ -180,6 +180,7 @@ def add(self:FeatureWriter,
     boxes = None if boxes is None else np.asarray(boxes, dtype=np.float32)
     classes = None if classes is None else np.asarray(classes)
     size = None if size is None else tuple(size)
+    confidences = None if confidences is None else np.asarray(confidences)
     r = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
     self._require_image(r)
     self.optional = _optional_parts(r)
