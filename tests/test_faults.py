@@ -123,6 +123,7 @@ IN_NONE = {  # and why
     "experiment.learner:_logger": "it writes",
     "experiment.records:record_of": "environment.json, of the shape `_Machine`",
     "experiment.registry:workflow_command": "a notebook of this repository",
+    "published.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten"
     "experiment.registry:fill_documents": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
     "experiment.runs:_class_of_format_1": "the same file as `model: settings`",

@@ -118,8 +118,8 @@ def original_settings(
     regions = config.regions
     mode = next(theirs for theirs,ours in _POOLING.items() if ours == config.pooling)
     reference = config.reference if isinstance(config, PublishedConfig) else None
-    training = {"measure": variant.measure, "margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.,
-                "alignment-mode": mode}
+    papers = {"margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.} # not known of this model
+    training = {"measure": variant.measure} | papers | {"alignment-mode": mode}
     is_teran = config.training_heads != ("global",) or (reference is not None and reference.code == "teran")
     if is_teran: training["loss-type"] = "-".join(_LOSS_OF_HEAD[head] for head in config.training_heads)
     return {

@@ -113,6 +113,19 @@ def _without_reference(config):
     fields.pop("reference", None)
     return fields
 
+_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
+
+def _holds_text(folder, encoder):
+    "Whether a folder holds the vocabulary of a text encoder, and of its architecture what the weights do not show."
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        architecture = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception: return False # tokenizers raises plain exceptions
+    if tokenizer.get_vocab() != encoder.tokenizer.get_vocab(): return False
+    own = encoder.network.bert.config
+    return all(getattr(architecture, field, None) == getattr(own, field, None)
+               for field in ("num_attention_heads","hidden_act","layer_norm_eps"))
+
 def save_original(
     model:Matcher, # One of ours, or one that was an original
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
@@ -122,11 +135,12 @@ def save_original(
     original = getattr(model, "original", None)
     text = dataclasses.replace(model.config.text, dim=model.text.dim)
     config = dataclasses.replace(model.config, text=text)
-    named = bool(text.pretrained)
-    pretrain = text.pretrained or f"{path.name.split('.')[0]}-text"
+    pretrain = text.pretrained
+    if not pretrain or within(path.parent, pretrain) is None: pretrain = f"{path.name.split('.')[0]}-text"
     settings = original_settings(config, pretrain)
     text_folder = path.parent/pretrain
-    for p in [path] if named else [path,text_folder]:
+    has_text = pretrain in _KNOWN_TEXTS or text_folder.exists() and _holds_text(text_folder, model.text)
+    for p in [path] if has_text else [path,text_folder]:
         if p.exists(): raise FileExistsError(f"{p} is already there; choose another name")
     if original:
         before = original_config(original.config, max_tokens=text.max_tokens)
@@ -134,7 +148,8 @@ def save_original(
         changes = {} if unchanged else settings
         settings = dict(original.config)
         for group,values in changes.items(): settings[group] = settings.get(group, {}) | values
-    if not named:
+        settings["text-model"] = settings["text-model"] | {"pretrain": pretrain}
+    if not has_text:
         with atomic(text_folder) as p:
             save_text(model.text, p)
             vocabulary = model.text.tokenizer.get_vocab()
@@ -146,7 +161,6 @@ def save_original(
 
 # %% ../../nbs/published/05_originals.ipynb #8f4822cd
 _TEXT = "text model","say its folder by `text=`" # for errors
-_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
 
 def _text_model(path, name, text):
     "Folder or name of an original's text model, `name` in its settings, and its longest caption in tokens."
