@@ -123,7 +123,6 @@ IN_NONE = {  # and why
     "experiment.learner:_logger": "it writes",
     "experiment.records:record_of": "environment.json, of the shape `_Machine`",
     "experiment.registry:workflow_command": "a notebook of this repository",
-    "published.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten"
     "experiment.registry:fill_documents": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
     "experiment.runs:_class_of_format_1": "the same file as `model: settings`",
@@ -136,6 +135,7 @@ IN_NONE = {  # and why
     "photos.extractor_lookup:training_features": "the configuration that `run: plan` damages, compared with shapes",
     "photos.visual_words:_read_shrunk": "any error leaves the picture out",
     "published.papers:_read_csv": "a table of this package",
+    "published.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten",
     "published.papers:_index": "a table of this package",
     "published.uniter:uniter_config": "the same file as `model: settings`",
     "pretrained.dual:save_pretrained": "it writes, with the tokenizer of a folder that was compared when it was opened",
