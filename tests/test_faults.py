@@ -122,6 +122,7 @@ IN_NONE = {  # and why
     "experiment.grounding:PhraseGrounding": "it adds to results that are objects",
     "experiment.learner:_logger": "it writes",
     "experiment.records:record_of": "environment.json, of the shape `_Machine`",
+    "experiment.plans:require_text": "a tokenizer that `text` opens, for its errors only",
     "experiment.registry:workflow_command": "a notebook of this repository",
     "experiment.registry:fill_documents": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",

@@ -14,7 +14,7 @@ from typing import NotRequired, TypedDict
 
 from ..core.files import project_path, read_json, user_path
 from ..core.writing import numbered_folder, require_space, write_json
-from ..core.config import is_own, one_of, to_config
+from ..core.config import is_own, one_of, override, to_config
 from ..core.environment import environment, pick_device
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
@@ -22,12 +22,12 @@ from ..model.checks import check_pooling
 from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS
-from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig
+from .train_config import EARLIER_TRAIN_FIELDS, TrainConfig
 from .objective import check_loss
 from .checkpoints import require_same_config
 from .rows import ROWS, trained_as
 from .presets import PRESETS
-from .plans import Plan
+from .plans import Plan, require_text
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #5e51da72
 def folder_to_resume(
@@ -136,7 +136,9 @@ def check_parameters(*,
     row:str="teran-mrsw", # One of `ROWS`
     preset:str="scenes", # One of `PRESETS`
     pooling:str="", # One of `POOLINGS`, or the model's own
+    text:str="", # Text encoder, as of `make_plan`
     precision:str="fp32", # `fp32`, `bf16` or `fp16`
+    select:str="", # Validation metric that chooses the best epoch, or the preset's
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str|Path="runs", # Folder that will be written to
     resume:str="", # Name or folder of a run to resume
@@ -148,8 +150,9 @@ def check_parameters(*,
 ) -> None:
     "Refuse unknown names, a wrong pooling or loss of your own, a missing GPU or run, and a read-only output folder."
     one_of(row, ROWS, "row")
-    one_of(preset, PRESETS, "preset")
-    one_of(precision, PRECISIONS, "precision")
+    training = PRESETS[one_of(preset, PRESETS, "preset")].training
+    override(training, {"precision": precision, "select": select or training.select}) # refuses unknown ones
+    require_text(text)
     overrides = overrides or {}
     for name in filter(None, (pooling,overrides.get("pooling"))):
         pooling_rule = POOLINGS[one_of(name, POOLINGS, "pooling", registered=True)]
