@@ -52,6 +52,7 @@ def show_curves(
 ) -> Axes:
     "Validation metrics of every epoch, in % (TERAN Fig. 3 and 6)."
     histories = history if isinstance(history, dict) else {"": history}
+    if not histories: return empty_figure("no training was given", ax=ax)[0]
     several = len(histories) > 1
     ax = new_axis(ax, (5,3.9))
     known = set().union(*(h.epochs[0] for h in histories.values()))
@@ -138,7 +139,7 @@ def show_correlation(
 ) -> Axes:
     "One metric against another, with Pearson's r of each model and of all points (IAIS Fig. 3)."
     missing = [metric for metric in (x,y) if metric not in table]
-    if missing: return empty_figure(f"no model here measured {' and '.join(missing)}")[0]
+    if missing: return empty_figure(f"no model here measured {' and '.join(missing)}", ax=ax)[0]
     points = table.dropna(subset=[x,y])
     ax = new_axis(ax, (4.6,3.6))
     across,up = metric_named(x),metric_named(y)
@@ -264,7 +265,7 @@ def show_pairs(
 ) -> Axes:
     "Share of minimal pairs that each model has right, in %, with chance."
     scores = {"": scores} if isinstance(scores, PairScores) else scores
-    if not scores: return empty_figure("no minimal pairs were asked")[0]
+    if not scores: return empty_figure("no minimal pairs were asked", ax=ax)[0]
     rates = {name: s.rates for name,s in scores.items()}
     kinds = next(iter(rates.values()))
     ax = new_axis(ax, (5.6, 1.2+.14*len(kinds)*max(2, len(rates))))
@@ -290,7 +291,7 @@ def show_board(
     "One metric of every ranker (a pooling or a head) and every loss, in %."
     rankers = list(dict.fromkeys(cell.ranker for cell in board.cells))
     losses = list(dict.fromkeys(cell.loss for cell in board.cells))
-    if not rankers: return empty_figure("no cell of the board is finished")[0]
+    if not rankers: return empty_figure("no cell of the board is finished", ax=ax)[0]
     values = np.full((len(rankers),len(losses)), np.nan)
     for i,ranker in enumerate(rankers):
         for j,loss in enumerate(losses):
@@ -344,6 +345,7 @@ def show_recall_by_cost(
     legend:bool=True, # Beside the axis, where it hides no point
 ) -> Axes:
     "Recall of the exact ten against a cost, a line for each way of searching."
+    if not rows: return empty_figure("no way of searching was measured", ax=ax)[0]
     ax = new_axis(ax, (6,3.6))
     ways = dict.fromkeys(row["way"] for row in rows)
     for way,colour,marker in zip(ways, cycle(COLOURS), cycle(MARKERS)):

@@ -152,9 +152,10 @@ def evenly(
 def empty_figure(
     why:str, # What is missing
     title:str="", # Title of the figure
+    ax:Axes=None, # Where to draw, if it is a part of another figure
 ) -> list[Axes]: # A single axis
     "An empty figure with the reason why it is empty; `save` does not write it."
-    ax = grid(1, 1, (6,1), title=wrapped(title, 60, 2))[0]
+    if ax is None: ax = grid(1, 1, (6,1), title=wrapped(title, 60, 2))[0]
     ax.axis("off")
     ax.set_label("nothing")
     ax.text(.5, .5, why, ha="center", va="center")
