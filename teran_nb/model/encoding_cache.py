@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ..core.packed import Packed
-from ..core.files import digest
+from ..core.files import digest, user_path
 from ..core.writing import atomic, remove_leftovers
 from ..core.parallel import Share, wait_for
 from ..core.tensors import load_tensors, open_packed, save_packed, save_tensors
@@ -66,19 +66,23 @@ def load_or_encode(
     chunk:int=2048, # Images that one of several processes encodes and stores at a time; multiples of the batch
 ) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
-    path = Path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
+    path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
     if share.processes > 1: _encode_share(encoder, collection, path, share, chunk, show_progress_bar)
     elif not path.is_dir():
         images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
         # an encoder with a `cache_folder` has stored its images itself
         if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
         return images
-    return _open_encoded(path, list(collection.image_ids))
+    images = _open_encoded(path, list(collection.image_ids))
+    if len(images.whole) != len(collection):
+        counts = f"{len(images.whole)} images, the collection {len(collection)}"
+        raise ValueError(f"{path} has {counts}; remove it, and it is made again")
+    return images
 
 # %% ../../nbs/model/19_encoding_cache.ipynb #f920304b
 def _encode_share(encoder, collection, path, share, size, show_progress_bar):
     "Encode this process's chunks of a collection; the first process waits for all, and then names their folder."
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished = path.with_name(f".{path.name}.{size}.unfinished") # chunks of another size cannot be joined with these
     starts = range(0, len(collection), size)
     chunks = [unfinished/f"{start:012}" for start in starts]
     # marks: a chunk's folder is there a moment before its writer has tidied up

@@ -39,23 +39,25 @@ def grouped_alignment(
     if not len(words) or regions.shape[::2] != words.shape[::2]:
         raise ValueError(f"regions {tuple(regions.shape)} and words {tuple(words.shape)} are not those of the same "
                          "captions, at least one, with vectors of one length")
-    regions = F.normalize(regions, dim=-1)
-    words = F.normalize(words, dim=-1)
-    cosines = words @ regions.mT # (captions, words, regions)
-    no_regions = ~region_mask.any(-1, keepdim=True) # padding counts there, so that all numbers stay finite
-    real = (region_mask | no_regions)[:,None]
-    low = cosines.masked_fill(~real, torch.inf).amin(-1, keepdim=True)
-    high = cosines.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
-    share = torch.where(high > low, (cosines-low)/(high-low).clamp(min=1e-8), 1.) # equal cosines all count
-    kept = real & (share >= 1/real.sum(-1, keepdim=True).clamp(min=1))
-    weights = share.masked_fill(~kept, 0)
-    groups = weights/weights.sum(-1, keepdim=True).clamp(min=1e-8) @ regions
-    logits = scale*(F.normalize(groups, dim=-1) @ words.mT) # (captions, groups, words)
-    both = word_mask[:,None] & word_mask[:,:,None]
-    true_logits = logits.diagonal(dim1=1, dim2=2)
-    logits = logits.masked_fill(~both, -torch.finfo(logits.dtype).max)
-    cost = (logits.logsumexp(1) + logits.logsumexp(2) - 2*true_logits).masked_fill(~word_mask, 0)
-    return (cost.sum(-1)/word_mask.sum(-1).clamp(min=1)).mean()/2
+    wide = torch.promote_types(regions.dtype, torch.float32)
+    with torch.autocast(regions.device.type, enabled=False): # in float16, 1e-8 is 0 and padding gives 0/0
+        regions = F.normalize(regions.to(wide), dim=-1)
+        words = F.normalize(words.to(wide), dim=-1)
+        cosines = words @ regions.mT # (captions, words, regions)
+        no_regions = ~region_mask.any(-1, keepdim=True) # padding counts there, so that all numbers stay finite
+        real = (region_mask | no_regions)[:,None]
+        low = cosines.masked_fill(~real, torch.inf).amin(-1, keepdim=True)
+        high = cosines.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
+        share = torch.where(high > low, (cosines-low)/(high-low).clamp(min=1e-8), 1.) # equal cosines all count
+        kept = real & (share >= 1/real.sum(-1, keepdim=True).clamp(min=1))
+        weights = share.masked_fill(~kept, 0)
+        groups = weights/weights.sum(-1, keepdim=True).clamp(min=1e-8) @ regions
+        logits = scale*(F.normalize(groups, dim=-1) @ words.mT) # (captions, groups, words)
+        both = word_mask[:,None] & word_mask[:,:,None]
+        true_logits = logits.diagonal(dim1=1, dim2=2)
+        logits = logits.masked_fill(~both, -torch.finfo(logits.dtype).max)
+        cost = (logits.logsumexp(1) + logits.logsumexp(2) - 2*true_logits).masked_fill(~word_mask, 0)
+        return (cost.sum(-1)/word_mask.sum(-1).clamp(min=1)).mean()/2
 
 register_loss("sparc", learned={"scale": 1/.07}, pair_formula=grouped_alignment)(info_nce)
 

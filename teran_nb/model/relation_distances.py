@@ -38,7 +38,7 @@ def relation_distances(
             for name,values in _iais_and_entropy(maps).items(): distances.setdefault(name, []).extend(values)
             flat = flat_relations(words[1], regions[1])
             for k,j in enumerate(rows.tolist()):
-                objects = _linked_objects(collection, captions, j)
+                objects = _linked_objects(model, collection, images, captions, j)
                 if not objects: continue
                 for name,value in _isda_of_pair(maps, flat, k, objects).items(): distances[name].append(value)
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
@@ -57,14 +57,16 @@ def _iais_and_entropy(maps):
     return values
 
 # %% ../../nbs/model/21_relation_distances.ipynb #90043ded
-def _linked_objects(collection, captions, j):
-    "The objects that caption `j` links with regions of its image, for `isda`; none without links or boxes."
+def _linked_objects(model, collection, images, captions, j):
+    "The objects that caption `j` links with regions of its encoded image, for `isda`; none without links or boxes."
     links = collection.captions.links
     if not links: return []
-    boxes = collection.features[collection.image_ids[collection.captions.image_of[j]]].boxes
+    i = int(collection.captions.image_of[j])
+    boxes,_ = model.boxes_of(images, i, collection.features[collection.image_ids[i]])
     if boxes is None: return []
     words = captions.words[j]
-    piece_spans = [words.spans[word] for word in words.word_of]
+    # tokens of a prompt belong to no word
+    piece_spans = [words.spans[word] if word >= 0 else (0,0) for word in words.word_of]
     return objects_of(links[j], piece_spans, boxes)
 
 def _isda_of_pair(maps, flat, k, objects):
