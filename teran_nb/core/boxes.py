@@ -10,11 +10,17 @@ import torch
 from torch import Tensor
 
 # %% ../../nbs/core/05_boxes.ipynb #fc5a54ab
+def _as_boxes(boxes, dtype=None):
+    "Boxes as a tensor; whole numbers have 64 bits, because areas and sides may not fit into the type of the corners."
+    boxes = torch.as_tensor(boxes, dtype=dtype)
+    if not boxes.is_floating_point(): boxes = boxes.long()
+    return boxes.reshape(0, 4) if boxes.shape == (0,) else boxes # an empty list
+
 def box_area(
     boxes:Tensor, # Boxes, `(n, 4)`
 ) -> Tensor: # Area of each, `(n,)`
     "Area of boxes."
-    boxes = torch.as_tensor(boxes)
+    boxes = _as_boxes(boxes)
     return (boxes[...,2] - boxes[...,0])*(boxes[...,3] - boxes[...,1])
 
 def box_intersection(
@@ -22,8 +28,8 @@ def box_intersection(
     b:Tensor, # Boxes, `(m, 4)`
 ) -> Tensor: # Shared area of every pair, 0 where they do not touch, `(n, m)`
     "Area that every box of `a` shares with every box of `b`."
-    a = torch.as_tensor(a)[:,None]
-    b = torch.as_tensor(b)[None]
+    a = _as_boxes(a)[:,None]
+    b = _as_boxes(b)[None]
     sides = torch.minimum(a[...,2:], b[...,2:]) - torch.maximum(a[...,:2], b[...,:2])
     return sides.clamp(min=0).prod(-1)
 
@@ -34,7 +40,7 @@ def box_iou(
     dtype:torch.dtype=torch.float32, # Precision of the computation
 ) -> Tensor: # IoU of every pair in [0,1], `(n, m)`
     "Intersection over union of every box of `a` with every box of `b`."
-    a = torch.as_tensor(a, dtype=dtype)
-    b = torch.as_tensor(b, dtype=dtype)
+    a = _as_boxes(a, dtype)
+    b = _as_boxes(b, dtype)
     shared = box_intersection(a, b)
     return shared/(box_area(a)[:,None] + box_area(b)[None] - shared).clamp(min=1e-9)

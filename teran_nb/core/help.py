@@ -29,13 +29,15 @@ def show_docments(
     package:str="teran_nb", # Whose functions
 ) -> None:
     "Let `help()` show the comments of a package's parameters, by a `pydoc.getdoc` of our own."
-    if hasattr(pydoc.getdoc, "package"): return
+    if hasattr(pydoc.getdoc, "packages"):
+        pydoc.getdoc.packages.add(package)
+        return
     docstring = pydoc.getdoc
     @wraps(docstring)
     def getdoc(thing):
         text = docstring(thing)
-        ours = (getattr(thing, "__module__", None) or "").split(".")[0] == getdoc.package
+        ours = (getattr(thing, "__module__", None) or "").split(".")[0] in getdoc.packages
         if not ours or not (inspect.isroutine(thing) or inspect.isclass(thing)): return text
         return "\n\n".join(part for part in (text, parameter_help(thing)) if part)
-    getdoc.package = package
+    getdoc.packages = {package}
     pydoc.getdoc = getdoc

@@ -9,7 +9,7 @@ __all__ = ['checked']
 import json, math, types
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 # %% ../../nbs/core/01_schema.ipynb #5a7dd357
 _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",
@@ -95,7 +95,7 @@ def _check_of(schema):
     kind = get_origin(schema)
     inner = get_args(schema)
     if schema is Any: return lambda value: ""
-    if kind is types.UnionType:
+    if kind in (types.UnionType,Union): # `int|None` and `Optional[int]`
         return _check_any([_check_of(s) for s in inner if s is not types.NoneType], types.NoneType in inner)
     if kind is tuple and inner[-1] is not Ellipsis: return _check_row([_check_of(s) for s in inner])
     if kind in (list,tuple): return _check_list(_check_of(inner[0]))

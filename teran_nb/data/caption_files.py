@@ -50,6 +50,11 @@ def _to_captions(path, images, rows, bad):
     if not images: raise ValueError(f"{path} holds no captions")
     index = {image_id: i for i,image_id in enumerate(images)}
     splits,sizes = zip(*images.values())
+    for what,known in (("split",splits),("size",sizes)):
+        missing = sum(not value for value in known)
+        if 0 < missing < len(images):
+            warnings.warn(f"{path}: {missing} of {len(images)} images have no {what}, so the {what}s of the others are "
+                          "not used", stacklevel=3)
     splits = list(splits) if all(splits) else None
     sizes = np.array(sizes, dtype=np.float64) if all(sizes) else None
     texts = [text for _,text,_ in rows]
@@ -140,6 +145,7 @@ def read_lines(
     "Read captions from lines of text."
     if per_image < 1: raise ValueError(f"per_image must be at least 1, not {per_image}")
     lines = _text_lines(path)
+    if lines == [""]: raise ValueError(f"{path} holds no captions")
     if len(lines) % per_image:
         raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; "
                          "give the right number as per_image")
@@ -160,11 +166,16 @@ def read_tokens(
 ) -> Captions: # Images named by their file without its ending, in the order of the file
     "Read the token file of Flickr8k or Flickr30k."
     images,rows = {},[]
+    files = {} # image id to the file that has its first caption
     for n,line in enumerate(_text_lines(path), 1):
         name,tab,text = line.partition("\t")
         if not tab or "#" not in name:
             raise ValueError(f"{path} line {n} is not `picture.jpg#0`, a tab and a caption: {line[:40]!r}")
-        image_id = Path(name.rpartition("#")[0]).stem
+        file = name.rpartition("#")[0]
+        image_id = Path(file).stem
+        if files.setdefault(image_id, file) != file:
+            raise ValueError(f"{path} line {n}: {files[image_id][:100]} and {file[:100]} would both be image "
+                             f"{image_id[:100]}; rename one of them")
         images[image_id] = (None,None)
         rows.append((image_id, text, ()))
     return _to_captions(path, images, rows, bad)
@@ -227,7 +238,7 @@ def _from_karpathy(path, value, key="", bad="stop"):
         problem = f"image {names.index(None)+1} of {len(names)} has no {key or 'id, cocoid, filename or imgid'}"
         raise ValueError(f"{path}: {problem}; {_CURE}")
     checked(names, list[str|int], f"{path}: {key} of image ", _CURE)
-    image_ids = [Path(name).stem if key == "filename" else str(name) for name in names]
+    image_ids = [Path(str(name)).stem if key == "filename" else str(name) for name in names]
     require_unique(image_ids, f"{path}: ")
     split_and_size,rows = {},[]
     for i,(image_id,image) in enumerate(zip(image_ids, images)):
@@ -366,6 +377,6 @@ def _read_any(path, bad, kwargs):
         value = _read_object(path)
         return (_from_coco if "annotations" in value else _from_karpathy)(path, value, bad=bad, **kwargs)
     if kind == ".csv": reader = read_csv
-    elif kind == ".token" or re.match(r"\S+\.\w+#\d+\t", read_text(path)): reader = read_tokens
+    elif kind == ".token" or re.match(r"[^\t\n]+\.\w+#\d+\t", read_text(path)): reader = read_tokens
     else: reader = read_lines
     return reader(path, bad=bad, **kwargs)

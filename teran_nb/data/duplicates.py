@@ -6,24 +6,25 @@
 __all__ = ['difference_hash', 'Duplicates', 'find_duplicates']
 
 # %% ../../nbs/data/13_duplicates.ipynb #84c1ef50
-import io
+import io, math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ..core.files import digest
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.display import MarkdownRepr, escape_markdown, markdown_table, progress
+from .pictures import opaque, upright
 from .collection import Collection
 
 # %% ../../nbs/data/13_duplicates.ipynb #d1ef6392
 def difference_hash(
-    picture:Image.Image, # Any mode and size
+    picture:Image.Image, # Any mode and size; transparent pixels count as white
 ) -> np.ndarray: # 128 bits as -1 and 1, float32
     "Where the brightness of a picture increases to the right and downwards."
-    grey = np.asarray(picture.convert("L").resize((9,9), Image.Resampling.BOX), np.int16)
+    grey = np.asarray(opaque(picture).convert("L").resize((9,9), Image.Resampling.BOX), np.int16)
     to_the_right = np.diff(grey, axis=1)[:8] > 0
     downwards = np.diff(grey, axis=0)[:,:8] > 0
     bits = np.concatenate([to_the_right.ravel(), downwards.ravel()])
@@ -39,7 +40,7 @@ class Duplicates(MarkdownRepr):
     by:str # What was compared: `pictures` or `features`
     def _repr_markdown_(self):
         if len(self.splits) < 2: return "there is only one split, so no picture can occur in two"
-        summary = f"{self.images:,} images in {', '.join(self.splits)}, compared by their {self.by}: "
+        summary = f"{self.images:,} images in {', '.join(map(escape_markdown, self.splits))}, compared by their {self.by}: "
         if not self.pairs: return summary + "no picture occurs in two splits"
         summary += f"{len(self.pairs):,} pairs across splits"
         table = markdown_table(["image","split","image","split","how alike"], self.pairs[:20])
@@ -68,7 +69,7 @@ def _read_hashes(collection, show_progress_bar):
             data = path.read_bytes()
             with Image.open(io.BytesIO(data)) as im:
                 im.draft("RGB", (64,64)) # decodes a JPEG at reduced size
-                picture = ImageOps.exif_transpose(im).convert("RGB")
+                picture,_ = upright(im, max_pixels=math.inf) # Pillow has a limit of its own
         except Exception: continue # decoders raise any error on damaged files
         image_ids.append(image_id)
         hashes.append(difference_hash(picture))
@@ -118,6 +119,7 @@ def find_duplicates(
     colours = compared.colours
     least = 128 - 2*near if by_pictures else cosine
     compared_splits = [splits[k] for k in image_ids]
+    copied = "the same file" if by_pictures else "the same features"
     matches = []
     for i,j,product in _pairs_across(compared.vectors, compared_splits, least):
         if by_pictures and np.abs(colours[i]-colours[j]).mean() > 48: continue
@@ -125,6 +127,6 @@ def find_duplicates(
         alike = f"{round((128-product)/2)} of 128 bits differ" if by_pictures else f"cosine {product:.4f}"
         a = image_ids[i]
         b = image_ids[j]
-        matches.append((not is_copy, -product, (a, splits[a], b, splits[b], "the same file" if is_copy else alike)))
+        matches.append((not is_copy, -product, (a, splits[a], b, splits[b], copied if is_copy else alike)))
     pairs = tuple(pair for *_,pair in sorted(matches))
     return Duplicates(pairs, len(image_ids), names, "pictures" if by_pictures else "features")

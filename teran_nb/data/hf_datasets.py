@@ -8,7 +8,7 @@ __all__ = ['PICTURES_ONLY', 'from_dataset', 'to_dataset']
 # %% ../../nbs/data/05_hf_datasets.ipynb #4868ed8c
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ def _save_picture(value, path, root):
     "Write the picture of a row beside `path`, with the ending of its format."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
     if isinstance(value, dict): value = value.get("bytes") or Path(value["path"])
+    if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
+        raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
     if isinstance(value, str):
         file = within(root, value) if root else None
         if file is None:
@@ -80,11 +82,19 @@ def _dataset_rows(dataset, image, split):
     "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
     parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
     for name,part in parts:
-        feature = (getattr(part, "features", None) or {}).get(image)
+        features = getattr(part, "features", None) or {}
+        feature = features.get(image)
+        labels = getattr(features.get(split), "names", None) # of a ClassLabel
         if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
         for i,row in enumerate(part):
+            where = f"{name or 'dataset'}[{i}]"
             split_of_row = row.get(split) if split else name
-            yield f"{name or 'dataset'}[{i}]",_SPLIT_NAMES.get(split_of_row, split_of_row),row
+            if labels and isinstance(split_of_row, int): # a missing label may be -1
+                split_of_row = labels[split_of_row] if split_of_row >= 0 else None
+            if split and not isinstance(split_of_row, str|None):
+                raise ValueError(f"{where}, column {split!r}: {split_of_row!r} is no name of a split; "
+                                 "change the column to text such as 'train'")
+            yield where,_SPLIT_NAMES.get(split_of_row, split_of_row),row
 
 # %% ../../nbs/data/05_hf_datasets.ipynb #bc0b8af3
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
@@ -103,20 +113,22 @@ class _DatasetWriter:
         extractor, # Describes the pictures; None: there are no region features
         root, # Folder of the pictures, where their column holds names of files
         merge, # Whether rows with the same id are one image
-        batch_size, # Pictures described together
+        stops, # Whether a row that cannot be used is an error; else it is left out
     ):
         self.folder = folder
         self.columns = columns
         self.extractor = extractor
         self.root = root
         self.merge = merge
-        self.batch_size = batch_size
+        self.stops = stops
+        self.problems = [] # of rows that were left out
+        self.left_out = set() # ids of images that could not be described
         self.number = {} # image id to its number
         self.first_row = {} # image id to the place of its first row, for errors
         self.splits = []
         self.texts = []
         self.image_of = []
-        self.waiting = [] # image ids, pictures and sizes that are not described yet
+        self.waiting = [] # image ids, files, pictures and sizes that are not described yet
         name,dim,classes = (extractor.name,extractor.dim,extractor.class_names) if extractor else (PICTURES_ONLY,1,())
         self.features = FeatureWriter(folder/"features", name, dim, class_names=classes)
 
@@ -149,25 +161,57 @@ class _DatasetWriter:
         except ValueError:
             path.unlink()
             raise
-        self.waiting.append((image_id,*opened))
-        if len(self.waiting) == self.batch_size: self.describe()
+        self.waiting.append((image_id,path,*opened))
+
+    def refuse(self, problem):
+        "Stop at a row that cannot be used, or remember that it is left out."
+        if self.stops: raise ValueError(f"{problem}; bad='skip' leaves such rows out") from None
+        self.problems.append(problem)
 
     def describe(self):
-        "Put the waiting pictures into the feature store, with boxes in pixels of the full picture."
-        pictures = [picture for _,picture,_ in self.waiting]
-        described = self.extractor.extract(pictures) if self.extractor and pictures else [None]*len(pictures)
-        for (image_id,picture,size),regions in zip(self.waiting, described):
-            if regions is None:
-                self.features.add(image_id, np.zeros((1,1), np.float32), np.float32([[0,0,*size]]), size)
-                continue
-            boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
-            boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
-            self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
+        "Put the waiting pictures into the feature store."
+        self._describe(self.waiting)
         self.waiting = []
 
+    def _describe(self, waiting):
+        "When a batch fails, each of its pictures is tried alone."
+        pictures = [picture for _,_,picture,_ in waiting]
+        try: described = self.extractor.extract(pictures) if self.extractor and pictures else [None]*len(pictures)
+        except Exception as e: # a picture that the model cannot take, or too little memory for so many
+            if len(waiting) == 1: self._leave_out(waiting[0], f"could not be extracted ({type(e).__name__}: {e})")
+            else:
+                for one in waiting: self._describe([one])
+            return
+        for one,regions in zip(waiting, described):
+            try: self._add_regions(one, regions)
+            except (ValueError, TypeError) as e: self._leave_out(one, e)
+
+    def _add_regions(self, one, regions):
+        "Write the regions of a picture, with boxes in pixels of the full picture."
+        image_id,_,picture,size = one
+        if regions is None:
+            self.features.add(image_id, np.zeros((1,1), np.float32), np.float32([[0,0,*size]]), size)
+            return
+        boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
+        boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
+        self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
+
+    def _leave_out(self, one, problem):
+        "Refuse the row of a picture that was added before."
+        image_id,path,*_ = one
+        path.unlink()
+        self.left_out.add(image_id)
+        self.refuse(f"{self.first_row[image_id]}, column {self.columns.image!r}: {problem}")
+
     def save_captions(self):
-        splits = self.splits if all(self.splits) else None
-        Captions(self.texts, self.image_of, list(self.number), splits=splits).save(self.folder/"captions.json")
+        captions = Captions(self.texts, self.image_of, list(self.number))
+        kept = [i for i,image_id in enumerate(self.number) if image_id not in self.left_out]
+        splits = [self.splits[i] for i in kept]
+        missing = sum(not split for split in splits)
+        if 0 < missing < len(kept):
+            warnings.warn(f"{missing} of {len(kept)} images have no split, so the splits of the others are not used",
+                          stacklevel=3)
+        replace(captions.select(kept), splits=None if missing else splits).save(self.folder/"captions.json")
 
 # %% ../../nbs/data/05_hf_datasets.ipynb #656155fc
 def from_dataset(
@@ -190,20 +234,18 @@ def from_dataset(
     if not folder:
         folder = home()/"datasets"/_dataset_key(dataset, columns, extractor, root, merge, bad)
         if folder.is_dir(): return Collection.open(folder)
-    problems = []
     with atomic(folder) as tmp:
         tmp.mkdir()
-        writer = _DatasetWriter(tmp, columns, extractor, root, merge, batch_size)
+        writer = _DatasetWriter(tmp, columns, extractor, root, merge, stops=bad == "stop")
         with writer.features:
             for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
                 columns.require(row, where)
                 try: writer.add(row, where, split_of_row, number)
-                except ValueError as e:
-                    if bad == "stop": raise ValueError(f"{e}; bad='skip' leaves such rows out") from None
-                    problems.append(str(e))
+                except ValueError as e: writer.refuse(str(e))
+                if len(writer.waiting) == batch_size: writer.describe()
             writer.describe()
         writer.save_captions()
-    if problems: warnings.warn(f"left out {len(problems)} rows: {problems[0]}", stacklevel=2)
+    if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
     return Collection.open(folder)
 
 def _dataset_key(dataset, columns, extractor, root, merge, bad):

@@ -69,7 +69,7 @@ def read_winoground(path:str|Path, # `examples.jsonl`
 ) -> list[MinimalPair]: # Of the kind that `collapsed_tag` names
     "Read Winoground."
     pairs = []
-    for n,line in enumerate(read_text(path).splitlines(), 1):
+    for n,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: captions may hold other line ends
         if not line.strip(): continue
         try: value = json.loads(line)
         except (ValueError, RecursionError) as e:
