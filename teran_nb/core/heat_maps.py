@@ -23,8 +23,9 @@ def heat_map(
     "Values of regions spread over the picture; overlapping regions are averaged."
     wrong = (~values.isfinite()).nonzero().flatten()
     if len(wrong):
-        raise ValueError(f"the value of region {int(wrong[0])} is {float(values[wrong[0]])}, and {len(wrong)} of {len(values)} "
-                         "are not finite; leave these regions out")
+        i = int(wrong[0])
+        raise ValueError(f"the value of region {i} is {float(values[i])}, and {len(wrong)} of {len(values)} are not "
+                         "finite; leave these regions out")
     width,height = map(float, size)
     rows,columns = shape or (max(1, round(48*side/max(width, height))) for side in (height,width))
     boxes = torch.as_tensor(boxes, dtype=torch.float64)

@@ -95,6 +95,7 @@ class Collection:
     ):
         one_of(missing, ("refuse","drop"), "way with missing images")
         if captions is None: captions = Captions([], [], features.image_ids)
+        if not captions.image_ids: raise ValueError("there are no images; a collection has at least one")
         if captions.image_ids == features.image_ids: # which needs no index of all ids
             known = np.ones(len(captions.image_ids), bool)
         else: known = np.array([image_id in features.index for image_id in captions.image_ids])

@@ -37,6 +37,8 @@ class Selection:
         splits:Sequence[str]|None=None, # Split of each image, where known
     ) -> np.ndarray: # Indices of the chosen images, ascending
         "The images of this selection."
+        if isinstance(self.ids, str) and self.ids:
+            raise ValueError(f"ids is the text {self.ids!r}; give a tuple, such as {(self.ids,)}")
         chosen = np.arange(len(image_ids))
         if self.split and not splits:
             raise ValueError(f"the split of each image is not known, so there is no split {self.split!r}; "
@@ -174,6 +176,7 @@ def merge(
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Collection: # The merged collection, opened
     "Write collections, or a selection of their images, as one folder, completely or not at all."
+    if not collections: raise ValueError("there are no collections to merge; give at least one")
     _require_mergeable(collections)
     images = _all_images(collections, prefix)
     image_ids = [new_id for new_id,*_ in images]

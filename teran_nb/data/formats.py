@@ -157,6 +157,9 @@ class _KeyedTable:
     "Rows of a table by their key, read from the disk on demand."
     def __init__(self, path):
         self.file = open(require_file(path), "rb")
+        if self.file.read(2) == b"\x1f\x8b":
+            self.file.close()
+            raise ValueError(f"{path} is packed, and its rows are read in any order; unpack it and name the result")
         self.offsets = {line.split(b"\t")[0]: offset for _,offset,line in _table_lines(path)}
     def __getitem__(self, key):
         if key not in self.offsets: raise ValueError(f"{self.file.name} has no row of this image")
@@ -262,8 +265,12 @@ def _decode_arrays(arrays:Mapping) -> SourceRegions:
 def _decode_npz(file, box_file=None):
     "One image from an archive; from a second file its boxes, where they are apart."
     if box_file is not None and not box_file.is_file(): raise ValueError(f"its boxes {box_file} are not there")
-    with _load(file) as arrays: regions = _decode_arrays(arrays)
-    return regions if box_file is None else replace(regions, boxes=_load(box_file, "r"), unit=False)
+    with _load(file) as arrays:
+        regions = _decode_arrays(arrays)
+        is_padded = any(name in arrays for name in _NAMES["count"])
+    if box_file is None: return regions
+    boxes = _load(box_file, "r")
+    return replace(regions, boxes=boxes[:len(regions.features)] if is_padded else boxes, unit=False)
 
 def npz_rows(
     path:Path, # Folder of `<image id>.npz`
@@ -284,9 +291,13 @@ def teran_rows(
         yield SourceRow(file, "", file.stem, partial(_decode_npz, file, boxes/f"{file.stem}.npy"))
 
 # %% ../../nbs/data/06_formats.ipynb #843643cc
-def _read_ids(file, n):
-    "`n` image ids from a text file, which may repeat each id the same number of times in a row."
-    ids = read_text(file).split()
+def _read_ids(file):
+    "The image ids of a text file, one a line."
+    lines = [line.strip() for line in read_text(file).split("\n")]
+    return [line for line in lines if line]
+
+def _one_per_image(ids, n, file):
+    "`n` image ids from those of a file, which may repeat each id the same number of times in a row."
     if not ids or len(ids) % n: raise ValueError(f"{file} has {len(ids)} ids for {n} images")
     return ids[::len(ids)//n]
 
@@ -307,11 +318,14 @@ def scan_rows(
     except ValueError as e: raise ValueError(f"{file}: {e}") from None
     if array.ndim not in (2,3) or not array.size:
         raise ValueError(f"{file} has the shape {array.shape}, not (images, regions, dim)")
-    copies = 5 if len(array) % 5 == 0 and (array[:5] == array[:1]).all() else 1
-    n = len(array)//copies
     id_file = Path(options.ids or file.with_name(file.name.removesuffix("_ims.npy") + "_ids.txt"))
-    ids = _read_ids(id_file, n) if options.ids or id_file.is_file() else map(str, range(n))
-    for i,image_id in enumerate(ids):
+    ids = _read_ids(id_file) if options.ids or id_file.is_file() else None
+    copies = 5 if len(array) % 5 == 0 and (array[:5] == array[:1]).all() else 1
+    # five equal pictures may stand first: then each row has an id of its own, and the array does not end in copies
+    if ids and len(set(ids)) == len(array) and (array[-5:] != array[-1:]).any(): copies = 1
+    n = len(array)//copies
+    image_ids = map(str, range(n)) if ids is None else _one_per_image(ids, n, id_file)
+    for i,image_id in enumerate(image_ids):
         yield SourceRow(file, f"array[{i*copies}]", image_id, partial(_decode_scan_image, array, i, copies))
 
 # %% ../../nbs/data/06_formats.ipynb #1c95fb60
@@ -408,7 +422,7 @@ def _array_rows(path, file, features, id_file):
     if "pos_boxes" in file: places = [slice(int(start), int(stop)) for start,stop in _Group(file)["pos_boxes"]]
     else: places = range(len(file[features]))
     key = next((k for k in ("image_ids","image_id","img_ids","img_id","ids") if k in file), None)
-    if id_file: ids = _read_ids(id_file, len(places))
+    if id_file: ids = _one_per_image(_read_ids(id_file), len(places), id_file)
     elif key: ids = [k.decode() if isinstance(k, bytes) else str(k) for k in file[key][()]]
     else:
         raise ValueError(f"{path} does not name its images; give ids, a text file with one id a line "

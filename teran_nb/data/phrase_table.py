@@ -121,6 +121,8 @@ def read_phrases(
     if sizes is None:
         raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "
                          "such as those of the feature store")
+    if len(sizes) != len(captions.image_ids):
+        raise ValueError(f"{path}: {len(sizes)} sizes were given for {len(captions.image_ids)} images")
     number = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     # image -> words -> (phrase as it was first written, boxes)
     phrases = {}

@@ -48,9 +48,11 @@ def _vocabulary(texts, size):
 # %% ../../nbs/data/17_vocabulary.ipynb #105a4721
 def make_tokenizer(
     texts:Sequence[str], # Training captions
-    size:int=8000, # Pieces at most
+    size:int=8000, # Pieces at most, with the special tokens
 ) -> PreTrainedTokenizerFast: # BERT's conventions: lower case, `[CLS]` first, `[SEP]` last
     "A WordPiece tokenizer (Wu et al. 2016, as in BERT) whose vocabulary comes from captions, the same every time."
+    if size < len(SPECIAL_TOKENS):
+        raise ValueError(f"size is {size}, but the special tokens alone are {len(SPECIAL_TOKENS)}; give more")
     vocabulary = _vocabulary(texts, size)
     t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     t.normalizer = _NORMAL
