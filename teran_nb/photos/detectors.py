@@ -54,13 +54,13 @@ class Detector:
     "Any object detector of transformers: from pictures to `Detections`."
     def __init__(self,
         name:str, # Hugging Face name or folder
-        prompts:Sequence[str]=EVERYDAY_THINGS, # What an open-vocabulary detector looks for; others know their own classes
+        prompts:str|Sequence[str]=EVERYDAY_THINGS, # What an open-vocabulary detector looks for; others know their own classes
         device:str="cpu", # Where to compute
     ):
         config = load_vision_part(AutoConfig.from_pretrained, name)
         self.kind = config.model_type
         self.device = device
-        self.prompts = tuple(prompts)
+        self.prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
         self.open = self.kind in _OPEN_VOCABULARY
         if self.open and not prompts:
             examples = ", ".join(EVERYDAY_THINGS[:3])

@@ -121,7 +121,8 @@ def require_detections(
 def _select(files, folder, only):
     "The requested pictures of a folder."
     if only is None: return files
-    if not len(only):
+    only = list(only)
+    if not only:
         raise ValueError("`only` is an empty list, so there is nothing to extract; leave it out for all pictures")
     missing = [k for k in only if k not in files]
     if missing:
@@ -169,6 +170,8 @@ def extract_folder(
 ) -> Extraction: # Counts, and the files that were left out
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
     pictures = user_path(pictures)
+    folder = user_path(folder)
+    thumbnails = thumbnails and user_path(thumbnails)
     left_out = {}
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
@@ -180,7 +183,7 @@ def extract_folder(
     with ExitStack() as stack:
         writer = stack.enter_context(store)
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
-        if thumbnails: thumbnails = Path(thumbnails) if resume else stack.enter_context(atomic(thumbnails))
+        if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, max_pixels, bool(thumbnails))
         outcomes = progress(stack.enter_context(closing(outcomes)), "extracting", len(files), disable=not show_progress_bar)
@@ -197,4 +200,4 @@ def extract_folder(
         writer.manifest["extraction"] = {
             "spec": extractor.spec, "versions": versions, "left_out": left_out, "undetected": undetected}
     seconds = time.perf_counter()-start
-    return Extraction(Path(folder), extractor.name, len(writer.ids), writer.total, left_out, undetected, seconds, workers)
+    return Extraction(folder, extractor.name, len(writer.ids), writer.total, left_out, undetected, seconds, workers)
