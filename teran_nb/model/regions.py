@@ -22,9 +22,10 @@ from ..data.features import Regions
 # %% ../../nbs/model/07_regions.ipynb #2d6cb3dc
 def box_geometry(
     boxes:Tensor, # `(x1,y1,x2,y2)` in pixels, `(..., 4)`
-    sizes:Tensor, # Width and height of the picture, `(..., 2)`, of the same leading axes or fewer
+    sizes:Tensor, # Width and height of the picture: one `(2,)`, one of each picture `(pictures, 2)`, or one of each box `(..., 2)`
 ) -> Tensor: # `(x1/W, y1/H, x2/W, y2/H, area/WH)`, each in [0,1], `(..., 5)`
     "Where a box is and how large, independent of the picture's resolution (TERN eq. 2)."
+    if 1 < sizes.ndim < boxes.ndim: sizes = sizes[...,None,:] # the boxes of a picture share its size
     corners = boxes/torch.cat([sizes,sizes], -1)
     x1,y1,x2,y2 = corners.unbind(-1)
     area = (x2-x1)*(y2-y1)
@@ -42,18 +43,16 @@ class RegionBatch(NamedTuple):
 
 def region_batch(
     regions:Sequence[Regions], # Of some images
-) -> RegionBatch: # Geometry is 0 where a store has no boxes
+) -> RegionBatch: # Geometry is 0 where an image has no boxes
     "Pad the regions of some images and compute their geometry."
     mask = length_mask([len(r) for r in regions])
     features = torch.zeros(*mask.shape, regions[0].features.shape[1])
-    geometry = torch.zeros(*mask.shape, 5)
     features[mask] = torch.from_numpy(np.concatenate([r.features for r in regions]).astype(np.float32))
-    if all(r.boxes is not None for r in regions):
-        boxes = torch.zeros(*mask.shape, 4)
-        boxes[mask] = torch.from_numpy(np.concatenate([r.boxes for r in regions]).astype(np.float32))
-        sizes = torch.tensor([r.size for r in regions], dtype=torch.float32)
-        geometry = box_geometry(boxes, sizes[:,None].expand(*mask.shape, 2))
-    return RegionBatch(features, geometry, mask)
+    boxes = torch.zeros(*mask.shape, 4)
+    own_boxes = [np.zeros((len(r), 4)) if r.boxes is None else r.boxes for r in regions]
+    boxes[mask] = torch.from_numpy(np.concatenate(own_boxes).astype(np.float32))
+    sizes = torch.tensor([(1, 1) if r.boxes is None else r.size for r in regions], dtype=torch.float32)
+    return RegionBatch(features, box_geometry(boxes, sizes), mask)
 
 # %% ../../nbs/model/07_regions.ipynb #f48ca069
 @dataclass(frozen=True)

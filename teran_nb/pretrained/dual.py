@@ -87,7 +87,7 @@ class DualEncoder(Encoder):
         config:DualConfig=DualConfig(), # How it is used
         name:str="", # For titles and tables; the family's by default
         boxes:Callable|None=None, # From pictures to boxes, such as a `Detector`; the boxes of a collection by default
-        cache_folder:str|Path|None=None, # Folder of encoded collections; None: they are not stored
+        cache_folder:str|Path|None=None, # Folder of encoded collections; None, or `boxes` without a `name`: they are not stored
     ):
         if config.boxes_by == "attention" and family.word_source == "tokens":
             raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
@@ -103,7 +103,8 @@ class DualEncoder(Encoder):
         self.config = replace(config, words=words, dense=family.mode(config.dense))
         self.name = name or family.name
         self.detect_boxes = boxes
-        self.cache_folder = user_path(cache_folder) if cache_folder else None
+        has_name = boxes is None or hasattr(boxes, "name") # the fingerprints of two functions without one are equal
+        self.cache_folder = user_path(cache_folder) if cache_folder and has_name else None
     def __repr__(self):
         c = self.config
         return f"DualEncoder({self.name}: {c.regions} by {c.dense!r}, {c.words}, ranks by {self.ranks_by})"
@@ -157,7 +158,7 @@ def from_pretrained(cls:DualEncoder,
     regions:str="patches", # As of `DualConfig`
     device:str="auto", # `auto`, `cpu` or `cuda`
     dtype:str="fp32", # `fp32`, `bf16` or `fp16`
-    boxes:Callable|str|None=None, # As of `DualEncoder`, or the Hugging Face name or folder of a `Detector`
+    boxes:Callable|str|Path|None=None, # As of `DualEncoder`, or the Hugging Face name or folder of a `Detector`
     cache_folder:str|Path|None="auto", # Folder of encoded collections; `auto`: in `home()`; None: they are not stored
     **options, # Other fields of `DualConfig`
 ) -> DualEncoder:
@@ -166,7 +167,7 @@ def from_pretrained(cls:DualEncoder,
     config = override(DualConfig(dense, words, regions), options)
     precision = TORCH_DTYPES[one_of(dtype, TORCH_DTYPES, "precision")]
     path = project_path(user_path(name))
-    if isinstance(boxes, str): boxes = Detector(boxes, device=pick_device(device).type)
+    if isinstance(boxes, (str,Path)): boxes = Detector(str(boxes), device=pick_device(device).type)
     family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
     if cache_folder == "auto": cache_folder = home()/"encoded"
     return cls(family, config, path.name if path.is_dir() else str(name), boxes, cache_folder)
@@ -391,7 +392,10 @@ def save_pretrained(self:DualEncoder,
 ) -> Path: # The folder
     "Write the network, its tokenizer and its image processor, as `from_pretrained` opens them."
     processor = self.family.processor
-    tokenizer = AutoTokenizer.from_pretrained(self.family.source, trust_remote_code=False) # as before a processor adds tokens
+    source = self.family.source
+    tokenizer = self.family.tokenizer
+    if source != self.family.name: # as before a processor adds tokens
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     parts = [self.family.model, processor]
     if self.family.processor_class: parts.append(processor.image_processor) # in a file of its own, which `family_of` reads
     parts.append(tokenizer)

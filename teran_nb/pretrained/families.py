@@ -9,6 +9,7 @@ __all__ = ['PictureVectors', 'SentenceVectors', 'unit', 'model_digest', 'Family'
 # %% ../../nbs/pretrained/01_families.ipynb #c22d393d
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -224,6 +225,8 @@ def preprocess(self:DualFamily,
     return inputs,grids,boxes
 
 # %% ../../nbs/pretrained/01_families.ipynb #2b84c2e8
+_one_at_a_time = Lock() # threads that encode pictures wait for each other
+
 @patch
 @torch.no_grad()
 def pictures(self:DualFamily,
@@ -237,23 +240,24 @@ def pictures(self:DualFamily,
     if not len(pictures): return PictureVectors(torch.zeros(0, self.dim, device=self.device), [], [], [])
     batch,grids,boxes = self.preprocess([opaque(p) for p in pictures])
     inputs = self.to_device(batch)
-    with CallRecorder(last.block) as call, CallRecorder(last.attention) as attention:
-        whole = self.model.get_image_features(**inputs).pooler_output
-    states = call.output
-    mask = inputs.get("pixel_attention_mask")
-    if mode != "none":
-        near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
-        for i,grid in enumerate(grids if mode == "kk" else []):
-            window = nearness(grid, self.prefix_tokens)
-            near[i,0,:len(window),:len(window)] = window
-        states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
-    vectors = unit(self.to_text(states[:,self.prefix_tokens:]))
-    patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
-    box_vectors = []
-    for i,some in enumerate(regions):
-        shares = patch_shares(some, boxes[i]).to(self.device, self.dtype)
-        weights = F.pad(shares, (self.prefix_tokens, states.shape[1] - self.prefix_tokens - len(boxes[i])))
-        box_vectors.append(unit(self.attention_box_vectors(call, attention.hidden[i], i, weights)))
+    with _one_at_a_time: # hooks of another thread would stand on the same modules
+        with CallRecorder(last.block) as call, CallRecorder(last.attention) as attention:
+            whole = self.model.get_image_features(**inputs).pooler_output
+        states = call.output
+        mask = inputs.get("pixel_attention_mask")
+        if mode != "none":
+            near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
+            for i,grid in enumerate(grids if mode == "kk" else []):
+                window = nearness(grid, self.prefix_tokens)
+                near[i,0,:len(window),:len(window)] = window
+            states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
+        vectors = unit(self.to_text(states[:,self.prefix_tokens:]))
+        patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
+        box_vectors = []
+        for i,some in enumerate(regions):
+            shares = patch_shares(some, boxes[i]).to(self.device, self.dtype)
+            weights = F.pad(shares, (self.prefix_tokens, states.shape[1] - self.prefix_tokens - len(boxes[i])))
+            box_vectors.append(unit(self.attention_box_vectors(call, attention.hidden[i], i, weights)))
     return PictureVectors(unit(whole), patches, grids, boxes, box_vectors)
 
 # %% ../../nbs/pretrained/01_families.ipynb #647b2c62

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 from transformers.processing_utils import ProcessorMixin
@@ -141,6 +142,7 @@ def pretrained_name(
                              "transformers, which has a config.json")
         return str(path) if config.is_file() and "model_type" in read_json(config, dict) else ""
     if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)): return ""
-    cached = isinstance(try_to_load_from_cache(str(name), "config.json"), str)
+    try: cached = isinstance(try_to_load_from_cache(str(name), "config.json"), str)
+    except HFValidationError: return ""
     ours = path.parent.exists() or path.parent.name == "runs"
     return str(name) if cached or not ours else ""

@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, PreTrainedTokenizerFast
 
+from ..core.files import user_path
 from ..core.writing import atomic
-from ..core.environment import seed_everything
+from ..core.environment import pick_device, seed_everything
 from ..core.display import progress
 from ..data.collection import Collection
 from ..data.vocabulary import make_tokenizer
@@ -73,19 +74,25 @@ def train_clip(
     collection:Collection, # Pictures with captions
     folder:str|Path, # New folder of the model, in the format of transformers
     config:ScratchConfig=ScratchConfig(), # How large, and how long
-    device:str="cpu", # Where to compute
+    device:str="cpu", # Where to compute; `auto`: a GPU if there is one
     show_progress_bar:bool=False, # Whether to show progress
 ) -> pd.DataFrame: # One row per epoch: `epoch`, mean `loss`, `seconds` since the start
     "Train a small CLIP on a collection and save it."
+    path = user_path(folder)
+    if path.exists(): raise FileExistsError(f"{path} is already there; remove it or choose another name")
+    for name in ("epochs","batch_size","captions_per_image"):
+        if getattr(config, name) < 1: raise ValueError(f"{name} is {getattr(config, name)}; at least 1 is needed")
     captions = collection.captions
     rng = np.random.default_rng(config.seed)
     model,tokenizer,processor = small_clip(captions.texts, config)
     pixels = _pixels(collection, processor, show_progress_bar)
+    if device == "auto": device = pick_device()
     model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=.1)
     steps = -(-len(collection)//config.batch_size)
     total = config.epochs*steps
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=total, pct_start=.1)
+    rise = .11 if total == 10 else .1 # OneCycleLR divides by rise*total - 1
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=total, pct_start=rise)
     history = []
     start = time.perf_counter()
     for epoch in progress(range(config.epochs), "epochs", disable=not show_progress_bar):

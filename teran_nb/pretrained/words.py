@@ -9,12 +9,14 @@ __all__ = ['PROMPT_TEMPLATES', 'word_spans', 'caption_words', 'prompt_vectors', 
 import re
 from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.phrase_table import matching_words
 from ..model.pair import CaptionWords
+from .families import trim_span
 
 # %% ../../nbs/pretrained/06_words.ipynb #4bac4ad6
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
@@ -45,10 +47,15 @@ def _occurrences(text, spans, phrase):
 def _given_spans(text, spans, phrases):
     "Phrases that were given as characters, each widened to whole words, in order."
     joined = []
-    for start,end in phrases:
+    for phrase in phrases:
+        if np.ndim(phrase) != 1 or len(phrase) != 2:
+            raise TypeError(f"a phrase is text or a span of characters (start, end), not {phrase!r}")
+        start,end = phrase
         inside = [s for s in spans if s[0] < end and s[1] > start]
         if not inside: raise ValueError(f"characters {start} to {end} of {text!r} hold no word")
-        joined.append((min(start, inside[0][0]), max(end, inside[-1][1])))
+        if start < 0 or end > len(text):
+            raise ValueError(f"characters {start} to {end} are not inside {text!r}, which has {len(text)}")
+        joined.append(trim_span(text, min(start, inside[0][0]), max(end, inside[-1][1])))
     joined.sort()
     for (_,end),(start,_) in zip(joined, joined[1:]):
         if start < end:

@@ -263,7 +263,8 @@ def begin_with_uniter(
     text:str|Path="", # As in `load_uniter`
 ) -> UniterMatcher: # In training mode, with the weights of the file
     "A UNITER that is fine-tuned."
-    other = load_uniter(path, text) if Path(path).is_file() else UniterMatcher.load(path)
+    path = user_path(path)
+    other = load_uniter(path, text) if path.is_file() else UniterMatcher.load(path)
     model = UniterMatcher(config, other.text)
     load_weights(model, other.state_dict(), path)
     return model
