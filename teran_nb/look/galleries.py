@@ -67,6 +67,9 @@ def show_gallery(
 ) -> list[Axes]: # `k` axes per query
     "Image retrieval: the best pictures for each caption (TERAN Fig. 4 and 5)."
     captions = collection.captions
+    shape = len(collection),len(captions)
+    if tuple(sim.shape) != shape:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)}; {shape} are needed, (images, captions)")
     texts = [captions.texts[q] for q in queries]
     true = [{int(captions.image_of[q])} for q in queries]
     return _picture_rows(collection, torch.as_tensor(sim).cpu()[:,queries], texts, true, k, model, title)
@@ -74,6 +77,7 @@ def show_gallery(
 # %% ../../nbs/look/03_galleries.ipynb #6ff99104
 def _picture_rows(collection, sim, texts, true, k, model, title):
     "Sentences with their best pictures, one row each; `true` holds the true images of each, as far as they are known."
+    if k < 1: raise ValueError(f"the best {k} pictures; give at least one")
     if not texts: return empty_figure("no query of this kind", title)
     k = min(k, len(sim))
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)

@@ -64,6 +64,7 @@ def show_receipt(
     most:int=24, # Rows, at most
 ) -> Axes:
     "The contribution of each word to the similarity, for two pictures of one caption."
+    if most < 2: raise ValueError(f"at most {most} rows; give at least 2, the last one sums up the words that are left")
     if list(a.words) != list(other.words) or a.pooling != other.pooling:
         raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
                          f"{shortened(a.caption, 40)!r} ({a.pooling}) and {shortened(other.caption, 40)!r} ({other.pooling})")

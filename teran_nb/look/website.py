@@ -222,9 +222,9 @@ def page(self:SiteBuilder,
     **values, # What else the template asks for
 ) -> str: # HTML that loads only its thumbnails
     "One page of the site."
-    nav = {self.title: "index.html", "sentences": "sentences-1.html"}
-    if self.known: nav["pictures"] = "pictures-1.html"
-    nav["words"] = "words.html"
+    nav = [(self.title,"index.html"),("sentences","sentences-1.html")]
+    if self.known: nav.append(("pictures","pictures-1.html"))
+    nav.append(("words","words.html"))
     title = heading if here == "index.html" else f"{heading} · {self.title}"
     return TEMPLATES.page(template, title, ["site.css"], ["site.js"], images="'self' file:",
                           heading=heading, nav=nav, here=here, **values)
@@ -415,6 +415,7 @@ def write_site(
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Site: # What was written
     "Write a site that opens from disk."
+    if k < 1: raise ValueError(f"the best {k} results of a query; give at least one")
     folder = user_path(folder)
     require_space(folder, 60_000_000)
     previous = _previous_files(folder)
