@@ -55,11 +55,13 @@ def check_padding(
 ) -> None:
     "Refuse a pooling whose score of a pair, or its gradient, depends on padding (ValueError)."
     for batch,score,case in _scored_pairs(p):
+        if not score.isfinite(): raise ValueError(f"pooling {p.name!r} gives {score.item()} for {case} without padding")
         cosines,region_mask,word_mask,*self_cosines = batch
         for value in (-1.,0.,1.): # padding may hold any cosine
             padded_self = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(self_cosines, (3,2))]
             padded_cosines = F.pad(cosines, (0,2,0,3), value=value)
-            padded = p(padded_cosines, F.pad(region_mask, (0,3)), F.pad(word_mask, (0,2)), *padded_self)
+            padded_batch = [padded_cosines,F.pad(region_mask, (0,3)),F.pad(word_mask, (0,2)),*padded_self]
+            padded = _scores(p, padded_batch, f"{case} and padding")
             if not torch.allclose(padded, score, atol=1e-5):
                 cure = ("fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number "
                         "of real slots")
@@ -69,6 +71,8 @@ def check_padding(
                             "slots")
                 raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {case}, "
                                  f"and {padded.item():.4f} with padding of {value:.0f}; {cure}")
+            if not padded.requires_grad:
+                raise ValueError(f"pooling {p.name!r} has no gradient, so it cannot be trained; is there a `detach`?")
             gradient, = torch.autograd.grad(padded.sum(), cosines)
             if not gradient.isfinite().all():
                 raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")

@@ -44,7 +44,8 @@ def hard_negatives(
     image_of:Tensor, # Row of each caption's image, `(captions,)`
 ) -> tuple[Tensor,Tensor]: # For each caption, a false image of it, and a false caption of its image, `(captions,)` each
     "Draw false pairs by the softmax of their similarity (ALBEF section 3.2)."
-    if len(sim) < 2: raise ValueError("a batch of one image has no false pairs; use at least two images in a batch")
+    if len(image_of.unique()) < 2:
+        raise ValueError("a batch of one image has no false pairs; use captions of at least two images in a batch")
     wrong = sim.detach().float().masked_fill(positives(sim, image_of), -torch.inf)
     images = wrong.T.softmax(1).multinomial(1)[:,0]
     captions = wrong[image_of].softmax(1).multinomial(1)[:,0]

@@ -31,7 +31,9 @@ class Deviations(MarkdownRepr):
         fault:str, # Its name in the table
     ) -> tuple[float,float]: # Number of the published code, and ours
         "Both numbers of a fault."
-        return next(row[2:] for row in self.rows if row[0] == fault)
+        for name,_,published,ours in self.rows:
+            if name == fault: return published,ours
+        raise KeyError(f"no fault {fault!r}; the table has {[row[0] for row in self.rows]}")
     def _repr_markdown_(self):
         rows = [[fault, measured, f"{published:.4g}", f"{ours:.4g}"] for fault,measured,published,ours in self.rows]
         return markdown_table(["in the published code","measured","as published","ours"], rows)
@@ -64,6 +66,9 @@ def deviations(
     texts:list, # A caption of each image; the first two are also used as two captions of one image
 ) -> Deviations: # With each fault and without
     "The effect of each fault of the published code on a batch."
+    if len(texts) < 2 or len(texts) != len(images):
+        raise ValueError(f"{len(texts)} captions for {len(images)} images; give one of each, of two images at least")
+    if not texts[0].split(): raise ValueError("the first caption has no word; choose another")
     if isinstance(model, PublishedMatcher): model = model.corrected("" if model.config.pooling in POOLINGS else "mrsw")
     def batch_of(texts): return model.text.tokenize(texts).padded().to(model.device)
     pictures = region_batch(images).to(model.device)
