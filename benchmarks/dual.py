@@ -10,12 +10,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine
 from teran_nb.core.display import markdown_table
+from teran_nb.core.environment import environment
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.metrics import Retrieval
 from teran_nb.experiment.registry import enter
 from teran_nb.experiment.results import results
 from teran_nb.experiment.runs import evaluate_run
 from teran_nb.pretrained.random_models import save_random
+from teran_nb.pretrained.scratch import ScratchConfig
 
 OPTIONS = [
     {"dense": "kk"},
@@ -35,7 +37,10 @@ METRICS = ["t2i_r1","t2i_r10","i2t_r1","i2t_r10","words","words_random","words_p
 def measured(run, world, **options):
     "What one model reaches, with the scores of its heat maps."
     result = evaluate_run(run, world, **options)[1]
-    return Retrieval(result.metrics | result.grounding.all_metrics, result.about)
+    here = environment(ScratchConfig().seed) # of the CLIP, which has no run that records it
+    where = ", ".join(str(here[name]) for name in ("platform","device_name","device","cores")) + " cores"
+    known = {name: value for name,value in result.about.items() if value != "unknown"}
+    return Retrieval(result.metrics | result.grounding.all_metrics, {"seed": here["seed"], "machine": where, "torch": here["torch"]} | known)
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -76,4 +76,4 @@ def test_six_lines(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     runpy.run_path(str(tmp_path / "six.py"))
     right, wrong = capsys.readouterr().out.strip().splitlines()
-    assert float(right.split()[0]) > float(wrong.split()[0]) and re.search(r": \{'\w+': \d+, .*\}$", right)
+    assert float(right.split()[0]) > float(wrong.split()[0]) and re.search(r": \[\('\w+', \d+\), .*\]$", right)

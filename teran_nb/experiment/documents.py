@@ -39,7 +39,8 @@ def _changes_by_row(results):
     "What was changed, each with the rows of which that is true; empty where nothing was changed."
     rows_of = {}
     for row,seeds in results.lines.items():
-        rows_of.setdefault(seeds[0].about.get("changed", ""), []).append(row)
+        changed = seeds[0].about.get("changed", "")
+        rows_of.setdefault("" if changed in row else changed, []).append(row) # some names of rows say it already
     if len(rows_of) == 1: return next(iter(rows_of))
     return "; ".join(f"{changed} ({', '.join(rows)})" for changed,rows in rows_of.items() if changed)
 
