@@ -103,7 +103,7 @@ def _engine_call(self:EdgeBackend):
 @patch
 def _open_shard(self:EdgeBackend):
     "The engine's open files."
-    if self.shard is None: raise RuntimeError(f"the index in {self.folder} is closed; open it again: Index(folder)")
+    if self.shard is None: raise RuntimeError(f"the index in {self.folder} is closed; open it again: Index.open(folder)")
     return self.shard
 
 @patch
