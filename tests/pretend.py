@@ -98,7 +98,7 @@ def trained(row, text, output):
     from teran_nb.experiment.plans import make_plan
     from teran_nb.experiment.run_folders import new_run_folder
     from teran_nb.experiment.runs import train_run
-    world = load_data("scenes", preset="tiny")
+    world = load_data("scenes", world="tiny")
     todo = make_plan(world, row, "tiny", text=text)
     folder = new_run_folder(todo, output)
     return folder,train_run(todo, world, folder).epochs[0]["loss"]
@@ -109,7 +109,7 @@ def asked(folder):
     from teran_nb.model.word_relations import word_relations
     from teran_nb.experiment.datasets import load_data
     from teran_nb.experiment.runs import evaluate_run
-    world = load_data("scenes", preset="tiny").test
+    world = load_data("scenes", world="tiny").test
     model,result = evaluate_run(folder, world)
     image = world[0]
     said = [result.sim, model.align(image, image.captions[0]).cosines]

@@ -14,7 +14,7 @@ from teran_nb.experiment.datasets import load_data
 
 def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):
     "Ctrl-C in the middle of an epoch; the same call goes on, and its numbers are those of a cell that was never stopped."
-    data, asked = load_data(preset="tiny"), {"losses": ["sigmoid"], "preset": "tiny", "epochs": 1}
+    data, asked = load_data(world="tiny"), {"losses": ["sigmoid"], "preset": "tiny", "epochs": 1}
     learning_rate_at, calls = learner.learning_rate_at, []
 
     def stops(config, step, per_epoch):

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,11 @@ import torch
 from accelerate import Accelerator
 from conftest import ROOT
 
+from teran_nb.core.config import override
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.parallel import this_share
 from teran_nb.data.collection import Collection
+from teran_nb.data.scenes import example_pictures
 from teran_nb.experiment.batches import Batches, deal
 from teran_nb.experiment.objective import Objective
 from teran_nb.experiment.train_config import TrainConfig
@@ -27,14 +28,14 @@ from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import make_plan
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.photos.prepare import prepare
-from teran_nb.photos.recipes import Recipe, example_pictures
+from teran_nb.photos.recipes import Recipe
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
 
 def step(model, rank=0, world=1):
     "Loss and gradients of one batch, or of this process's share of it."
-    data = load_data(preset="tiny")
+    data = load_data(world="tiny")
     p = make_plan(data, model, "tiny", device="cpu")
     seed_everything(0)
     m = make_matcher(p.network, data.train.captions.texts)
@@ -64,9 +65,9 @@ def test_two_processes_are_one(model, tmp_path):
 
 def encoder():
     "A model that is not trained, of the features of windows."
-    data = load_data(preset="tiny")
+    data = load_data(world="tiny")
     seed_everything(0)
-    config = replace(make_plan(data, "teran-symm", "tiny", device="cpu").network, extractor="")
+    config = override(make_plan(data, "teran-symm", "tiny", device="cpu").network, {"regions.extractor": ""})
     return make_matcher(config, data.train.captions.texts).eval()
 
 

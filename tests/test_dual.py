@@ -188,7 +188,7 @@ def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
     asked = {"queries": 6, "region_pages": 2, "word": "red kite", "dual": {"dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
-    world = load_data(preset="tiny").test
+    world = load_data(world="tiny").test
     pages, figures = pages_of(tmp_path)
     assert figures == {"hard-successes", "one-word"} and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
     assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6

@@ -7,9 +7,10 @@ import pytest
 import torch
 from conftest import ROOT
 
+from teran_nb.data.rouge import rouge_l_scores
 from teran_nb.experiment.batches import deal
 from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
-from teran_nb.experiment.relevance import Relevance, rouge_l_scores
+from teran_nb.experiment.relevance import Relevance
 from teran_nb.experiment.ndcg import ndcg_at_k
 from teran_nb.model.losses import info_nce, triplet
 from teran_nb.model.more_losses import grouped_alignment, sigmoid_loss

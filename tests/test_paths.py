@@ -5,13 +5,19 @@ import numpy as np
 import pytest
 from conftest import play
 from PIL import Image
+from transformers import ViTConfig
 
 from teran_nb import load_model
 from teran_nb.core.files import home
+from teran_nb.core.packed import toy_sets
+from teran_nb.core.tensors import open_packed, require_archive, save_packed
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
+from teran_nb.data.pictures import read_picture
 from teran_nb.model.matcher import Matcher
+from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
+from teran_nb.photos.vision import TINY_VISION, Backbone, save_random_vision
 from teran_nb.pretrained.dual import DualEncoder
 from teran_nb.pretrained.random_models import save_random
 
@@ -44,6 +50,20 @@ def test_the_home_directory(at_home):
     kept = DualEncoder.from_pretrained("~/clip", cache_folder="~/kept")
     kept.encode_images(Collection.open("~/made"))
     assert [p.name for p in at_home.glob("*")].count("kept") == 1 and not list(Path.cwd().glob("~*"))
+
+
+def test_single_files(at_home):
+    save_packed(toy_sets([2, 0]), "~/packed.safetensors")
+    np.savez(at_home / "a.npz", features=np.ones(3))
+    require_archive("~/a.npz")
+    assert len(open_packed("~/packed.safetensors")) == 2 and read_picture("~/photos/one.jpg")[1] == (60, 40)
+
+
+def test_a_vision_model(at_home):
+    save_random_vision(at_home / "vit", ViTConfig(**TINY_VISION))
+    LearningBackbone(Backbone("~/vit")).save("~/learning")
+    assert load_backbone("~/learning").backbone.name == "learning" and not list(Path.cwd().glob("~*"))
+    assert Backbone("~/vit").name == Backbone(str(at_home / "vit")).name # which a feature store keeps
 
 
 def test_the_folder_of_caches(at_home, monkeypatch):

@@ -11,7 +11,8 @@ from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEmbeddings, BertEncoder, BertPooler
 
 from teran_nb import load_model
-from teran_nb.data.features import FeatureWriter, Features
+from teran_nb.data.features import Features
+from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.experiment.datasets import Data, load_data
 from teran_nb.experiment.evaluation import evaluate
@@ -76,7 +77,7 @@ def published(tmp_path_factory):
     "A random model of the published code, its checkpoint, its tokenizer, and pictures."
     folder = tmp_path_factory.mktemp("uniter")
     torch.manual_seed(0)
-    tokenizer = make_tokenizer([*TEXTS, *load_data("scenes", preset="tiny").train.captions.texts])
+    tokenizer = make_tokenizer([*TEXTS, *load_data("scenes", world="tiny").train.captions.texts])
     c = BertConfig(vocab_size=len(tokenizer), hidden_size=128, num_hidden_layers=3, num_attention_heads=2, intermediate_size=160,
                    max_position_embeddings=64, attn_implementation="eager")
     tokenizer.save_pretrained(folder / "tokenizer")
@@ -145,7 +146,7 @@ def test_scores_and_attention_are_those_of_the_published_code(published):
 def test_everything_that_reads_a_joint_head(published, tmp_path):
     "Evaluate with ISDa, draw relations, rank again what another model found."
     folder, _, tokenizer = published
-    dataset = load_data("scenes", preset="tiny")
+    dataset = load_data("scenes", world="tiny")
     features = dataset.collection.features.dim
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
@@ -179,7 +180,7 @@ class Interrupted:
 def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     "UNITER, mined negatives, AdamW and linear decay: stopped within an epoch and resumed, the same digits; what is saved opens as UNITER."
     folder, _, tokenizer = published
-    dataset, source = load_data("scenes", preset="tiny"), tmp_path / "uniter.pt"
+    dataset, source = load_data("scenes", world="tiny"), tmp_path / "uniter.pt"
     rows = []
     for split, n in {"train": 12, "val": 4, "test": 2}.items():
         rows += np.flatnonzero(np.array(dataset.collection.captions.splits) == split)[:n].tolist()

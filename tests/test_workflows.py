@@ -16,7 +16,8 @@ from PIL import Image
 
 from teran_nb.data.convert import convert
 from teran_nb.data.drawing import compose
-from teran_nb.data.features import FeatureWriter, Features
+from teran_nb.data.features import Features
+from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.entries import read_registry
 from teran_nb.experiment.metrics import retrieval
@@ -144,7 +145,7 @@ def test_compare_varies_a_field(tmp_path):
 @pytest.mark.slow
 def test_ablations_fill_every_row(tmp_path):
     "All rows of the papers' tables; a second call reads what the first one trained, and adds a seed."
-    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "quick": True, "grid": {"train.learning_rate": [0.0001, 0.003]}, "output": str(tmp_path), "figures": str(tmp_path)}
+    about = {"rows": ["tern", "tern-mrsw-test", "teran-mrsw", "teran-mrsw-ens"], "epochs": 1, "quick": True, "preset": "", "grid": {"train.learning_rate": [0.0001, 0.003]}, "output": str(tmp_path), "figures": str(tmp_path)}
     papermill("ablations", tmp_path / "out.ipynb", **about)
     first = json.loads((tmp_path / "ablations.json").read_text())["lines"]
     assert list(first) == about["rows"] and first["teran-mrsw-ens"][0]["about"]["models"] == "ensemble of 2"
@@ -163,7 +164,7 @@ def test_ablations_fill_every_row(tmp_path):
 @pytest.mark.slow
 def test_a_row_begins_with_another(tmp_path):
     "The pretraining that a row begins with is trained first, once, by the same call; the run of the row keeps where it began."
-    world, row = ablation_data(preset="tiny"), "iais-singular-pretrained"
+    world, row = ablation_data(world="tiny"), "iais-singular-pretrained"
     first = ablate(world, [0], [row], 1, tmp_path)
     weights = tmp_path / "tiny-single-stream-pretraining-seed0/model/model.safetensors"
     assert read_plan(tmp_path / f"tiny-{row}-seed0").about["begin"] == str(weights.parent.parent)

@@ -76,7 +76,9 @@ class _Limited:
     def _most(self, size): return size if 0 <= size <= self.left else self.left + 1
     def _count(self, data):
         self.left -= len(data)
-        if self.left < 0: raise ValueError(f"{self.path} unpacks to more than fifty times its size; it is refused")
+        if self.left < 0:
+            raise ValueError(f"{self.path} unpacks to more than fifty times its size; if you trust it, unpack it and "
+                             "name the unpacked file")
         return data
 
 _INSTEAD = { # what lies where a file should be, after a copy that went wrong

@@ -49,14 +49,14 @@ def _highest_around(numbers):
 
 def _connected(masks, cell):
     "The cells of each mask that are connected with one cell, `(masks, rows, columns)`."
-    n,rows,columns = masks.shape
+    _,rows,columns = masks.shape
     cell_numbers = torch.arange(rows*columns).view(rows, columns).expand_as(masks)
     highest = cell_numbers # of the cells that are known to be connected with each cell
     while True:
-        higher = torch.where(masks, _highest_around(highest*masks), cell_numbers).view(n, -1)
+        higher = torch.where(masks, _highest_around(highest*masks), cell_numbers).flatten(1)
         # a cell takes over what the cell of that number has reached, so distant cells need few rounds
         higher = higher.gather(1, higher).view_as(cell_numbers)
-        if torch.equal(higher, highest): return masks & (highest == highest.view(n, -1)[:,cell,None,None])
+        if torch.equal(higher, highest): return masks & (highest == highest.flatten(1)[:,cell,None,None])
         highest = higher
 
 def _scaled(heat):

@@ -150,7 +150,7 @@ def load_from_hub(
     why = _offline_reason()
     if not why:
         try: return load(name)
-        except OSError: why = "the hub gives none of that name"
+        except OSError as e: why = f"the hub answers: {' '.join(str(e).split())[:300]}" # unknown, gated, no space, ...
         except Exception as e: raise _refused(e, name, kind, instead) from None
     raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; "
                             f"{instead}")

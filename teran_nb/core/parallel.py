@@ -93,7 +93,8 @@ def parallel_map(
 def _pickled(function, inputs):
     "The file that workers read. They import the function, so one that is defined in a notebook cannot be sent."
     if getattr(function, "__module__", "") == "__main__":
-        raise ValueError(f"{function.__qualname__} is defined in a notebook or script, where workers cannot import it; "
+        name = getattr(function, "__qualname__", type(function).__name__) # an object has that of its class
+        raise ValueError(f"{name} is defined in a notebook or script, where workers cannot import it; "
                          "move it into a module, or use workers=1")
     return pickle.dumps((function, inputs))
 

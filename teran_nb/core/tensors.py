@@ -40,7 +40,7 @@ def load_tensors(
     verify:bool=True, # Whether to check the numbers; False: only what is used is read
 ) -> dict[str,Tensor]: # By name
     "Read tensors; a damaged file, or numbers that are not finite, are named in the error."
-    require_file(path)
+    path = require_file(path)
     try:
         with safe_open(path, "pt") as file: expected = (file.metadata() or {}).get("sha256")
         tensors = load_file(path)
@@ -58,7 +58,8 @@ def require_archive(
     cure:str="copy it again", # What to do about a damaged one, for the error
 ) -> None:
     "Refuse an archive whose members are damaged, or unpack to far more than its size."
-    size = require_file(path).stat().st_size
+    path = require_file(path)
+    size = path.stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())

@@ -126,7 +126,10 @@ def remove_leftovers(
     folder:str|Path, # Folder that this process has locked
 ) -> None:
     "Remove what killed writers left anywhere in a folder of unfinished work."
-    for part in list(Path(folder).rglob(".*.part")): _remove(part)
+    for parent,folders,files in os.walk(folder):
+        for name in folders+files:
+            if not (name.startswith(".") and name.endswith(".part")): continue
+            with suppress(FileNotFoundError): _remove(Path(parent)/name) # its writer may end and remove it at this moment
 
 # %% ../../nbs/core/08_writing.ipynb #2616c17c
 def write_json(

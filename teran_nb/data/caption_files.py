@@ -33,7 +33,7 @@ def _to_captions(path, images, rows, bad):
         i = is_good.index(False)
         image_id,text,_ = rows[i]
         if image_id in images: problem = f"is empty (image {image_id[:100]})"
-        else: problem = f"({text[:100]!r}) belongs to image {image_id[:100]}, which is unknown"
+        else: problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
         raise ValueError(f"{path}: caption {i+1} of {len(rows)} {problem}; {n_bad} such in all; "
                          "bad='skip' leaves them out")
     if rows: # a file of images without captions is whole
@@ -80,8 +80,9 @@ def read_table(
     if len(set(columns)) < len(columns): raise ValueError(f"{path} has two columns of one name; rename one")
     missing = [column for column in required if column not in columns]
     if missing:
+        cure = "; separate the cells by commas" if len(columns) == 1 and re.search("[;\t]", columns[0]) else ""
         raise ValueError(f"{path} has no column {', '.join(missing)}; "
-                         f"its columns are {', '.join(columns or ['none'])[:200]}")
+                         f"its columns are {', '.join(columns or ['none'])[:200]}{cure}")
     def rows():
         for line,cells in lines:
             if not cells: continue
@@ -127,7 +128,7 @@ def read_csv(
         image_id = row["image"]
         where = f"{path} line {line}"
         split_and_size = (row.get("split") or None, _csv_size(where, row.get("width", ""), row.get("height", "")))
-        if images.setdefault(image_id, split_and_size) != split_and_size:
+        if image_id.strip() and images.setdefault(image_id, split_and_size) != split_and_size:
             raise ValueError(f"{where}: image {image_id[:100]} has another split or size than above")
         rows.append((image_id, row["caption"], ()))
     return _to_captions(path, images, rows, bad)
@@ -371,7 +372,7 @@ def read_captions(
 
 def _read_any(path, bad, kwargs):
     if path.is_dir(): return read_entities(path, bad=bad, **kwargs)
-    kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "")
+    kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "").lower()
     one_of(kind, (".json",".csv",".token",".txt"), "ending of a captions file")
     if kind == ".json":
         value = _read_object(path)

@@ -82,6 +82,8 @@ def require_unique(
 def _check(self:Captions):
     n_images = len(self.image_ids)
     n_captions = len(self.texts)
+    for image_id in self.image_ids:
+        if not isinstance(image_id, str): raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
     require_unique(self.image_ids)
     if len(self.image_of) != n_captions:
         raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
@@ -90,10 +92,10 @@ def _check(self:Captions):
         i = outside[0]
         raise ValueError(f"caption {i+1} of {n_captions} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
                          f"{self.image_of[i]} is not in 0 to {n_images-1}")
-    empty = [i for i,text in enumerate(self.texts) if not text.strip()]
+    empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
     if empty:
         where = some_names([f"caption {i+1} of {n_captions} (image {self.image_ids[self.image_of[i]]})" for i in empty])
-        raise ValueError(f"{len(empty)} captions are empty: {where}; remove them")
+        raise ValueError(f"{len(empty)} captions are empty or no text: {where}; remove them")
     uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=n_images) == 0)
     if len(uncaptioned) and self.texts:
         names = some_names([self.image_ids[i] for i in uncaptioned])

@@ -20,7 +20,8 @@ from ..core.writing import atomic
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, left_out_table, progress
 from .caption_files import BAD_ROWS, read_table
-from .features import FeatureWriter, Regions
+from .features import Regions
+from .feature_writer import FeatureWriter
 from .formats import FORMATS, SourceRegions, SourceRow, Options, recognise
 
 # %% ../../nbs/data/07_convert.ipynb #f2464fcb
@@ -29,7 +30,7 @@ def read_sizes(
 ) -> dict: # Image id to (width, height) in pixels
     "Read the sizes of pictures."
     path = user_path(path)
-    if path.suffix == ".csv": rows = {f"line {line}": row for line,row in read_table(path).rows}
+    if path.suffix.lower() == ".csv": rows = {f"line {line}": row for line,row in read_table(path).rows}
     else: rows = _size_entries(read_json(path), path)
     sizes = {}
     for where,row in rows.items():
@@ -39,7 +40,9 @@ def read_sizes(
         if not all(0 < v < np.inf for v in size) or not isinstance(row.get(key), (str,int)):
             raise ValueError(f"{path} is not a table of id, width and height: {where} has no id, or its sides are "
                              "not numbers above 0")
-        sizes[str(row[key])] = size
+        if sizes.setdefault(str(row[key]), size) != size:
+            raise ValueError(f"{path}: {where} gives image {str(row[key])[:100]} another size than an entry above; "
+                             "remove one of them")
     return sizes
 
 def _size_entries(value, path):

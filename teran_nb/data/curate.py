@@ -21,7 +21,8 @@ from ..core.environment import git_commit_hash
 from ..core.display import progress
 from .captions import Captions
 from .pictures import read_picture, within
-from .features import FeatureWriter, VISUAL_WORDS_FILE
+from .features import VISUAL_WORDS_FILE
+from .feature_writer import FeatureWriter
 from .collection import Collection, Pictures
 
 # %% ../../nbs/data/14_curate.ipynb #0e2dbec0
@@ -32,13 +33,16 @@ class Selection:
     ids:tuple=() # Of those, the images in this list; all when empty
     images:int=0 # Of those, this many at random; all when 0
     seed:int=0 # Seed of the random choice
+    def __post_init__(self):
+        if isinstance(self.ids, str) and self.ids:
+            raise ValueError(f"ids is the text {self.ids!r}; give a list, such as {[self.ids]}")
+        object.__setattr__(self, "ids", tuple(self.ids or ()))
+        if self.images < 0: raise ValueError(f"images must be at least 0, which is all of them; not {self.images}")
     def indices(self,
         image_ids:Sequence[str], # Images to choose from
         splits:Sequence[str]|None=None, # Split of each image, where known
     ) -> np.ndarray: # Indices of the chosen images, ascending
         "The images of this selection."
-        if isinstance(self.ids, str) and self.ids:
-            raise ValueError(f"ids is the text {self.ids!r}; give a tuple, such as {(self.ids,)}")
         chosen = np.arange(len(image_ids))
         if self.split and not splits:
             raise ValueError(f"the split of each image is not known, so there is no split {self.split!r}; "
@@ -53,7 +57,6 @@ class Selection:
                 raise ValueError(f"{len(missing)} of the image ids do not exist here, such as {missing[0]!r}; "
                                  f"existing ids look like {image_ids[0]!r}")
             chosen = np.array([i for i in chosen if image_ids[i] in wanted])
-        if self.images < 0: raise ValueError(f"images must be at least 0, which is all of them; not {self.images}")
         if self.images > len(chosen):
             raise ValueError(f"{self.images:,} random images are wanted, but there are only {len(chosen):,}")
         if not self.images: return chosen
@@ -120,6 +123,9 @@ def _require_mergeable(collections):
 def _all_images(collections, prefix):
     "New id, collection and old id of every image."
     names = [c.name for c in collections]
+    if prefix and "" in names:
+        raise ValueError("a collection without a name cannot have it in front of its image ids; give it a name: "
+                         "Collection(..., name='mine')")
     if prefix and len(set(names)) < len(names):
         name = Counter(names).most_common(1)[0][0]
         raise ValueError(f"two collections are called {name!r}, so their names cannot tell their images apart; "

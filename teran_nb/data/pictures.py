@@ -136,7 +136,7 @@ def read_picture(
     quick:bool=False, # As of `upright`
 ) -> tuple: # The picture, upright and in RGB; its full size, `(width, height)`
     "Read a picture in bounded memory; one that cannot be read is named, with the reason."
-    if isinstance(path, (str,Path)): require_file(path)
+    if isinstance(path, (str,Path)): path = require_file(path)
     try:
         with _while_reading, Image.open(path) as picture: return upright(picture, side, max_pixels, quick)
     except FileNotFoundError: raise

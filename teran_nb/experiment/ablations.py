@@ -15,13 +15,13 @@ from ..core.files import project_path
 from ..core.config import one_of, override
 from ..data.collection import CollectionImage
 from ..data.minimal_pairs import scene_pairs
-from ..model.word_relations import Related, word_relations
+from ..model.word_relations import WordRelations, word_relations
 from ..published.papers import PUBLISHED
 from .metrics import Retrieval
 from .results import Results
 from .pair_scores import context_scores
 from .rows import ROWS, trained_as
-from .presets import WORLDS
+from .presets import world_of
 from .datasets import Data, load_data
 from .runs import evaluate_run, load_model
 from .compare import compare
@@ -32,12 +32,13 @@ _TUPLES = "data/spice/scenes-test.jsonl.gz"
 
 def ablation_data(
     quick:bool=False, # The world `quick`, with fewer scenes
-    preset:str="", # Another world, such as `tiny`
+    world:str="", # Another world or the name of a preset, as of `load_data`; not with `quick`
 ) -> Data: # Drawn scenes
     "What all rows learn from; the test split of the full scenes also has SPICE, from tuples in this repository."
-    world = preset or ("quick" if quick else "scenes")
-    has_tuples = world not in WORLDS and project_path(_TUPLES).is_file()
-    return load_data(preset=world, relevance={"test": {"spice": _TUPLES}} if has_tuples else None)
+    if quick and world: raise ValueError(f"quick=True and {world!r} both choose the scenes; give one of them")
+    world = world_of(world or ("quick" if quick else "scenes"))
+    has_tuples = world == "scenes" and project_path(_TUPLES).is_file()
+    return load_data(world=world, relevance={"test": {"spice": _TUPLES}} if has_tuples else None)
 
 # %% ../../nbs/experiment/21_ablations.ipynb #860b90d0
 def _finished_seeds(row, preset, output):
@@ -47,7 +48,7 @@ def _finished_seeds(row, preset, output):
     return {seed for seed in seeds if seeds.issuperset(range(seed, seed + ROWS[row].members))}
 
 def ablate(
-    data:Data, # What all rows learn from
+    data:Data, # Drawn scenes, from which all rows learn
     seeds:Iterable[int]=(0,), # Seeds of every row; seeds that every row has already are added
     rows:Iterable[str]=(), # Names of `ROWS`; TERAN's table of TERN and TERAN when empty
     epochs:int=BUDGET, # Of every row
@@ -56,11 +57,12 @@ def ablate(
     begin:str="", # Folder of a trained run that every row starts from; fresh weights when empty
     grid:dict|None=None, # As of `compare`, such as `{"train.learning_rate": [.001, .003]}`
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
+    preset:str="", # One of `PRESETS`; that with the name of the world when empty
 ) -> Results: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
     rows = [one_of(row, ROWS, "row") for row in rows]
     rows = rows or [row for row,(paper,_) in PUBLISHED.items() if paper == "teran"]
-    preset = data.source["preset"]
+    preset = preset or data.source["world"]
     finished = [_finished_seeds(row, preset, project_path(output)) for row in rows]
     seeds = sorted({*seeds,*set.intersection(*finished)})
     settings = {"preset": preset, "epochs": epochs, "device": device, "begin": begin}
@@ -75,6 +77,7 @@ def cross_test(
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Results: # A line for each pair, on the test split
     "Trained by one pooling, tested by another."
+    poolings = list(poolings) # read again for each row
     lines = {}
     for row in rows:
         if row not in results.lines: continue
@@ -126,7 +129,7 @@ def attention_maps(
     results:Results, # From `ablate`
     image:CollectionImage, # An image of the test split
     caption:str, # A sentence about it
-) -> dict[str,Related]: # One for each row with a joint head, by its first seed
+) -> dict[str,WordRelations]: # One for each row with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the rows of a table."
     joint_rows = [row for row in results.lines if "joint" in ROWS[row].network.get("training_heads", ())]
     runs = {row: results.about(row, "run")[0] for row in joint_rows}

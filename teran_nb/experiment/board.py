@@ -83,7 +83,7 @@ def _pooling_cost(rule):
     return RankerCost("engine, two passes" if two_passes else "engine", index)
 
 # %% ../../nbs/experiment/23_board.ipynb #00a2d377
-BOARD_LOSSES = { # Column to fields of `TrainConfig`
+BOARD_LOSSES = { # Name in the table to fields of `TrainConfig`
     "triplet-all": {"loss": "triplet", "negatives": "all"},
     "infonce": {"loss": "infonce"},
     "sigmoid": {"loss": "sigmoid"},
@@ -104,7 +104,7 @@ def board_plan(
     scale = LOSSES[fields["loss"]].learned.get("scale")
     if scale and _sums_cosines(ranker): fields = fields | {"logit_scale": .1*scale}
     if fields["loss"] == "sigmoid":
-        batch_size = settings.get("batch_size") or PRESETS[preset].training.batch_size
+        batch_size = settings.get("batch_size") or PRESETS[one_of(preset, PRESETS, "preset")].training.batch_size
         fields = fields | {"logit_bias": -math.log(batch_size-1)}
     overrides = ranker_fields(ranker) | {f"train.{k}": v for k,v in fields.items()}
     plan = make_plan(data, preset=preset, seed=seed, overrides=overrides, **settings)
@@ -232,7 +232,7 @@ def board(
 
 def _world(data):
     "Name of the data: the world of drawn scenes, or the folder of a collection."
-    return data.source["preset"] if data.source["data"] == "scenes" else Path(data.source["data"]).name
+    return data.source["world"] or Path(data.source["data"]).name
 
 # %% ../../nbs/experiment/23_board.ipynb #2fd132ff
 @patch

@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 
 from ..core.files import project_path, read_json
 from ..core.writing import atomic
+from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from ..published.papers import PUBLISHED, published, table
 from .conditions import format_metric, metric_named
@@ -40,6 +41,7 @@ class Claim:
     kind:str="better" # `better`, `lower`, `little` or `fails`, as in the table above
     against:str="" # Another metric of the worse row; the same when empty
     protocol:str="COCO 1K" # Under which the paper prints both rows
+    def __post_init__(self): one_of(self.kind, _DIFFERENCE, "kind of claim")
     def sides(self,
         better:Sequence, # Our numbers of the better row: one a seed, or one a query
         worse:Sequence, # Of the worse row

@@ -21,7 +21,7 @@ from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Retrieval, ranks
 from .results import Results
 from .rows import ROWS, trained_as
-from .datasets import Data
+from .datasets import Data, todays_source
 from .plans import Plan, make_plan
 from .run_folders import read_plan, same_run_folder
 from .runs import evaluate_run, read_history, train_run
@@ -100,7 +100,9 @@ def _test_once(data, row, runs, device):
     has_pairs = is_drawn(data.test)
     tested_on = {"data": data.source, "split": data.test.name, "minimal pairs": has_pairs}
     stored = read_json(path, _Tested, cure) if path.is_file() else {}
-    if stored.get("of") != tested_on or "ranks" not in stored:
+    before = stored.get("of", {})
+    if "data" in before: before = before | {"data": todays_source(before["data"])}
+    if before != tested_on or "ranks" not in stored:
         relevance = data.relevance("test")
         pairs = scene_pairs(data.test) if has_pairs else None
         result = evaluate_run(runs, data.test, device, row=row, relevance=relevance, pairs=pairs, relations=True)[1]
@@ -122,6 +124,8 @@ def compare(
     "Train and test several rows with several seeds; finished runs are read, not repeated."
     lines = dict.fromkeys(rows, ())
     for row in lines: one_of(row, ROWS, "row")
+    seeds = list(dict.fromkeys(seeds))
+    if not seeds: raise ValueError("no seeds; give one at least, such as seeds=[0]")
     choices = {}
     if grid:
         grid_settings = settings | ({"epochs": grid_epochs} if grid_epochs else {})
@@ -176,6 +180,7 @@ def sweep(
 ) -> Results: # On the test split, a line for each value
     "Train and test one row with several values of a field; finished runs are read, not repeated."
     names = [name.strip() for name in field.split(",")]
+    seeds = list(seeds) # a generator would be empty after the first value
     lines = {}
     for value in values:
         chosen = list(value) if isinstance(value, (list,tuple)) else [value]

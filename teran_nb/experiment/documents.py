@@ -44,8 +44,12 @@ def _changes_by_row(results):
     if len(rows_of) == 1: return next(iter(rows_of))
     return "; ".join(f"{changed} ({', '.join(rows)})" for changed,rows in rows_of.items() if changed)
 
+# rows without a run, such as chance, record less than others
+_GAP = re.compile(rf"(, | / ){NOT_RECORDED}|{NOT_RECORDED}(, | / )")
+
 def _result_table(results, metrics, usual):
     conditions = results.conditions() | {"changed": _changes_by_row(results)}
+    conditions = {k: _GAP.sub("", v) for k,v in conditions.items()}
     own = {k: v for k,v in conditions.items() if v and k not in _SHOWN_ELSEWHERE and usual.get(k) != v}
     return _frame_table(results.table(metrics)) + "\n\n" + _conditions_line(own) + _commands(results)
 
@@ -85,8 +89,10 @@ def fill_document(
     footers = set() # printed already
     def fill(block):
         head,kind,table,options,_,end = block.groups()
-        chosen = dict(option.split("=") for option in options.split())
-        chosen = {name: values.split(",") for name,values in chosen.items()}
+        chosen = {}
+        for option in options.split():
+            name,_,values = option.partition("=")
+            chosen[one_of(name, ("rows","metrics"), "option of a block of results")] = values.split(",")
         shown = registry_table(kind, Path(results)/table, **chosen, usual=usual)
         if kind == "table":
             frame,footer = shown.split("\n\n", 1)

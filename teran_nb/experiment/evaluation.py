@@ -20,6 +20,7 @@ from ..data.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder
 from ..model.relation_distances import relation_distances
 from .relevance import Relevance
+from .ndcg import NdcgRule
 from .metrics import Protocol, Retrieval, folds, named_protocol, retrieval
 from .results import results
 from .grounding import Grounding, grounding
@@ -72,8 +73,7 @@ def evaluate(
     /,
     protocol:str|Protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection by default
     relevance:Relevance|Sequence[Relevance]=(), # Of its captions for its images, one or several, for NDCG
-    gains:str="exponential", # Of NDCG, as of `retrieval`
-    i2t_queries:str="all", # Of NDCG, as of `retrieval`
+    ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
     rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by its alignment; 0 for all
     show_progress_bar:bool=False, # Show progress
@@ -99,7 +99,7 @@ def evaluate(
                            show_progress_bar=show_progress_bar, **options).cpu()
     if pooling: about["pooling"] = pooling
     about |= options
-    ranked = retrieval(sim, captions.image_of, protocol, relevance, gains, i2t_queries, **about)
+    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, **about)
     has_boxes = encoded_images.boxes is not None or collection.features.boxes is not None
     grounded = None
     relation_metrics = {}
@@ -118,13 +118,13 @@ def ensemble(
     /,
     protocol:str|Protocol="all", # As of `evaluate`
     relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
-    gains:str="exponential", # As of `evaluate`
-    i2t_queries:str="all", # As of `evaluate`
+    ndcg:NdcgRule=NdcgRule(), # As of `evaluate`
     **about, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
-    first = next(members)
+    first = next(members, None)
+    if first is None: raise ValueError("an ensemble without members; give one evaluation at least")
     n = 1
     images = first.images
     captions = first.captions
@@ -141,7 +141,7 @@ def ensemble(
         if pair_scores is not None: pair_scores = _summed(pair_scores, member.pair_scores)
         del member
     sim = total/n
-    ranked = retrieval(sim, image_of, protocol, relevance, gains, i2t_queries, **about)
+    ranked = retrieval(sim, image_of, protocol, relevance, ndcg, **about)
     if pair_scores is not None:
         pair_scores = replace(pair_scores, sims=pair_scores.sims/n, second_sims=pair_scores.second_sims/n,
                               unrelated_sims=pair_scores.unrelated_sims/n)

@@ -44,7 +44,7 @@ class GroundingRule:
     "How a phrase chooses its region, and when the choice is right."
     word_pooling:str="mean" # Cosine of a region with a phrase: the `mean` over the words, or the highest, `max`
     stop_words:str="nltk" # Words that are ignored: `nltk`, or a text file with one word per line; empty for none
-    threshold:float=.5 # IoU from which a region lies on a box
+    threshold:float=.5 # IoU from which a region lies on a box, above 0 and at most 1
     several_boxes:str="any" # Target of a phrase with several boxes: `any` of them, or their `union`, as is usual with Flickr30k Entities
     count:str="place" # Every `place` of a phrase in a caption counts, or every distinct `phrase` of an image once, by the mean of its places
     heat_threshold:float=.5 # Threshold of the box of a heat map, in [0,1]: 0 is the map's lowest value, 1 its highest
@@ -52,6 +52,7 @@ class GroundingRule:
         one_of(self.word_pooling, WORD_POOLINGS, "word pooling")
         one_of(self.several_boxes, BOX_TARGETS, "way with several boxes")
         one_of(self.count, ("place","phrase"), "way to count")
+        if not 0 < self.threshold <= 1: raise ValueError(f"the threshold of the IoU is above 0 and at most 1, not {self.threshold}")
         if not 0 <= self.heat_threshold <= 1:
             raise ValueError(f"the threshold of a heat map is from 0 to 1, not {self.heat_threshold}")
     @cached_property

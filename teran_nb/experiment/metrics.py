@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from .relevance import Relevance
-from .ndcg import GAINS, QUERIES, mean_ndcg, ndcg_at_k
+from .ndcg import NdcgRule, mean_ndcg, ndcg_at_k
 from .conditions import RECALLS, Candidates, candidates_of, footnote, format_metric, metric_named
 
 # %% ../../nbs/experiment/03_metrics.ipynb #553b654d
@@ -162,7 +162,7 @@ class Retrieval(MarkdownRepr):
         return markdown_table(["",*headings], rows) + footnote(self.about)
 
 # %% ../../nbs/experiment/03_metrics.ipynb #05d314d7
-def _measure(sim, image_of, relevance, gains, i2t_queries):
+def _measure(sim, image_of, relevance, ndcg):
     "Metrics of one fold."
     rank = ranks(sim, image_of)._asdict()
     metrics = {}
@@ -174,9 +174,9 @@ def _measure(sim, image_of, relevance, gains, i2t_queries):
     metrics["mean_recall"] = metrics["rsum"]/len(RECALLS)
     if not relevance: return metrics
     ndcgs = {}
-    for d,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,i2t_queries)):
+    for d,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,ndcg.i2t_queries)):
         first = ranking(query_sim, 25)
-        for r in relevance: ndcgs[f"{d}_ndcg_{r.name}"] = mean_ndcg(ndcg_at_k(first, r, d, 25, gains), queries)
+        for r in relevance: ndcgs[f"{d}_ndcg_{r.name}"] = mean_ndcg(ndcg_at_k(first, r, d, 25, ndcg.gains), queries)
     return metrics | ndcgs | {"ndcg": float(np.mean(list(ndcgs.values())))}
 
 # %% ../../nbs/experiment/03_metrics.ipynb #1056129b
@@ -185,13 +185,10 @@ def retrieval(
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # Name in `PROTOCOLS`, or a `Protocol`; any other name ranks all against all
     relevance:Relevance|Sequence[Relevance]=(), # Of all captions for all images, one or several, for NDCG
-    gains:str="exponential", # Of NDCG: as in the published tables, or `linear`, as eq. 7 prints
-    i2t_queries:str="all", # Queries that the i2t NDCG averages: `all`, or `non-zero` as in the published tables
+    ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     **about, # Further conditions of the numbers: model, seed, commit
 ) -> Retrieval: # Recall@1, 5, 10, median and mean rank, NDCG@25, in both directions
     "Evaluate a similarity matrix."
-    one_of(gains, GAINS, "gains")
-    one_of(i2t_queries, QUERIES, "queries")
     sim = torch.as_tensor(sim).cpu()
     image_of = np.asarray(image_of)
     protocol = named_protocol(protocol)
@@ -206,14 +203,14 @@ def retrieval(
         else:
             part_sim = sim[images[0]:images[-1]+1][:,captions]
             part_relevance = [r.select(captions, images) for r in relevance]
-        measured.append(_measure(part_sim, image_of[captions]-images[0], part_relevance, gains, i2t_queries))
+        measured.append(_measure(part_sim, image_of[captions]-images[0], part_relevance, ndcg))
     metrics = {}
     for k in measured[0]:
         metrics[k] = float(np.mean([m[k] for m in measured]))
     images,captions = parts[0]
     candidates = Candidates(len(images), len(captions), len(parts))
     conditions = {"protocol": protocol.name, "candidates": str(candidates)}
-    if relevance: conditions["NDCG@25"] = f"{gains} gains, i2t over {i2t_queries} queries"
+    if relevance: conditions["NDCG@25"] = str(ndcg)
     return Retrieval(metrics, conditions | about)
 
 # %% ../../nbs/experiment/03_metrics.ipynb #52278148
@@ -223,11 +220,11 @@ def chance(
     protocol:str|Protocol="all", # As in `retrieval`
     relevance:Relevance|Sequence[Relevance]=(), # As in `retrieval`
     seed:int=0, # Of the guesses
-    **kwargs, # `gains` and `i2t_queries` of `retrieval`
+    ndcg:NdcgRule=NdcgRule(), # As in `retrieval`
 ) -> Retrieval: # Of a model called `chance`
     "Evaluate random similarities."
     sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
-    return retrieval(sim, image_of, protocol, relevance, model="chance", seed=seed, **kwargs)
+    return retrieval(sim, image_of, protocol, relevance, ndcg, model="chance", seed=seed)
 
 # %% ../../nbs/experiment/03_metrics.ipynb #662d939d
 def chance_bound(

@@ -243,9 +243,10 @@ class Objective(nn.Module):
             return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
         if batch.others is None: return None
         c = self.config
-        candidates = (batch.image_of,batch.others.images,batch.others.captions)
-        hardest = hardest_candidates(self.model, batch.images, batch.captions, *candidates, c.joint.hard_negatives)
-        scores = mined_scores(self.model, images, captions, *candidates, *hardest)
+        others = batch.others.images,batch.others.captions
+        pairs = batch.images,batch.captions,batch.image_of
+        hardest = hardest_candidates(self.model, *pairs, others, c.joint.hard_negatives)
+        scores = mined_scores(self.model, images, captions, batch.image_of, others, hardest)
         if c.joint.sigmoid_scores: scores = scores.sigmoid()
         return self.reduced(mined_triplet(scores, c.margin, c.negatives))
     def reduced(self,

@@ -76,13 +76,15 @@ class PairScores(MarkdownRepr):
         "The rate of each kind, in the order of the pairs; three rates for a kind of Winoground."
         rates = []
         kinds = np.array([p.kind for p in self.minimal_pairs.items])
+        has_second = ~np.isnan(self.second_sims).all(1)
         for kind in dict.fromkeys(kinds.tolist()):
-            rows = kinds == kind
-            if not np.isnan(self.second_sims[rows]).all(): rates += self._winoground_rates(kind, rows)
-            else:
-                unrelated = self.unrelated_sims[rows]
+            of_one_image = (kinds == kind) & ~has_second
+            of_two_images = (kinds == kind) & has_second
+            if of_one_image.any():
+                unrelated = self.unrelated_sims[of_one_image]
                 unrelated = unrelated[~np.isnan(unrelated).any(1)]
-                rates.append(pair_rate(kind, self.right[rows], unrelated=_better(*unrelated.T)))
+                rates.append(pair_rate(kind, self.right[of_one_image], unrelated=_better(*unrelated.T)))
+            if of_two_images.any(): rates += self._winoground_rates(kind, of_two_images)
         return rates
     def _winoground_rates(self, kind, rows):
         "Text, image and group score (Winoground section 3.2)."

@@ -85,6 +85,7 @@ def ground_phrases(
 ) -> PhraseGrounding: # In each split
     "Measure the grounding of phrases."
     if not isinstance(phrases, MarkedPhrases): phrases = marked_phrases(collection, phrases, splits, **reading)
+    elif splits or reading: raise ValueError("these phrases are read already; give splits, pixels and bad to `marked_phrases`")
     measured = {}
     for split,part in phrases.by_split.items():
         alignments = model.alignments(Collection(collection.features, part, collection.pictures))

@@ -14,6 +14,7 @@ import pandas as pd
 
 from ..core.files import project_path, read_json, read_text
 from ..core.writing import atomic
+from ..core.config import one_of
 from .results import Results
 from .datasets import Data, load_data
 from .run_folders import read_plan
@@ -104,10 +105,11 @@ def enter_runs(
     pairs:bool=False, # Test the runs on minimal pairs, with and without context, and enter these numbers instead
 ) -> Results: # The whole table
     "Enter finished runs in the registry."
-    measured = read_runs(runs)
-    chosen = Results({row: seeds for row,seeds in measured.lines.items() if not rows or row in rows})
+    measured = read_runs(runs).lines
+    chosen = Results({one_of(row, measured, "row of the runs"): measured[row] for row in rows or measured})
     if pairs:
-        source = read_plan(project_path(runs[0])).about["data"]
+        first, *_ = next(iter(chosen.lines.values()))
+        source = read_plan(first.about["run"]).about["data"]
         chosen = without_contexts(chosen, load_data(**source))
     write_entries(chosen, registry, command)
     return read_registry(registry)

@@ -57,13 +57,13 @@ class Results(MarkdownRepr):
         metric:str, # Such as `t2i_r1`
     ) -> float: # In the unit of `Retrieval.metrics`
         "Mean of a metric over the seeds of a line."
-        return float(np.mean([o.metrics[metric] for o in self.lines[line]]))
+        return float(np.mean([o.metrics[metric] for o in self.lines[one_of(line, self.lines, "line")]]))
     def about(self,
         line:str, # Name of a line
         condition:str, # Such as `seed` or `run`
     ) -> list: # One value a seed; None where it is not known
         "A condition of each seed of a line."
-        return [o.about.get(condition) for o in self.lines[line]]
+        return [o.about.get(condition) for o in self.lines[one_of(line, self.lines, "line")]]
     def _repr_markdown_(self):
         if not self.lines: return "*nothing to compare*"
         table = self.table()
@@ -159,6 +159,10 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
     return known
 
 # %% ../../nbs/experiment/04_results.ipynb #2fc4ae21
+def _measured(metrics):
+    "The metrics that are numbers, as JSON can hold them."
+    return {name: float(value) for name,value in metrics.items() if pd.notna(value)}
+
 @patch
 def save(
     self:Results,
@@ -170,7 +174,7 @@ def save(
     if kind == ".json":
         lines = {}
         for line,seeds in self.lines.items():
-            lines[line] = [{"metrics": o.metrics, "about": o.about} for o in seeds]
+            lines[line] = [{"metrics": _measured(o.metrics), "about": o.about} for o in seeds]
         text = json.dumps({"format": 1, "lines": lines}, indent=1)
     elif kind == ".tex":
         table = self.table()
@@ -192,7 +196,7 @@ def read_results(
     checked(saved["lines"], dict[str,list[_Line]], f"{path}: lines", "name a file that Results.save wrote")
     lines = {}
     for line,seeds in saved["lines"].items():
-        lines[line] = tuple(Retrieval(o["metrics"], o["about"]) for o in seeds)
+        lines[line] = tuple(Retrieval(_measured(o["metrics"]), o["about"]) for o in seeds)
     return Results(lines)
 
 # %% ../../nbs/experiment/04_results.ipynb #ae9e9ada

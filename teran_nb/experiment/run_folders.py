@@ -14,20 +14,17 @@ from typing import NotRequired, TypedDict
 
 from ..core.files import project_path, read_json, user_path
 from ..core.writing import numbered_folder, require_space, write_json
-from ..core.config import is_own, one_of, override, to_config
+from ..core.config import one_of, override, to_config
 from ..core.environment import environment, pick_device
-from ..model.alignment import POOLINGS
-from ..model.losses import LOSSES
-from ..model.checks import check_pooling
 from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS
 from .train_config import EARLIER_TRAIN_FIELDS, TrainConfig
-from .objective import check_loss
+from .objective import check_own
 from .checkpoints import require_same_config
-from .rows import ROWS, trained_as
-from .presets import PRESETS
-from .plans import Plan, require_text
+from .rows import trained_as
+from .datasets import todays_source
+from .plans import Plan, apply_overrides, require_text, row_configs
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #5e51da72
 def folder_to_resume(
@@ -74,7 +71,8 @@ def read_plan(
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
     network = to_config(NetworkConfig, config["model"], path, EARLIER_NETWORK_FIELDS)
     training = to_config(TrainConfig, config["train"], path, EARLIER_TRAIN_FIELDS)
-    return Plan(Path(folder).name, config["about"], network, training, config["device"], config.get("members", 1))
+    about = config["about"] | {"data": todays_source(config["about"]["data"])}
+    return Plan(Path(folder).name, about, network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #4c88255b
 def same_run_folder(
@@ -146,19 +144,14 @@ def check_parameters(*,
     protocol:str="", # One of `PROTOCOLS`; all of the split when empty
     phrases:str="", # File or folder of phrases to ground
     loss:str="", # One of `LOSSES`, or the preset's
-    overrides:dict|None=None, # As of `make_plan`; only its pooling and its loss are checked
+    overrides:dict|None=None, # As of `make_plan`
 ) -> None:
     "Refuse unknown names, a wrong pooling or loss of your own, a missing GPU or run, and a read-only output folder."
-    one_of(row, ROWS, "row")
-    training = PRESETS[one_of(preset, PRESETS, "preset")].training
-    override(training, {"precision": precision, "select": select or training.select}) # refuses unknown ones
+    network,training = row_configs(row, preset, pooling, text)
+    given = {"precision": precision, "select": select, "loss": loss}
+    training = override(training, {field: value for field,value in given.items() if value})
+    check_own(*apply_overrides(network, training, overrides or {}))
     require_text(text)
-    overrides = overrides or {}
-    for name in filter(None, (pooling,overrides.get("pooling"))):
-        pooling_rule = POOLINGS[one_of(name, POOLINGS, "pooling", registered=True)]
-        if is_own(pooling_rule.formula): check_pooling(pooling_rule)
-    for name in filter(None, (loss,overrides.get("train.loss"))):
-        check_loss(one_of(name, LOSSES, "loss", registered=True))
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():
         raise FileNotFoundError(f"no phrases in {project_path(phrases)}; name a .csv, the folder of Flickr30k "

@@ -35,6 +35,7 @@ from ..published.uniter import UniterMatcher, begin_with_uniter, is_uniter, load
 from ..pretrained.dual import DualEncoder
 from ..pretrained.opening import pretrained_name
 from .relevance import Relevance
+from .ndcg import NdcgRule
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
 from .learner import History, fit
@@ -194,8 +195,7 @@ def evaluate_run(
     protocol:str="", # One of `PROTOCOLS`; all of the collection when empty
     relevance:Sequence[Relevance]=(), # `Relevance` of its captions for NDCG, such as `Data.relevance` gives
     text:str="", # Folder of an original's text model, where it is not the one its config names
-    gains:str="exponential", # Of NDCG, as in `retrieval`
-    i2t_queries:str="all", # Of NDCG, as in `retrieval`
+    ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
     rerank:int=0, # For a cross-encoder: score only the first k results of each query, ranked by its alignment
     pairs:MinimalPairs|None=None, # Minimal pairs whose captions are scored too
     show_progress_bar:bool=False, # Show progress
@@ -219,13 +219,13 @@ def evaluate_run(
         if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     conditions = _conditions(row, models, origins)
     def result_of(model):
-        return evaluate(model, collection, protocol, relevance, gains, i2t_queries, rerank=rerank, pairs=pairs,
+        return evaluate(model, collection, protocol, relevance, ndcg, rerank=rerank, pairs=pairs,
                         relations=relations, show_progress_bar=show_progress_bar, **conditions)
     if len(models) == 1: return models[0],result_of(models[0])
     name = protocol or collection.name
     image_of = collection.captions.image_of
     one_at_a_time = map(result_of, models)
-    return models[0],ensemble(one_at_a_time, image_of, name, relevance, gains, i2t_queries, **conditions)
+    return models[0],ensemble(one_at_a_time, image_of, name, relevance, ndcg, **conditions)
 
 # %% ../../nbs/experiment/18_runs.ipynb #c72e892f
 _Environment = TypedDict("_Environment", {"seed": int, "commit": str})

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.iais import SCHEDULES
-from ..model.word_relations import Related
+from ..model.word_relations import WordRelations
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance
 from ..experiment.ndcg import agreement
@@ -52,7 +52,8 @@ def show_curves(
 ) -> Axes:
     "Validation metrics of every epoch, in % (TERAN Fig. 3 and 6)."
     histories = history if isinstance(history, dict) else {"": history}
-    if not histories: return empty_figure("no training was given", ax=ax)[0]
+    if not any(h.epochs for h in histories.values()): return empty_figure("no epoch was trained", ax=ax)[0]
+    histories = {name: h for name,h in histories.items() if h.epochs}
     several = len(histories) > 1
     ax = new_axis(ax, (5,3.9))
     known = set().union(*(h.epochs[0] for h in histories.values()))
@@ -220,8 +221,8 @@ def show_schedules(
             ax.plot(steps, weights, style, color=colour)
             label = name if name == "linear" else f"{name} {scale:g}"
             ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            style = {"color": colour, "fontsize": 9, "ha": "center", "va": "center", "bbox": ground}
-            ax.text(place, SCHEDULES[name](place, 1, scale), label, **style)
+            letters = {"color": colour, "fontsize": 9, "ha": "center", "va": "center", "bbox": ground}
+            ax.text(place, SCHEDULES[name](place, 1, scale), label, **letters)
     ax.set(xlabel="share of the training that is done", ylabel="weight of IAIS", xlim=(0,1), ylim=(-.03,1.03))
     ax.set_title("Schedules of IAIS, with their scale", fontsize=10)
     return ax
@@ -238,6 +239,7 @@ def show_table_rows(
     for name,runs in results.lines.items():
         seeds = [run.metrics[metric] for run in runs if metric in run.metrics]
         if seeds: values[name] = 100*np.array(seeds)
+    if not values: return empty_figure(f"no model here has {metric}", ax=ax)[0]
     means = [v.mean() for v in values.values()]
     deviations = [v.std(ddof=1) if len(v) > 1 else 0 for v in values.values()]
     ax = new_axis(ax, (6, 1.2+.3*len(values)))
@@ -310,7 +312,7 @@ def show_board(
 
 # %% ../../nbs/look/13_charts.ipynb #be07002b
 def show_relations(
-    related:dict[str,Related], # Of one pair, by the names of the models, as from `attention_maps`
+    related:dict[str,WordRelations], # Of one pair, by the names of the models, as from `attention_maps`
     title:str="", # Title of the figure
 ) -> list[Axes]: # Two axes for each model
     "Attention among words and among the best regions of these words, on one scale (IAIS Fig. 7)."

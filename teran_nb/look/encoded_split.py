@@ -72,6 +72,12 @@ class EncodedSplit:
         self.memory = memory
         self._ranks = {}
 
+    def of(self,
+        collection:Collection, # Another split
+    ) -> "EncodedSplit":
+        "The same model over another split; nothing is encoded yet."
+        return EncodedSplit(self.model, collection, self.name, self.encoded, self.memory)
+
     @cached_property
     def images(self) -> Encoded|Index:
         "All images of the split; of a larger index those of the split are read into memory."

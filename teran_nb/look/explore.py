@@ -27,7 +27,7 @@ from ..model.alignment import POOLINGS
 from ..model.encoder import Encoder
 from ..experiment.datasets import Data
 from .view import TEMPLATES, collection_title
-from .finder import Finder, QUERY_CHOICES, own_picture
+from .finder import Finder, QUERY_CHOICES, describe_like, own_picture
 from .result_page import (
     InlineThumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
 
@@ -47,13 +47,12 @@ class Explorer:
         encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
         rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
     ):
-        finder = Finder(models, data, split, pooling, describe, per_page,
-                        examples=examples, encoded=encoded, rerank=rerank)
+        finder = Finder(models, data, split, pooling, per_page, examples=examples, encoded=encoded, rerank=rerank)
         finder.ask(query or next(iter(finder.sentences), ""))
         self.finder = finder
         self.thumbs = InlineThumbnails()
         self.output = project_path(output)
-        self.query_panel = _QueryPanel(finder, self.act)
+        self.query_panel = _QueryPanel(finder, self.act, describe or describe_like(finder.whole.features))
         self.query_list = _QueryList(finder, self.act)
         self.word_panel = _WordPanel(finder, self.act, self.thumbs, self.open)
         self.pair_panel = _PairPanel(finder, self.act)
@@ -73,12 +72,14 @@ class Explorer:
 def act(self:Explorer,
     action:Callable[[],object], # Of a reader, such as a search
 ) -> None:
-    "Run an action and show the result. An error is shown on the page, since widgets would hide it in a log."
+    "Run an action and show the result. An error is shown on the page; the finder is then as it was before."
+    before = dict(vars(self.finder))
     self.status.value = '<p class="quiet" role="status">working …</p>'
     try:
         action()
         self.refresh()
-    except Exception as e:
+    except Exception as e: # widgets would hide it in a log
+        vars(self.finder).update(before)
         self.query_panel.update()
         self._show_status("alert", "note", str(e) or repr(e))
 
@@ -204,6 +205,10 @@ class _Panel:
 # %% ../../nbs/look/09_explore.ipynb #62102aa5
 class _QueryPanel(_Panel):
     "The query, the models and the settings."
+    def __init__(self, finder, act, describe):
+        self.describe = describe # finds the regions of an uploaded picture
+        super().__init__(finder, act)
+
     def make(self):
         finder = self.finder
         directions = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
@@ -251,7 +256,7 @@ class _QueryPanel(_Panel):
         if not files: return
         content = io.BytesIO(files[0]["content"])
         name = files[0]["name"]
-        self.finder.ask_by_picture(own_picture(content, self.finder.describe, name))
+        self.finder.ask_by_picture(own_picture(content, self.describe, name))
 
     def _choose_models(self):
         names = [self.model.value,self.compared.value]
@@ -341,9 +346,9 @@ class _QueryList(_Panel):
         captioned = self.finder.captioned
         self.only = _menu("Show", QUERY_CHOICES, "failures" if captioned else "all", flex="0 0 auto", width="200px")
         self.containing = _text_field("Containing", "only those with this text", width="280px")
-        self.queries = W.Select(options=[], rows=7, layout=W.Layout(width="100%"))
+        self.queries = W.Select(options=[], rows=7, layout=W.Layout(width="calc(100% - 4px)"))
         self.count = _html()
-        title = "Queries of the collection: failures, successes" if captioned else "Sentences to begin with"
+        title = "Queries of the collection" if captioned else "Sentences to begin with"
         self.box = W.Accordion([W.VBox([_row(self.only, self.containing), self.queries, self.count])], titles=(title,),
                                selected_index=None, layout=W.Layout(width="calc(100% - 4px)"))
         for widget in (self.only,self.containing): self.show_on_change(widget)

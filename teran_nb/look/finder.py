@@ -9,7 +9,7 @@ __all__ = ['QUERY_CHOICES', 'QueryResult', 'RankedItem', 'describe_like', 'OwnPi
 # %% ../../nbs/look/07_finder.ipynb #a46a81cd
 import difflib, re, time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -48,6 +48,7 @@ class QueryResult:
     previous_rank:Tensor|None # Ranks before one word was changed, `(candidates,)`; None after any other change
     query:Encoded # The encoded sentence or picture
     notes:tuple[str,...] # What a reader of this result should know, in sentences
+    seconds:float=0. # Time that the model took, without encoding the split
 
 def _result(sims, query, previous_rank=None, notes=()):
     "Sort the candidates."
@@ -146,24 +147,21 @@ class Finder:
         data:Collection|Data, # A collection, or the data of an experiment
         split:str="", # Which images; `test` where there is such a split, else all
         pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default
         per_page:int=12, # Results on a page
         memory:float=4, # GB that the vectors of one split may take, for each model
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
         encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
         rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
     ):
-        self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
-        if not self.models: raise ValueError("no model to ask; give one, or several by their names")
-        collection = data.collection if isinstance(data, Data) else data
-        self.data = data
-        self.encoded = dict(encoded or {})
-        self.memory = memory
-        self.describe = describe or describe_like(collection.features)
+        models = dict(models) if isinstance(models, Mapping) else {"model": models}
+        if not models: raise ValueError("no model to ask; give one, or several by their names")
+        self.whole = data.collection if isinstance(data, Data) else data # All splits
+        self.encoded_splits = {}
+        for name,model in models.items():
+            self.encoded_splits[name] = EncodedSplit(model, self.whole, name, (encoded or {}).get(name), memory)
         self.per_page = per_page
         self.examples = list(examples)
-        self.splits = [*sorted(set(collection.captions.splits or ())),"all"]
-        self.shown_models = list(self.models)[:2] # Side by side
+        self.shown_models = list(models)[:2] # Side by side
         self.pooling = pooling
         self.rerank = rerank
         self.min_cosine = 0. # Filter of the results
@@ -173,13 +171,9 @@ class Finder:
     def _open_split(self, split):
         "Take another split; what is known of the last one is dropped."
         one_of(split, self.splits, "split")
-        if isinstance(self.data, Data): self.collection = self.data.split(split)
-        else: self.collection = self.data if split == "all" else self.data.split(split)
         self.split = split
-        self.encoded_splits = {}
-        for name,model in self.models.items():
-            encoded = self.encoded.get(name)
-            self.encoded_splits[name] = EncodedSplit(model, self.collection, name, encoded, self.memory)
+        self.collection = self.whole if split == "all" else self.whole.split(split)
+        self.encoded_splits = {name: known.of(self.collection) for name,known in self.encoded_splits.items()}
         self._captions_of = {} # Rows of each normalized caption
         for i,text in enumerate(self.collection.captions.texts):
             self._captions_of.setdefault(_normalized(text), []).append(i)
@@ -191,10 +185,15 @@ class Finder:
         self.picture = None # a row of the split, or an `OwnPicture`
         self.true_items = frozenset()
         self.results = {}
-        self.seconds = 0.
         self.word = None # row of the chosen word in `words`
         self.page = 0 # of the results
 
+    @property
+    def models(self) -> dict[str,Encoder]: return {name: split.model for name,split in self.encoded_splits.items()} # By name
+    @property
+    def splits(self) -> list[str]: return [*sorted(set(self.whole.captions.splits or ())),"all"] # That can be chosen
+    @property
+    def seconds(self) -> float: return sum(result.seconds for result in self.results.values()) # Of all shown models
     @property
     def first_model(self) -> str: return self.shown_models[0]
     @property
@@ -266,24 +265,23 @@ def edit(self:Finder,
 # %% ../../nbs/look/07_finder.ipynb #af26460e
 @patch
 def _search(self:Finder, previous_ranks=None):
-    "Ask every shown model. `seconds` leaves out the time that a first query spends on encoding the split."
+    "Ask every shown model."
     self.results = {}
-    self.seconds = 0.
     if not self.query and self.picture is None: return self
     splits = {name: self.encoded_splits[name] for name in self.shown_models}
     for split in splits.values(): # encode what is not encoded yet, before the clock starts
         split.images # noqa: B018 (a property that encodes)
         if self.direction == "i2t": split.captions # noqa: B018
-    start = time.perf_counter()
     results = {}
     for name,split in splits.items():
+        start = time.perf_counter()
         query = self._encode_query(split)
         sims = split.search(query, self.direction, self.pooling, self.rerank)
         notes = list(self._model_notes(split))
         if self.direction == "t2i": notes = query_notes(self.query, query.words[0], split.model) + notes
-        results[name] = _result(sims, query, (previous_ranks or {}).get(name), notes)
+        result = _result(sims, query, (previous_ranks or {}).get(name), notes)
+        results[name] = replace(result, seconds=time.perf_counter()-start)
     self.results = results
-    self.seconds = time.perf_counter() - start
     return self
 
 @patch
@@ -390,9 +388,10 @@ def choose(self:Finder,
         if chosen_word in self.words: self.word = self.words.index(chosen_word) # models may read different words
         return self
     query,direction = self.query,self.direction
+    uploaded = self.picture if isinstance(self.picture, OwnPicture) else None # a picture of the split belongs to it
     self._open_split(split)
     self._clear()
-    return self.ask(query) if direction == "t2i" else self.ask_by_picture(None)
+    return self.ask(query) if direction == "t2i" else self.ask_by_picture(uploaded)
 
 # %% ../../nbs/look/07_finder.ipynb #75763971
 @patch

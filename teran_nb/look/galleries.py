@@ -67,17 +67,23 @@ def show_gallery(
 ) -> list[Axes]: # `k` axes per query
     "Image retrieval: the best pictures for each caption (TERAN Fig. 4 and 5)."
     captions = collection.captions
-    shape = len(collection),len(captions)
-    if tuple(sim.shape) != shape:
-        raise ValueError(f"similarities of the shape {tuple(sim.shape)}; {shape} are needed, (images, captions)")
+    _require_shape(sim, collection)
     texts = [captions.texts[q] for q in queries]
     true = [{int(captions.image_of[q])} for q in queries]
     return _picture_rows(collection, torch.as_tensor(sim).cpu()[:,queries], texts, true, k, model, title)
 
 # %% ../../nbs/look/03_galleries.ipynb #6ff99104
+def _require_shape(sim, collection):
+    shape = len(collection),len(collection.captions.texts)
+    if tuple(sim.shape) != shape:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)}; {shape} are needed, (images, captions)")
+
+def _require_results(k):
+    if k < 1: raise ValueError(f"the best {k} results of a query; give at least one")
+
 def _picture_rows(collection, sim, texts, true, k, model, title):
     "Sentences with their best pictures, one row each; `true` holds the true images of each, as far as they are known."
-    if k < 1: raise ValueError(f"the best {k} pictures; give at least one")
+    _require_results(k)
     if not texts: return empty_figure("no query of this kind", title)
     k = min(k, len(sim))
     size,letters = ((1.9,2.),24) if model is None else ((2.6,2.5),33)
@@ -151,6 +157,8 @@ def show_sentences(
     title:str="", # Title of the figure, such as the rule that chose the queries
 ) -> list[Axes]: # Two axes per query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."
+    _require_results(k)
+    _require_shape(sim, collection)
     if not len(queries): return empty_figure("no query of this kind", title)
     sim = torch.as_tensor(sim).cpu()
     captions = collection.captions

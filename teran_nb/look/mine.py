@@ -21,10 +21,11 @@ from ..core.config import one_of
 from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
+from ..data.scenes import example_pictures
 from ..data.stopwords import STOP_WORDS
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractor_lookup import extractor_for_model
-from ..photos.recipes import Recipe, example_pictures, recipe_hash
+from ..photos.recipes import Recipe, recipe_hash
 from ..photos.prepare import Prepared, prepare
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import encoding_key, load_or_encode

@@ -49,7 +49,7 @@ def word_vector(
     words = encoded.words[0]
     if not words.texts: raise ValueError(f"caption {caption!r} has no words")
     if isinstance(word, str): indices = _side_by_side(encoded.words[1].texts, words.texts)
-    else: indices = [range(len(words.texts))[word]]
+    else: indices = [word % len(words.texts)] if -len(words.texts) <= word < len(words.texts) else []
     if not indices: raise ValueError(f"{word!r} is not a word of {caption!r}; its words are {', '.join(words.texts)}")
     pieces = _pieces(words, (words.spans[indices[0]][0],words.spans[indices[-1]][1]))
     phrase = " ".join(words.texts[j] for j in indices)

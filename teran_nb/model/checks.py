@@ -33,7 +33,8 @@ def _scores(p, batch, case):
     "The scores of a batch, refused if they are not one number for each pair."
     try: scores = p(*batch)
     except (AttributeError, IndexError, RuntimeError, TypeError) as e:
-        raise ValueError(f"pooling {p.name!r} fails for {case}: {e}") from e
+        raise ValueError(f"pooling {p.name!r} fails for {case}: {e}; its formula takes align, region_mask and word_mask, also "
+                         "of a single region or word") from e
     if not isinstance(scores, Tensor):
         raise ValueError(f"pooling {p.name!r} gives {scores!r} for {case}, not a tensor; is `return` missing?")
     pairs = tuple(batch[0].shape[:2])
@@ -55,7 +56,9 @@ def check_padding(
 ) -> None:
     "Refuse a pooling whose score of a pair, or its gradient, depends on padding (ValueError)."
     for batch,score,case in _scored_pairs(p):
-        if not score.isfinite(): raise ValueError(f"pooling {p.name!r} gives {score.item()} for {case} without padding")
+        if not score.isfinite():
+            raise ValueError(f"pooling {p.name!r} gives {score.item()} for {case} without padding; look for a division by "
+                             "0, a logarithm of 0, or inf minus inf")
         cosines,region_mask,word_mask,*self_cosines = batch
         for value in (-1.,0.,1.): # padding may hold any cosine
             padded_self = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(self_cosines, (3,2))]
@@ -75,7 +78,8 @@ def check_padding(
                 raise ValueError(f"pooling {p.name!r} has no gradient, so it cannot be trained; is there a `detach`?")
             gradient, = torch.autograd.grad(padded.sum(), cosines)
             if not gradient.isfinite().all():
-                raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding")
+                raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding; replace -inf and "
+                                 "divisors of 0 before the operation, not after it")
 
 # %% ../../nbs/model/20_checks.ipynb #8aeebaa9
 def check_sum(
@@ -116,7 +120,8 @@ def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
     "Refuse a pooling that depends on padding or on other pairs, or is not the sum that `sum_over` says (ValueError)."
-    p = POOLINGS[one_of(pooling, POOLINGS, "pooling", registered=True)] if isinstance(pooling, str) else pooling
+    p = pooling
+    if not isinstance(p, Pooling): p = POOLINGS[one_of(pooling, POOLINGS, "pooling", registered=True)]
     check_padding(p)
     if p.sum_over: check_sum(p)
     if not p.all_images: check_pairs(p)
@@ -166,7 +171,7 @@ def check_head(
     "Refuse a head that scores a pair by its padding or by other pairs, or does not read both sides (ValueError)."
     g = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
-        try: head = HEADS[name].build(config).eval()
+        try: head = HEADS[one_of(name, HEADS, "head", registered=True)].build(config).eval()
         except (AttributeError, TypeError) as e: raise ValueError(f"head {name!r} cannot be built: {e}") from e
     floats = head.floats_per_pair(36, 12) if head.is_cross_encoder else 1
     if not isinstance(floats, int) or floats < 1:

@@ -45,9 +45,10 @@ class Encoded(NamedTuple):
     sizes:Tensor|None = None # With `boxes`: width and height of each picture in pixels, `(n, 2)`
     def to(self, device:torch.device) -> "Encoded":
         return self._replace(whole=self.whole.to(device), parts=self.parts.to(device))
-    def take(self, rows:Sequence[int]) -> "Encoded":
-        "Some of the images or captions, in the order of `rows`."
-        rows = torch.as_tensor(rows, dtype=torch.int64)
+    def take(self, rows:Sequence[int]|Sequence[bool]) -> "Encoded":
+        "Some of the images or captions: in the order of `rows`, or where a mask is True."
+        rows = torch.as_tensor(rows)
+        rows = rows.nonzero()[:,0] if rows.dtype == torch.bool else rows.long()
         words = [self.words[i] for i in rows.tolist()] if len(self.words) else ()
         boxes,sizes = (None,None) if self.boxes is None else (self.boxes[rows],self.sizes[rows])
         return Encoded(self.whole[rows], self.parts[rows], [self.names[i] for i in rows.tolist()], words, boxes, sizes)
@@ -154,7 +155,7 @@ def words_warning(self:Encoder,
     new = [word for word in words if not self.is_known(word)]
     if not new: return ""
     if len(new) == len(words):
-        return f"All of these words are new to the model: {', '.join(new)}; the order says nothing."
+        return f"All of these words are new to the model: {', '.join(new)}; scores of them mean nothing."
     return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
 
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a

@@ -63,9 +63,10 @@ def load_or_encode(
     show_progress_bar:bool=False, # Whether to show progress
     encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
     share:Share=Share(), # Which of several processes this is, such as `this_share()`; all of them must call
-    chunk:int=2048, # Images that one of several processes encodes and stores at a time; multiples of the batch
+    chunk:int=2048, # Images that one of several processes encodes and stores at a time, from 1; multiples of the batch
 ) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
+    if chunk < 1: raise ValueError(f"chunk={chunk}; store at least 1 image at a time")
     path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
     if share.processes > 1: _encode_share(encoder, collection, path, share, chunk, show_progress_bar)
     elif not path.is_dir():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core.config import one_of
+from ..core.config import one_of, require_in_range
 from .relations import Relations, m_kl
 
 # %% ../../nbs/model/09_iais.ipynb #97c0de42
@@ -94,7 +94,8 @@ class IaisConfig:
         one_of(self.anchors, ANCHORS, "choice of anchors")
         one_of(self.annealing, SCHEDULES, "annealing")
         one_of(self.form, FORMS, "form of the loss")
-        if self.weight < 0 or min(self.scale, self.temperature) <= 0:
+        require_in_range(self)
+        if not (self.weight >= 0 and self.scale > 0 and self.temperature > 0): # NaN is refused too
             raise ValueError(f"weight={self.weight} must be at least 0, scale={self.scale} and "
                              f"temperature={self.temperature} more than 0")
     def weight_at(self,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import BertConfig
 from transformers.models.bert.modeling_bert import BertEncoder
 
-from ..core.config import bounded
+from ..core.config import bounded, require_in_range
 from .heads import CrossEncoderHead, register_head
 from .relations import Relations, attend, require_pairs
 
@@ -28,9 +28,10 @@ class JointConfig:
     feed_forward:int=3072 # Units of the feed-forward layers
     dropout:float=.1 # Dropout of embeddings, attention and feed-forward layers, in [0,1]
     def __post_init__(self):
-        if self.layers < 1: raise ValueError(f"a joint encoder needs a layer, here are {self.layers}")
+        require_in_range(self)
         if self.heads < 1 or self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; choose a multiple of the heads")
+            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; "
+                             "choose a multiple of the heads")
 
 # %% ../../nbs/model/10_joint.ipynb #a87f64f8
 class _Projection(nn.Module):

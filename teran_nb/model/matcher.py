@@ -45,10 +45,6 @@ def make_matcher(
     vision:LearningBackbone|None=None, # Vision model that learns with it, for `regions.thaw`
 ) -> Matcher: # With fresh or pretrained weights
     "Build a model."
-    if bool(config.regions.thaw) != (vision is not None):
-        given = "no" if vision is None else "a"
-        raise ValueError(f"regions.thaw={config.regions.thaw} and {given} vision model; "
-                         "give `learning_backbone` of the features if layers learn, and none if thaw is 0")
     return Matcher(config, text_encoder(config.text, texts), vision)
 
 # %% ../../nbs/model/15_matcher.ipynb #66cfe077
@@ -110,6 +106,7 @@ def encode_batches(self:Matcher,
     show_progress_bar:bool, # Show a bar
 ) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
     "Encode items in batches of like length."
+    if batch_size < 1: raise ValueError(f"batch_size={batch_size}; encode at least 1 at a time")
     if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
     order = self.batch_order(lengths)
     chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
@@ -186,7 +183,7 @@ def similarity(self:Matcher,
 
 # %% ../../nbs/model/15_matcher.ipynb #aebdb8c3
 @patch(as_prop=True)
-def extractor(self:Matcher) -> str: return self.config.extractor
+def extractor(self:Matcher) -> str: return self.config.regions.extractor
 @patch(as_prop=True)
 def pooling(self:Matcher) -> str: return self.config.pooling
 @patch(as_prop=True)

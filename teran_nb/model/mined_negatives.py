@@ -25,8 +25,7 @@ def hardest_candidates(
     images:RegionBatch, # Images of the pairs
     captions:TokenBatch, # Captions of the pairs
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
-    other_images:RegionBatch, # Candidates: images that no caption of the pairs describes
-    other_captions:TokenBatch, # Candidates: captions that describe no image of the pairs
+    others:tuple[RegionBatch,TokenBatch], # Candidates: images and captions that no pair has
     hard:int, # Candidates that are picked for each side of a pair, at least 1; all of them if there are fewer
 ) -> tuple[Tensor,Tensor]: # Rows of false images and of false captions of each pair, best first, `(pairs, hard)`
     "The candidates that the joint head scores highest (IAIS section 4.2)."
@@ -37,7 +36,7 @@ def hardest_candidates(
     if hard < 1: raise ValueError(f"hard={hard} candidates a side; at least one is needed")
     with model.eval_mode():
         own_images,own_captions = model(images, captions)
-        candidate_images,candidate_captions = model(other_images, other_captions)
+        candidate_images,candidate_captions = model(*others)
         of_captions = joint.similarity(candidate_images, own_captions).T
         of_images = joint.similarity(own_images, candidate_captions)[image_of]
     torch.clear_autocast_cache() # weights that were cast here have no gradients
@@ -55,17 +54,15 @@ def mined_scores(
     images:Vectors, # Images of the pairs, as the model's `forward` gives them
     captions:Vectors, # Captions of the pairs, as the model's `forward` gives them
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
-    other_images:RegionBatch, # Candidates
-    other_captions:TokenBatch, # Candidates
-    false_image_rows:Tensor, # Rows of the false images among the other images, `(pairs, hard)`
-    false_caption_rows:Tensor, # Rows of the false captions among the other captions, `(pairs, hard)`
+    others:tuple[RegionBatch,TokenBatch], # Candidates, as of `hardest_candidates`
+    false_rows:tuple[Tensor,Tensor], # Among them each pair's false images and false captions, `(pairs, hard)` each
 ) -> Tensor: # The true pair first, then its false images, then its false captions, `(pairs, 1+2*hard)`
     "Scores of true pairs and of chosen false ones, with gradients."
     joint = model.heads["joint"]
-    pairs,hard = false_image_rows.shape
-    image_rows,image_places = false_image_rows.unique(return_inverse=True)
-    caption_rows,caption_places = false_caption_rows.unique(return_inverse=True)
-    false_sides = model(_at_rows(other_images, image_rows), _at_rows(other_captions, caption_rows))
+    pairs,hard = false_rows[0].shape
+    image_rows,image_places = false_rows[0].unique(return_inverse=True)
+    caption_rows,caption_places = false_rows[1].unique(return_inverse=True)
+    false_sides = model(_at_rows(others[0], image_rows), _at_rows(others[1], caption_rows))
     regions = Packed.cat([images.parts,false_sides[0].parts])
     words = Packed.cat([captions.parts,false_sides[1].parts])
     own = torch.arange(pairs, device=image_of.device)

@@ -42,7 +42,6 @@ class NetworkConfig:
     training_heads:tuple=("alignment",) # Heads that the loss reads, of `HEADS`
     ranking_head:str="alignment" # The head that ranks; one with weights must be in `training_heads`
     pooling:str="mrsw" # How an alignment becomes a similarity, a name in `POOLINGS`
-    extractor:str="" # Name of what extracted the region features; other features are refused
     stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
@@ -58,7 +57,9 @@ class NetworkConfig:
     def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name; the published code has others
 
 # names that fields of `NetworkConfig` had in files of earlier versions, each with today's name
-EARLIER_NETWORK_FIELDS = {"heads": "training_heads", "score": "ranking_head"}
+EARLIER_NETWORK_FIELDS = {
+    "heads": "training_heads", "score": "ranking_head", "extractor": "regions.extractor",
+    "text.embedding": "text.recurrent.embedding", "text.hidden": "text.recurrent.hidden"}
 
 # %% ../../nbs/model/13_network.ipynb #4c10c0de
 def toy_network(
@@ -86,6 +87,10 @@ class Network(nn.Module):
         vision:nn.Module|None=None, # Makes region features from pictures and learns too; None where features are given
     ):
         super().__init__()
+        thaw = config.regions.thaw
+        if bool(thaw) != (vision is not None):
+            raise ValueError(f"regions.thaw={thaw} and {'no' if vision is None else 'a'} vision model; "
+                             "give `learning_backbone` of the features if layers learn, and none if thaw is 0")
         self.config = config
         self.text = text
         self.regions = RegionEncoder(config.regions)
@@ -151,6 +156,7 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    for name in options: one_of(name, BlockOptions.__annotations__, "option")
     if pooling and (head not in ("","alignment") or rerank):
         raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)

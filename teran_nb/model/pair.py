@@ -53,6 +53,8 @@ class Alignment:
     warning:str = "" # Why the cosines may mean little: picture or words unlike those of the training; else empty
     def __post_init__(self):
         regions,words = self.cosines.shape
+        if self.known is not None and len(self.known) != words:
+            raise ValueError(f"known says of {len(self.known)} words whether they are known, and there are {words}")
         if not len(self.words) == len(self.spans) == words:
             raise ValueError(f"{len(self.words)} words and {len(self.spans)} spans for {words} columns of cosines")
         if self.boxes is not None and len(self.boxes) != regions:
@@ -78,6 +80,12 @@ class WordMatch(NamedTuple):
     box:tuple|None # Its pixels, `(x1,y1,x2,y2)`
     cosine:float # In [-1,1]
 
+def _column(alignment, j):
+    "The column of word `j`, which may count from the end."
+    n = len(alignment.words)
+    if not -n <= j < n: raise IndexError(f"the caption has {n} words, counted from 0, and none is {j}")
+    return range(n)[j]
+
 @patch
 def best(self:Alignment,
     word:str|int, # The word, or its index
@@ -89,7 +97,7 @@ def best(self:Alignment,
         if not occurrences:
             raise ValueError(f"{word!r} is not a word of this caption; its words are {', '.join(self.words)}")
         word = max(occurrences, key=lambda j: self.cosines[:,j].max())
-    j = range(len(self.words))[word]
+    j = _column(self, word)
     region = int(best_regions[j])
     box = None if self.boxes is None else tuple(float(v) for v in self.boxes[region])
     return WordMatch(self.words[j], region, box, float(self.cosines[region,j]))
@@ -225,9 +233,8 @@ def columns(self:Alignment,
     skip:frozenset=STOP_WORDS, # Words of a phrase that are left out, in lower case
 ) -> list[int]: # Indices into `words`
     "The columns of a word or phrase in the cosines."
-    all_columns = range(len(self.words))
-    if isinstance(word, slice): return list(all_columns[word])
-    if isinstance(word, (int,np.integer)): return [all_columns[word]]
+    if isinstance(word, slice): return list(range(len(self.words))[word])
+    if isinstance(word, (int,np.integer)): return [_column(self, word)]
     if not isinstance(word, str):
         columns = []
         for part in word: columns += self.columns(part, skip)
@@ -248,6 +255,7 @@ def heat(self:Alignment,
 ) -> Tensor: # Mean cosines, NaN where no region lies, `(rows, columns)`
     "The cosines of a word spread over the picture."
     columns = self.columns(word)
+    if not columns: raise ValueError(f"{word!r} names no word of this caption, so there is nothing to spread")
     image = f"image {self.image_id}" if self.image_id else "the image"
     if self.boxes is None:
         raise ValueError(f"{image} has no boxes: its features came without them, "

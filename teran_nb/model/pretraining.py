@@ -64,6 +64,7 @@ class Pretraining(nn.Module):
         heads = model.config.training_heads
         tokenizer = model.text.tokenizer
         width = model.config.joint.width
+        if not 0 <= share <= 1: raise ValueError(f"share={share} of the words cannot be hidden; it goes from 0 to 1")
         if "joint" not in heads:
             raise ValueError(f"pretraining is of the joint head, and this model has {', '.join(heads)}; "
                              "add `joint` to its training_heads")

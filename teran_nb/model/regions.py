@@ -16,13 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.packed import length_mask
-from ..core.config import bounded, one_of
+from ..core.config import bounded, one_of, require_in_range
 from ..data.features import Regions
 
 # %% ../../nbs/model/07_regions.ipynb #2d6cb3dc
 def box_geometry(
     boxes:Tensor, # `(x1,y1,x2,y2)` in pixels, `(..., 4)`
-    sizes:Tensor, # Width and height of the picture: one `(2,)`, one of each picture `(pictures, 2)`, or one of each box `(..., 2)`
+    sizes:Tensor, # Width and height in pixels: of one picture `(2,)`, of each `(pictures, 2)`, or of each box `(..., 2)`
 ) -> Tensor: # `(x1/W, y1/H, x2/W, y2/H, area/WH)`, each in [0,1], `(..., 5)`
     "Where a box is and how large, independent of the picture's resolution (TERN eq. 2)."
     if 1 < sizes.ndim < boxes.ndim: sizes = sizes[...,None,:] # the boxes of a picture share its size
@@ -59,9 +59,10 @@ def region_batch(
 class StackConfig:
     "A stack of transformer encoder layers."
     layers:int=bounded(4, at_most=1000) # How many
-    heads:int=4 # Attention heads
+    heads:int=bounded(4, at_least=1) # Attention heads
     feed_forward:int=2048 # Inner size
     dropout:float=.1 # After attention and feed-forward
+    def __post_init__(self): require_in_range(self)
 
 class Stack(nn.Module):
     "Transformer encoder layers over padded sets: `(n, slots, dim)` to the same shape."
@@ -85,8 +86,10 @@ class RegionConfig:
     width:int=0 # Length inside the encoder; that of the features when 0, as in the papers
     stack:StackConfig=StackConfig() # TE layers of the visual pipeline
     place:str="concat-and-process" # How geometry is added to the features: one of `PLACES`; the papers' by default
+    extractor:str="" # Name of what extracted the features; others are refused; empty: any is read
     thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
     def __post_init__(self):
+        require_in_range(self)
         one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):
             raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; "

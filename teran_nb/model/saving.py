@@ -6,7 +6,7 @@
 __all__ = ['load_weights', 'model_folder', 'HubModel']
 
 # %% ../../nbs/model/14_saving.ipynb #6ee5f89d
-import dataclasses, importlib.resources, os, shutil, tempfile
+import dataclasses, importlib.resources, os, re, shutil, tempfile
 from functools import partial
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -25,12 +25,19 @@ from ..core.tensors import load_tensors, save_tensors
 from ..data.provenance import open_provenance, save_provenance
 from ..photos.fine_tuning import load_backbone
 from .text import load_text, save_text
-from .network import EARLIER_NETWORK_FIELDS, Network
+from .network import Network
 
 # %% ../../nbs/model/14_saving.ipynb #d00d09cc
 _SavedModel = TypedDict("_SavedModel", {"format": NotRequired[int], "kind": NotRequired[str], "model": dict})
 
-def _saved_config(folder): return read_json(folder/"config.json", _SavedModel)["model"]
+def _saved_config(cls, folder):
+    "The configuration of a saved model, by today's names of its fields."
+    about = read_json(folder/"config.json", _SavedModel)
+    saved = about["model"]
+    if about.get("format", 1) == 1: # of 0.1.0, which had fields that are gone
+        known = {field.name for field in dataclasses.fields(cls.Config)} | cls.earlier_fields.keys()
+        saved = {name: value for name,value in saved.items() if name in known}
+    return to_config(cls.Config, saved, folder/"config.json", cls.earlier_fields)
 
 @patch
 def save(self:Network, folder:str|Path) -> None:
@@ -38,7 +45,9 @@ def save(self:Network, folder:str|Path) -> None:
     folder = user_path(folder)
     weights = self.state_dict()
     if folder.exists():
-        if to_config(type(self.config), _saved_config(folder)) != self.config:
+        if not (folder/"config.json").is_file():
+            raise FileExistsError(f"{folder} is there and holds no model; choose another folder")
+        if _saved_config(type(self), folder) != self.config:
             raise ValueError(f"{folder} holds a model of another configuration; choose another folder")
         if load_text(self.config.text, folder/"text").tokenizer.get_vocab() != self.text.tokenizer.get_vocab():
             raise ValueError(f"{folder} holds a model with another vocabulary; choose another folder")
@@ -70,7 +79,7 @@ def _check_weights(model, weights, where):
     wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": reshaped}
     if any(wrong.values()):
         what = "; ".join(f"{len(names)} {k}, such as {min(names)}" for k,names in wrong.items() if names)
-        raise ValueError(f"{where} is of another configuration: {what}")
+        raise ValueError(f"{where} is of another configuration: {what}; copy its folder whole, or open it as the model that it is of")
 
 # %% ../../nbs/model/14_saving.ipynb #794c2f5e
 def model_folder(
@@ -86,14 +95,6 @@ def model_folder(
         if members: why = f"it is an ensemble, name {folder/members[0]} or another member"
         raise FileNotFoundError(f"no model in {folder}: {why}")
     return folder
-
-# %% ../../nbs/model/14_saving.ipynb #a50bedca
-def _from_format_1(kind, saved, weights):
-    "Configuration and weights of an earlier version, without fields that are gone, and with today's names of weights."
-    known = {field.name for field in dataclasses.fields(kind)} | EARLIER_NETWORK_FIELDS.keys()
-    saved = {k: v for k,v in saved.items() if k in known}
-    weights = {k.replace("cross.", "heads.", 1) if k.startswith("cross.") else k: v for k,v in weights.items()}
-    return saved,weights
 
 # %% ../../nbs/model/14_saving.ipynb #89065fe1
 def _saved_encoders(config, folder):
@@ -119,10 +120,9 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     about = read_json(folder/"config.json", _SavedModel)
     if about.get("kind", cls.__name__) != cls.__name__:
         raise ValueError(f"{folder} holds a {about['kind']}; open it with `load_model`")
-    saved = about["model"]
+    config = _saved_config(cls, folder)
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
-    if about.get("format", 1) == 1: saved,weights = _from_format_1(cls.Config, saved, weights)
-    config = to_config(cls.Config, saved, folder/"config.json", cls.earlier_fields)
+    if about.get("format", 1) == 1: weights = {re.sub(r"^cross\.", "heads.", k): v for k,v in weights.items()}
     _require_buildable(cls, config, folder, weights)
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")

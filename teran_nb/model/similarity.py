@@ -41,7 +41,7 @@ def every_pair(
     "Score every pair in blocks of pairs."
     if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
     device = device or regions.values.device
-    pairs = max(1, int(memory * 2**20 / 4 / floats))
+    pairs = max(1, int(memory * 2**20 / 4 / max(1, floats))) # sets without vectors may need no number
     image_order = regions.lengths.argsort(stable=True)
     caption_order = words.lengths.argsort(stable=True)
     images = image_order.split(len(regions) if all_images else min(len(regions), max(1, int(pairs**.5))))

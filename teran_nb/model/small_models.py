@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..core.environment import seed_everything
 from ..data.collection import Collection
-from .text import TextConfig
+from .text import RecurrentConfig, TextConfig
 from .regions import RegionConfig, StackConfig
 from .joint import JointConfig
 from .network import NetworkConfig
@@ -23,7 +23,7 @@ def small_network(
 ) -> NetworkConfig: # Without the number of features of a region
     "A network that trains from scratch on a CPU: one layer everywhere, and no dropout."
     small = {"layers": 1, "heads": 4, "feed_forward": 2*width, "dropout": 0.}
-    text = TextConfig(dim=width, embedding=width, hidden=width//2, max_tokens=64, **small)
+    text = TextConfig(dim=width, recurrent=RecurrentConfig(width, width//2), max_tokens=64, **small)
     stack = StackConfig(**small)
     joint = JointConfig(width=width, **small)
     return NetworkConfig(text=text, regions=RegionConfig(0, width, stack), dim=width, last=stack, joint=joint)

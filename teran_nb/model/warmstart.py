@@ -39,7 +39,7 @@ def begin_with(
     common_heads = set(config.training_heads) & set(other.config.training_heads)
     # the settings of a cross-encoder have the name of its head
     cross_encoders = sorted(name for name in common_heads if HEADS[name].is_cross_encoder)
-    for part in ("shared","extractor","regions","last",*cross_encoders):
+    for part in ("shared","regions","last",*cross_encoders):
         if _architecture(getattr(other.config, part)) != _architecture(getattr(config, part)): misfits.append(part)
     if misfits:
         raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "

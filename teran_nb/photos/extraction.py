@@ -25,7 +25,8 @@ from ..core.writing import atomic
 from ..core.display import MarkdownRepr, left_out_table, markdown_table, progress
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import MAX_PIXELS, find_pictures, read_picture
-from ..data.features import FeatureWriter, VISUAL_WORDS_FILE
+from ..data.features import VISUAL_WORDS_FILE
+from ..data.feature_writer import FeatureWriter
 from .extractors import (
     ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, extractor_from_spec, to_full_size)
 
@@ -121,6 +122,7 @@ def require_detections(
 def _select(files, folder, only):
     "The requested pictures of a folder."
     if only is None: return files
+    if isinstance(only, str): raise ValueError(f"`only` is the text {only!r}; give a list, such as {[only]}")
     only = list(only)
     if not only:
         raise ValueError("`only` is an empty list, so there is nothing to extract; leave it out for all pictures")
@@ -169,6 +171,7 @@ def extract_folder(
     partial:bool=False, # Whether other processes extract further pictures, so that a detector may find nothing in these
 ) -> Extraction: # Counts, and the files that were left out
     "Extract the regions of all pictures of a folder into one feature store, sorted by image id."
+    if batch_size < 1: raise ValueError(f"batch_size is {batch_size}; it is at least 1")
     pictures = user_path(pictures)
     folder = user_path(folder)
     thumbnails = thumbnails and user_path(thumbnails)

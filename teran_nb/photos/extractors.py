@@ -23,11 +23,13 @@ from torch import Tensor
 from ..core.files import digest, project_path
 from ..core.config import one_of, override
 from ..core.environment import pick_device
+from ..core.boxes import nms
+from ..core.roi_align import roi_align
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
 from ..data.descriptors import DESCRIPTOR_DIM, describe, windows
-from .vision import Backbone, roi_align
-from .detectors import Detections, Detector, EVERYDAY_THINGS, nms
+from .vision import Backbone
+from .detectors import Detections, Detector, EVERYDAY_THINGS
 from .visual_words import VisualWords
 
 # %% ../../nbs/photos/03_extractors.ipynb #7a6bdc51

@@ -15,11 +15,12 @@ from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..core.files import read_json
+from ..core.files import read_json, user_path
 from ..core.writing import write_json
 from ..core.hub import loading
+from ..core.roi_align import roi_align
 from ..data.features import Features
-from .vision import VISION_ERROR_WORDS, Backbone, image_processor_settings, roi_align
+from .vision import VISION_ERROR_WORDS, Backbone, image_processor_settings
 from .extractors import DetectorBackbone
 from .extractor_lookup import rebuild_extractor
 
@@ -83,9 +84,10 @@ def save(self:LearningBackbone,
     folder:str|Path, # New folder
 ) -> None:
     "Write architecture and preprocessing, without the weights."
+    folder = user_path(folder)
     self.backbone.full_config.save_pretrained(folder)
-    write_json(Path(folder)/"preprocessor_config.json", image_processor_settings(self.backbone.source))
-    write_json(Path(folder)/"regions.json", {"size": self.backbone.asked_size, "boxes": self.boxes})
+    write_json(folder/"preprocessor_config.json", image_processor_settings(self.backbone.source))
+    write_json(folder/"regions.json", {"size": self.backbone.asked_size, "boxes": self.boxes})
 
 _SavedBackbone = TypedDict("_SavedBackbone", {"size": int, "boxes": bool})
 
@@ -94,7 +96,8 @@ def load_backbone(
     layers:int=1, # As in `LearningBackbone`
 ) -> LearningBackbone: # With random weights, to be replaced by those of a network
     "Rebuild a vision model inside a network, offline."
-    saved = read_json(Path(folder)/"regions.json", _SavedBackbone, "save the model again")
+    folder = user_path(folder)
+    saved = read_json(folder/"regions.json", _SavedBackbone, "save the model again")
     return LearningBackbone(Backbone(str(folder), saved["size"], weights=False), layers, saved["boxes"])
 
 # %% ../../nbs/photos/09_fine_tuning.ipynb #7a7b55b7

@@ -9,6 +9,7 @@ __all__ = ['Prepared', 'prepare']
 import dataclasses, json, os, sys, time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -27,9 +28,11 @@ from ..data.features import Features, VISUAL_WORDS_FILE
 from ..data.collection import Collection, Pictures
 from ..data.duplicates import Duplicates, find_duplicates
 from ..data.curate import Selection, link_pictures, merge
+from ..data.image_names import match_names
 from .extractors import Extractor
-from .recipes import EARLIER_RECIPE_FIELDS, Recipe, match_names, request_of
-from .work_folder import LeftOut, PrepareJob, make_features, read_left_out, recipe_captions, work_folder
+from .extraction import extract_folder
+from .recipes import EARLIER_RECIPE_FIELDS, Recipe, recipe_captions, request_of
+from .work_folder import LeftOut, PrepareJob, make_features, read_left_out, work_folder
 
 # %% ../../nbs/photos/08_prepare.ipynb #9abb943d
 @dataclass(frozen=True, repr=False)
@@ -98,13 +101,13 @@ def _find_pictures(recipe, left_out):
     "The recipe's pictures; a file whose image id another file has comes into `left_out`."
     return find_pictures(recipe.picture_folder, recipe.bad, left_out) if recipe.pictures else {}
 
-def _make_collection(job):
+def _make_collection(job, shares):
     "The collection in the work folder, the files that were left out, and warnings about captions."
     recipe = job.recipe
     work = job.work
     left_out = {}
     files = _find_pictures(recipe, left_out)
-    make_features(job, files)
+    make_features(job, files, shares)
     store = Features(work/"features").verify()
     left_out |= read_left_out(work, store)
     image_ids = store.image_ids
@@ -176,21 +179,22 @@ def prepare(
     if share.processes > 1 and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     work = output.with_name(f".{output.name}.preparing")
-    job = PrepareJob(recipe, work, extractor, resume, device, show_progress_bar, share, batch_size, workers, max_pixels)
+    extract = partial(extract_folder, batch_size=batch_size, workers=workers, max_pixels=max_pixels)
+    job = PrepareJob(recipe, work, extractor, extract, resume, device, show_progress_bar, share)
     if share.rank == 0: _make(job, request, output, near, start)
     elif recipe.pictures and not recipe.published.files:
-        with work_folder(job, request): make_features(job, _find_pictures(recipe, {}))
+        with work_folder(job, request) as shares: make_features(job, _find_pictures(recipe, {}), shares)
     wait_for(output.is_dir)
     return _open_prepared(output, request, near)
 
 def _make(job, request, output, near, start):
     "Make the collection in the work folder, then give it its name."
     recipe = job.recipe
-    with work_folder(job, request):
+    with work_folder(job, request) as shares:
         parts = [Collection.open(project_path(name)) for name in recipe.merge]
         left_out,notes,folder = {},[],job.work
         if recipe.pictures or recipe.published.files:
-            collection,left_out,notes = _make_collection(job)
+            collection,left_out,notes = _make_collection(job, shares)
             collection.name = output.name
             parts.insert(0, collection)
         if recipe.merge or (recipe.published.files and recipe.selection != Selection()):

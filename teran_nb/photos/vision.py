@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['VISION_ERROR_WORDS', 'TINY_VISION', 'Preprocessing', 'image_processor_settings', 'preprocessing_of',
-           'save_random_vision', 'weights_hash', 'name_with_hash', 'load_pretrained', 'load_vision_part', 'Backbone',
-           'roi_align']
+           'save_random_vision', 'weights_hash', 'name_with_hash', 'load_pretrained', 'load_vision_part', 'Backbone']
 
 # %% ../../nbs/photos/00_vision.ipynb #f8a44541
 import inspect, os, warnings
@@ -17,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..core.files import digest
+from ..core.files import digest, user_path
 from ..core.writing import write_json
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
 from ..core.environment import seed_everything
@@ -172,7 +170,8 @@ def name_with_hash(
     model:torch.nn.Module, # The model that was loaded from it
 ) -> str: # Such as `facebook/dinov2-base@0123456789ab`
     "The name of a model with the hash of its weights."
-    return f"{Path(name).name if os.path.isdir(name) else name}@{weights_hash(model)}"
+    folder = user_path(name)
+    return f"{folder.name if folder.is_dir() else name}@{weights_hash(model)}"
 
 def load_pretrained(
     auto:type, # An auto class of transformers
@@ -273,26 +272,3 @@ class Backbone:
         "Fractions of the input's height and width that a map of (h, w) covers; a remainder below a patch is cut off."
         if self.patch == 1: return 1., 1.
         return tuple(n*(side//n//self.patch*self.patch)/side for n,side in zip(shape, self.size))
-
-# %% ../../nbs/photos/00_vision.ipynb #7ed66b58
-def roi_align(
-    feature_map:Tensor, # Of one picture, `(dim, h, w)`
-    boxes:Tensor, # `(x1,y1,x2,y2)` in cells of the map, `(k, 4)`
-    out:int=7, # Bins in each direction
-    samples:int=2, # Points in each direction that are averaged in a bin
-) -> Tensor: # `(k, dim, out, out)`
-    "Features of boxes, interpolated between the cells of a map; points more than a cell outside count as zero."
-    dim, h, w = feature_map.shape
-    k = len(boxes)
-    n = out*samples
-    boxes = boxes - .5 # the value of a cell belongs to its centre
-    steps = (torch.arange(n, device=feature_map.device) + .5)/n
-    x = boxes[:,0,None] + steps*(boxes[:,2,None] - boxes[:,0,None])
-    y = boxes[:,1,None] + steps*(boxes[:,3,None] - boxes[:,1,None])
-    inside = ((y >= -1) & (y <= h))[:,:,None] & ((x >= -1) & (x <= w))[:,None]
-    grid_x = (2*x/max(w-1, 1) - 1)[:,None].expand(k,n,n)
-    grid_y = (2*y/max(h-1, 1) - 1)[:,:,None].expand(k,n,n)
-    grid = torch.stack([grid_x,grid_y], -1).reshape(1, k*n, n, 2)
-    values = F.grid_sample(feature_map[None], grid, mode="bilinear", padding_mode="border", align_corners=True)[0]
-    values = values.view(dim, k, n, n)*inside
-    return values.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)

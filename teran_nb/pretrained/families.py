@@ -291,7 +291,7 @@ def tokens(self:DualFamily,
     texts:Sequence[str], # Sentences
 ) -> tuple[dict,Tensor,list]: # Inputs of the network; True at tokens of the sentence; their spans
     "Tokenize sentences as the model was trained."
-    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens,
+    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens, split_special_tokens=True,
         return_tensors="pt", return_offsets_mapping=self.tokenizer.is_fast, return_special_tokens_mask=True)
     kept = ~batch.pop("special_tokens_mask").bool()
     if "attention_mask" in batch: kept &= batch["attention_mask"].bool()
@@ -306,7 +306,7 @@ def cut_off(self:DualFamily,
 ) -> list[str]: # Those with more tokens than the network has places
     "Sentences whose ends the model does not read."
     long = [text for text in texts if len(text.encode()) + 3 > self.max_tokens] # a token has a byte at least
-    ids = self.tokenizer(long, verbose=False)["input_ids"] if long else []
+    ids = self.tokenizer(long, verbose=False, split_special_tokens=True)["input_ids"] if long else []
     return [text for text,row in zip(long, ids) if len(row) > self.max_tokens]
 
 # %% ../../nbs/pretrained/01_families.ipynb #34ada887

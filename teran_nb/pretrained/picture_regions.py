@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from ..core.roi_align import roi_align
 from ..photos.detectors import Detections
 from ..photos.extractors import best_boxes
-from ..photos.vision import roi_align
 from .families import Family
 
 # %% ../../nbs/pretrained/08_picture_regions.ipynb #3b316c03

@@ -18,6 +18,7 @@ from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, PreTraine
 
 from ..core.files import user_path
 from ..core.writing import atomic
+from ..core.config import bounded, require_in_range
 from ..core.environment import pick_device, seed_everything
 from ..core.display import progress
 from ..data.collection import Collection
@@ -28,17 +29,22 @@ from ..model.losses import info_nce
 @dataclass(frozen=True)
 class ScratchConfig:
     "Size of a small CLIP, and how it is trained."
-    size:int=128 # Pixels of the input's sides
-    patch:int=16 # Pixels of a patch's sides
-    dim:int=128 # Width of both transformers and of the space they share
-    layers:int=3 # Of each transformer
-    heads:int=4 # Attention heads of a layer
-    tokens:int=48 # Longest caption, special tokens included
-    epochs:int=20 # Times that every picture is seen
-    batch_size:int=40 # Pictures of a step
-    captions_per_image:int=1 # Captions of each picture in a step
+    size:int=bounded(128, at_least=1) # Pixels of the input's sides
+    patch:int=bounded(16, at_least=1) # Pixels of a patch's sides, at most `size`
+    dim:int=bounded(128, at_least=1) # Width of both transformers and of the space they share, a multiple of `heads`
+    layers:int=bounded(3, at_least=1) # Of each transformer
+    heads:int=bounded(4, at_least=1) # Attention heads of a layer
+    tokens:int=bounded(48, at_least=3) # Longest caption, special tokens included
+    epochs:int=bounded(20, at_least=1) # Times that every picture is seen
+    batch_size:int=bounded(40, at_least=1) # Pictures of a step
+    captions_per_image:int=bounded(1, at_least=1) # Captions of each picture in a step
     learning_rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
     seed:int=0 # Of weights and order
+    def __post_init__(self):
+        require_in_range(self)
+        if self.dim % self.heads or self.patch > self.size or not self.learning_rate > 0:
+            raise ValueError(f"dim {self.dim} must be a multiple of heads ({self.heads}), patch {self.patch} at most size "
+                             f"({self.size}), and learning_rate ({self.learning_rate}) above 0")
 
 def small_clip(
     texts:list[str], # Captions, for the vocabulary
@@ -80,8 +86,6 @@ def train_clip(
     "Train a small CLIP on a collection and save it."
     path = user_path(folder)
     if path.exists(): raise FileExistsError(f"{path} is already there; remove it or choose another name")
-    for name in ("epochs","batch_size","captions_per_image"):
-        if getattr(config, name) < 1: raise ValueError(f"{name} is {getattr(config, name)}; at least 1 is needed")
     captions = collection.captions
     rng = np.random.default_rng(config.seed)
     model,tokenizer,processor = small_clip(captions.texts, config)

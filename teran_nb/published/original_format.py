@@ -17,7 +17,6 @@ from ..core.schema import checked
 from ..core.config import to_config
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
-from ..model.heads import HEADS
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
 from .reference import Reference
@@ -47,7 +46,7 @@ class _Settings:
 def original_config(
     config:dict, # Settings of an original
     path:str|Path="the checkpoint", # Its file, for errors
-    max_tokens:int=512, # Tokens of the longest caption that its text model can read, at least 1
+    max_tokens:int=512, # Tokens of the longest caption that its text model can read, at least 3
 ) -> PublishedConfig: # With the published code's behaviour switched on
     "The settings of an original as a `PublishedConfig`."
     settings = _Settings(config, path)
@@ -93,12 +92,15 @@ def original_config(
 def _require_savable(config):
     "Refuse what the published code cannot build (ValueError)."
     for head in config.training_heads:
-        if HEADS[head].is_cross_encoder:
+        if head not in _LOSS_OF_HEAD:
             raise ValueError(f"the published code of TERN and TERAN cannot hold this model: it has no {head} head")
+    if config.pooling not in _POOLING.values():
+        raise ValueError(f"the published code cannot hold this model: it has no pooling {config.pooling!r}")
     features = config.regions.features
     stack = config.regions.stack
     last = config.last
-    fixed = [("text.kind", config.text.kind, "bert"), ("regions.width", config.regions.width or features, features),
+    fixed = [("text.kind", config.text.kind, "bert"), ("regions.thaw", config.regions.thaw, 0),
+             ("regions.width", config.regions.width or features, features),
              ("regions.stack.heads", stack.heads, 4), ("regions.stack.feed_forward", stack.feed_forward, 2048),
              ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
     for name,value,only in fixed:
@@ -174,7 +176,7 @@ UNUSED_WEIGHTS = { # Beginnings of the names of weights that no score uses, and 
 def _unused_weights(model):
     "Weights that an original must hold and no score uses: as they were read, or zeros."
     original = getattr(model, "original", None)
-    weights = dict(original.weights) if original else {}
+    weights = dict(original.unused_weights) if original else {}
     if not original:
         config,width = model.config,model.text.dim
         shapes = {"txt_enc.bert_model.pooler.dense": (width,width), "txt_enc.map": (config.dim,width),

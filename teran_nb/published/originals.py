@@ -85,12 +85,12 @@ class Original(MarkdownRepr):
     path:str # File of the checkpoint
     epoch:int # Epoch of its training; -1 if it does not say
     config:dict # All its settings
-    weights:dict # Weights that were left out, name to tensor; `save_original` writes them back
+    unused_weights:dict # Weights that no score uses, name to tensor; `save_original` writes them back
     @property
     def left_out(self) -> dict:
         "Name of each weight that was left out, and the reason."
         reasons = {}
-        for name in self.weights:
+        for name in self.unused_weights:
             prefix = next(prefix for prefix in UNUSED_WEIGHTS if name.startswith(prefix))
             reasons[name] = UNUSED_WEIGHTS[prefix]
         return reasons

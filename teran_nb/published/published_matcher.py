@@ -9,6 +9,7 @@ __all__ = ['PublishedConfig', 'PublishedAlignmentHead', 'PublishedMatcher']
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 
 from ..core.packed import Packed
 from ..model.alignment import POOLINGS
+from ..model.similarity import BlockOptions
+from ..model.encoder import Vectors
 from ..model.heads import AlignmentHead
 from ..model.text import TextEncoder, TokenBatch, TokenWords, Tokens
 from ..model.regions import RegionBatch
@@ -32,6 +35,11 @@ from .variants import Variant, VariantConfig, VariantMatcher, network_fields
 class PublishedConfig(VariantConfig):
     "Configuration of a network of the authors' code."
     reference:Reference=Reference("teran") # Code that is repeated
+    def __post_init__(self):
+        super().__post_init__()
+        if self.stop_words:
+            raise ValueError(f"the published code knows no stop_words={self.stop_words!r}; its filter is "
+                             "Reference('teran', stop_words=True)")
     @property
     def poolings(self) -> tuple: return REFERENCE_POOLINGS # Among which `pooling` is a name
 
@@ -40,9 +48,9 @@ class PublishedAlignmentHead(AlignmentHead):
     index_refusal = "it compares padded slots, as published code does"
     @property
     def ranks_by(self) -> str: return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
-    def similarity(self, images:tuple, captions:tuple, pooling:str="", **how) -> Tensor:
-        "Similarity of every pair, `(images, captions)`."
-        return reference_similarity(images.parts, captions.parts, pooling or self.pooling, **how)
+    def similarity(self, images:Vectors, captions:Vectors, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`, from `Slots`."
+        return reference_similarity(images.parts, captions.parts, pooling or self.pooling, **options)
 
 # %% ../../nbs/published/03_published_matcher.ipynb #e6409804
 class PublishedMatcher(VariantMatcher):
@@ -112,7 +120,7 @@ def corrected(self:PublishedMatcher,
         raise ValueError(f"{pooling!r} exists only in the published code; "
                          f"say which of {', '.join(POOLINGS)} to use instead")
     text = copy.deepcopy(self.text)
-    if text.config.kind == "bert": text.network.fine_tune = text.config.fine_tune or not text.config.pretrained
+    if text.config.kind == "bert": text.network.fine_tune = text.config.learns
     text.requires_grad_(getattr(text.network, "fine_tune", True))
     fields = network_fields(self.config) | {"pooling": pooling}
     if self.config.variant == Variant(): model = Matcher(NetworkConfig(**fields), text)

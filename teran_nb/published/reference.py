@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ..core.packed import Packed, length_mask
-from ..core.config import one_of
+from ..core.config import bounded, one_of, require_in_range
 from ..data.stopwords import STOP_WORDS
 from ..model.similarity import similarity
 
@@ -25,13 +25,20 @@ class Reference:
     "Which published code a model repeats, faults included."
     code:str # `tern` or `teran`
     stop_words:bool=False # Whether TERAN's stop-word filter removes word vectors
-    regions:int=37 # Slots of an image in the published evaluation, I-CLS included, at least 1
-    tokens:int=88 # Slots of a caption in the published evaluation, special tokens included, at least 3
-    stop_list:tuple=() # Words that the filter removes; empty: NLTK's list
+    regions:int=bounded(37, at_least=1) # Slots of an image in the published evaluation, I-CLS included
+    tokens:int=bounded(88, at_least=3) # Slots of a caption in the published evaluation, special tokens included
+    stop_list:tuple=() # Words that the filter removes, lower case; empty: NLTK's list
     def __post_init__(self):
         one_of(self.code, ("tern","teran"), "published code")
+        require_in_range(self)
         if self.stop_words and self.code != "teran":
             raise ValueError("only TERAN's published code has this stop-word filter; say code='teran'")
+        if self.stop_list and not self.stop_words:
+            raise ValueError("stop_list has the words of a filter that is off; say stop_words=True, or leave it empty")
+        if isinstance(self.stop_list, str):
+            raise ValueError(f"stop_list={self.stop_list!r} is a string; give a tuple of words")
+        capitals = [word for word in self.stop_list if word != word.lower()]
+        if capitals: raise ValueError(f"the stop-word {capitals[0]!r} would match nothing; write it in lower case")
     @property
     def unit_parts(self) -> bool:
         "Whether the vectors of regions and words have length 1; TERN's code does not normalise them."
@@ -190,13 +197,16 @@ def reference_similarity(
     regions:Slots, # Of every image
     words:Slots, # Of every caption
     pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
-    **kwargs, # For `similarity`: `dtype`, `memory`, `show_progress_bar`
+    dtype:torch.dtype|None=None, # As of `similarity`, for the papers' poolings, like the next two
+    memory:float=256, # Bound of the memory, MiB
+    show_progress_bar:bool=False, # Show a bar
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code has NaN
     "The similarity matrix of the published code."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")
     if not (isinstance(regions, Slots) and isinstance(words, Slots)):
         raise ValueError("the published code's similarity needs its `Slots`; "
                          "encode both sides with one model that repeats it")
+    if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
     if pooling == "sum": return _sum(regions, words)
     if pooling == "mean": return _sum(regions, words)/(regions.size*words.size)
     if pooling == "scan-sentences":
@@ -204,7 +214,8 @@ def reference_similarity(
         for block in _dense_blocks(regions, 8):
             rows.append(torch.cat([_attended(*block, *others) for others in _dense_blocks(words, 64)], 1))
         return torch.cat(rows)
-    sim = similarity(zero_filled(regions), zero_filled(words), "mrsw" if pooling == "mravgw" else pooling, **kwargs)
+    pooled = "mrsw" if pooling == "mravgw" else pooling
+    sim = similarity(zero_filled(regions), zero_filled(words), pooled, dtype, memory, show_progress_bar)
     if pooling != "mravgw": return sim
     claimed = torch.tensor(words.claimed, device=sim.device)
     return (sim/claimed.masked_fill(claimed == 0, 1)).masked_fill(claimed == 0, torch.nan)

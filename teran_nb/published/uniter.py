@@ -105,6 +105,9 @@ class UniterMatcher(Matcher):
         text:TextEncoder, # Embeddings of pieces, with the tokenizer
     ):
         nn.Module.__init__(self)
+        if config.regions.thaw:
+            raise ValueError(f"regions.thaw={config.regions.thaw}, and a UNITER has no vision model that could learn; "
+                             "set it to 0")
         embeddings,tokenizer = text.network.bert.embeddings,text.tokenizer
         embeddings.LayerNorm.requires_grad_(False)
         self.config = config
@@ -160,7 +163,7 @@ def _our_names(content, path):
     weights = {re.sub(r"(gamma|beta)$", lambda m: today[m[0]], name): weight.float() for name,weight in content.items()}
     for part in ("weight","bias"):
         matching = weights.get(f"itm_output.{part}")
-        if matching is not None: weights.setdefault(f"rank_output.{part}", matching[1:2])
+        if matching is not None and matching.ndim: weights.setdefault(f"rank_output.{part}", matching[1:2])
     return weights
 
 def _network_of(weights, path):

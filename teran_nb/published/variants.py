@@ -9,13 +9,16 @@ __all__ = ['MEASURES', 'GATHERS', 'EARLIER_VARIANT_FIELDS', 'First', 'Sum', 'Sum
 # %% ../../nbs/published/02_variants.ipynb #11577ad2
 import dataclasses
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from ..core.config import one_of
+from ..core.config import one_of, require_in_range
+from ..model.similarity import BlockOptions
+from ..model.encoder import Vectors
 from ..model.heads import GlobalHead
 from ..model.text import TextEncoder, TokenBatch
 from ..model.regions import Stack, StackConfig
@@ -92,7 +95,8 @@ class Variant:
     def __post_init__(self):
         for name in (self.image_gather,self.text_gather): one_of(name, GATHERS, "way to gather a whole")
         one_of(self.measure, MEASURES, "measure")
-        if self.text_layers < 0: raise ValueError(f"text_layers cannot be {self.text_layers}; it is at least 0")
+        require_in_range(self)
+        if not 0 <= self.text_dropout <= 1: raise ValueError(f"text_dropout={self.text_dropout} is a share, from 0 to 1")
 
 EARLIER_VARIANT_FIELDS = { # Names that fields had in files of earlier versions
     "image": "image_gather", "text": "text_gather"}
@@ -123,7 +127,7 @@ class MeasureHead(GlobalHead):
     ):
         super().__init__()
         self.measure = measure
-    def similarity(self, images:tuple, captions:tuple, **how) -> Tensor:
+    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair of wholes, `(images, captions)`."
         return MEASURES[self.measure](images.whole, captions.whole).float()
 

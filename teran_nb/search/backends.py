@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'MERGED_FIELD', 'CENTROID_FIELDS', 'StoredImage', 'CentroidState', 'Layout', 'saved_layout', 'read_layout',
-           'Condition', 'read_conditions', 'Stage', 'Request', 'request_for', 'Backend', 'MemoryBackend',
+           'Condition', 'plain_value', 'read_conditions', 'Stage', 'Request', 'request_for', 'Backend', 'MemoryBackend',
            'example_backend']
 
 # %% ../../nbs/search/01_backends.ipynb #a040ca0c
@@ -122,9 +122,15 @@ class Condition(NamedTuple):
         "Whether an image fulfils it. A list in a column is enough where one of its members is."
         held = metadata.get(self.column)
         held = held if isinstance(held, list) else [held]
-        if self.values is not None: return any(type(v) is type(w) and v == w for v in held for w in self.values)
+        if self.values is not None: return any(v == w for v in held for w in self.values)
         numbers = [v for v in held if isinstance(v, (int,float)) and not isinstance(v, bool)]
         return any((self.least is None or v >= self.least) and (self.most is None or v <= self.most) for v in numbers)
+
+def plain_value(
+    value:Any, # A value, or several
+) -> Any: # In Python's own types
+    "Numbers and arrays of numpy, pandas or torch as Python's own, which JSON can hold; other values unchanged."
+    return value.tolist() if hasattr(value, "tolist") else value
 
 def read_conditions(
     where:Mapping|None, # Columns and what they must hold
@@ -138,14 +144,16 @@ def read_conditions(
                                  "give a list for allowed values")
             result.append(Condition(column, None, *wanted))
             continue
-        values = list(wanted) if isinstance(wanted, (list,set,frozenset)) else [wanted]
+        wanted = plain_value(wanted)
+        values = [plain_value(v) for v in wanted] if isinstance(wanted, (list,set,frozenset)) else [wanted]
         if values and all(isinstance(v, (int,float)) for v in values) and any(isinstance(v, float) for v in values):
             if len(values) > 1:
                 raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
             result.append(Condition(column, None, values[0], values[0]))
             continue
-        if not values or not all(isinstance(v, (str,int)) for v in values):
-            raise ValueError(f"column {column!r}: {wanted!r} is no text, number, list of these or range (least, most)")
+        if not values or not all(isinstance(v, (str,int)) and not isinstance(v, bool) for v in values):
+            raise ValueError(f"column {column!r}: {wanted!r} is no text, number, list of these or range (least, most); "
+                             "0 and 1 stand for False and True")
         result.append(Condition(column, values))
     return result
 

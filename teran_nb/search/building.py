@@ -6,7 +6,7 @@
 __all__ = ['DRIFT_LIMIT', 'IndexConfig', 'ranks_by_alignment', 'compares_regions', 'new_layout', 'require_storable',
            'encode_sample', 'region_arrays', 'vectors_for_centroids', 'first_centroids', 'to_stored_images',
            'assign_centroids', 'write_images', 'centroid_drift', 'warn_of_drift', 'image_count', 'images_with_metadata',
-           'require_valid_columns', 'NewImage', 'new_images', 'encode_new', 'damaged_images', 'relearn_centroids']
+           'read_columns', 'NewImage', 'new_images', 'encode_new', 'damaged_images', 'relearn_centroids']
 
 # %% ../../nbs/search/06_building.ipynb #b74c735f
 import math, time, warnings
@@ -21,13 +21,13 @@ import torch.nn.functional as F
 
 from ..core.packed import Packed
 from ..core.parallel import Share
-from ..core.config import one_of
+from ..core.config import one_of, require_in_range
 from ..data.collection import Collection
 from ..data.inputs import GivenImage, Images, given_images
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoded, Encoder
 from .centroids import Centroids, default_centroid_count, learn_centroids, merge_regions, nearest
-from .backends import Backend, CENTROID_FIELDS, CentroidState, Layout, RESERVED, StoredImage
+from .backends import Backend, CENTROID_FIELDS, CentroidState, Layout, RESERVED, StoredImage, plain_value
 
 # %% ../../nbs/search/06_building.ipynb #2e5f5c07
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ class IndexConfig:
     store_whole:bool=False # Keep the vector of the whole image too; always kept where the model ranks by it
     int8:bool=False # Keep regions in 8 bits too, and compare candidates by them first; pays above some 5,000 candidates
     seed:int=0 # Of k-means and of its sample
+    def __post_init__(self):
+        require_in_range(self)
+        one_of(self.dtype, ("float16","float32"), "precision")
 
 # %% ../../nbs/search/06_building.ipynb #57cbe221
 def ranks_by_alignment(
@@ -243,17 +246,24 @@ def images_with_metadata(
         yield image,metadata
 
 # %% ../../nbs/search/06_building.ipynb #6fc937ed
-def require_valid_columns(
-    columns:Mapping, # Of `Index.add`
+def read_columns(
+    columns:Mapping, # Of `Index.add`: a list, array or series of values for each column
     count:int, # Images
-) -> None:
-    "Refuse columns that are reserved, of another length, or not for JSON (ValueError)."
+) -> dict[str,list]: # Values that JSON can hold, in the order of the images
+    "Read columns; those that are reserved, of another length, or not for JSON are refused (ValueError)."
+    read = {}
     for column,values in columns.items():
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
-        if len(values) != count:
-            raise ValueError(f"column {column!r} has {len(values)} values for {count} images; give one for each")
-        wrong = [v for v in values if not isinstance(v, (str,int,float,list,type(None)))]
-        if wrong: raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers, or lists of these")
+        read[column] = [plain_value(v) for v in plain_value(values)]
+        if len(read[column]) != count:
+            raise ValueError(f"column {column!r} has {len(read[column])} values for {count} images; give one for each")
+        for value in read[column]:
+            for v in value if isinstance(value, list) else [value]:
+                if v is None or isinstance(v, str): continue
+                if isinstance(v, (int,float)) and not isinstance(v, bool) and abs(v) <= 2**53: continue # as a float, exactly
+                raise ValueError(f"column {column!r} holds {v!r}; give text, numbers up to 2**53, None, or lists of these "
+                                 "(0 and 1 for False and True)")
+    return read
 
 # %% ../../nbs/search/06_building.ipynb #2d7059d7
 @dataclass

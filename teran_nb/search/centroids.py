@@ -17,15 +17,15 @@ from torch import Tensor
 # %% ../../nbs/search/00_centroids.ipynb #12f1032b
 def nearest(
     vectors:Tensor, # Regions, `(n, dim)` float32
-    centres:Tensor, # Vectors of the centroids, `(k, dim)` float32
+    centroids:Tensor, # Vectors of the centroids, `(k, dim)` float32
     block:int=1024, # Vectors at a time
 ) -> tuple[np.ndarray,np.ndarray]: # Row of the nearest centroid `(n,)` int64, and its distance `(n,)` float32
     "Assign vectors to their nearest centroids."
-    half_norms = (centres*centres).sum(1)/-2
+    half_norms = (centroids*centroids).sum(1)/-2
     rows = [np.zeros(0, np.int64)]
     distances = [np.zeros(0, np.float32)]
     for part in vectors.split(block):
-        scores = torch.addmm(half_norms, part, centres.T).numpy() # v·c - |c|²/2
+        scores = torch.addmm(half_norms, part, centroids.T).numpy() # v·c - |c|²/2
         best = scores.argmax(1) # numpy's argmax is ten times as fast as torch's
         norms = (part*part).sum(1).numpy()
         squared = norms - 2*scores[np.arange(len(best)),best] # |v-c|² = |v|² - 2(v·c - |c|²/2)
@@ -70,9 +70,9 @@ def learn_centroids(
     count = min(len(learned), count or default_centroid_count(len(sample)))
     means = MiniBatchKMeans(count, batch_size=4096, max_iter=5, n_init=1, init="random", reassignment_ratio=0,
                             random_state=seed)
-    centres = torch.from_numpy(means.fit(learned.numpy()).cluster_centers_.astype(np.float32))
-    distances = nearest(held_out, centres)[1]
-    return Centroids(centres, float(distances.mean()))
+    vectors = torch.from_numpy(means.fit(learned.numpy()).cluster_centers_.astype(np.float32))
+    distances = nearest(held_out, vectors)[1]
+    return Centroids(vectors, float(distances.mean()))
 
 # %% ../../nbs/search/00_centroids.ipynb #6149ba2d
 def merge_regions(
@@ -81,8 +81,7 @@ def merge_regions(
 ) -> np.ndarray: # Unit vectors, `(at most count, dim)` float32
     "Means of clusters of regions that resemble each other."
     if len(regions) <= count: return regions
-    try: from scipy.cluster.hierarchy import fcluster, ward
-    except ImportError: raise ImportError(SEARCH_EXTRA) from None
+    from scipy.cluster.hierarchy import fcluster, ward
     cluster = fcluster(ward(regions), count, "maxclust") - 1
     sums = np.zeros((cluster.max() + 1,regions.shape[1]), np.float32)
     np.add.at(sums, cluster, regions)

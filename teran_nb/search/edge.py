@@ -194,7 +194,8 @@ def remove(self:EdgeBackend, image_ids:Sequence[str]) -> None:
 def look_up(self:EdgeBackend, column:str, example:Any) -> None:
     "Make `where` fast for a column that holds values like the example."
     kinds = self.types.PayloadSchemaType
-    kind = {bool: kinds.Bool, int: kinds.Integer, float: kinds.Float}.get(type(example), kinds.Keyword)
+    # a column of whole numbers may get fractions later, which an integer index would miss
+    kind = kinds.Float if isinstance(example, (int,float)) else kinds.Keyword
     self._update(self.types.UpdateOperation.create_field_index(column, kind), 0)
 
 # %% ../../nbs/search/04_edge.ipynb #39746023

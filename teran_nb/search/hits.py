@@ -9,12 +9,14 @@ __all__ = ['Hit', 'Hits']
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from ..core.display import MarkdownRepr, markdown_table
 from ..model.pair import Alignment
+from .backends import RESERVED
 
 # %% ../../nbs/search/09_hits.ipynb #47e3c797
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hit:
     "One image of an answer."
     image_id:str # Its name
@@ -23,21 +25,30 @@ class Hit:
     align:Callable[[],Alignment|None] # Computes the alignment from the stored vectors
     @cached_property
     def alignment(self) -> Alignment|None: return self.align() # Which region each word won; None without regions
+    def __repr__(self):
+        columns = [f", {name} {value!r}" for name,value in self.metadata.items() if name not in RESERVED]
+        return f"Hit({self.image_id!r}, similarity {self.similarity:.2f}{''.join(columns)})"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hits(MarkdownRepr):
-    "The best images of some sentences; shows itself as a table."
+    "The best images of some sentences; shows itself as a table of the first 20."
     queries:list # The sentences
     rows:list[list[Hit]] # For each sentence its images, best first
     def __len__(self): return len(self.rows)
     def __getitem__(self, i): return self.rows[i]
     @property
     def names(self) -> list[list[str]]: return [[hit.image_id for hit in row] for row in self.rows]
+
     def _repr_markdown_(self):
         lines = []
+        for query,rank,hit in islice(self._ranked(), 20):
+            best = [hit.alignment.best(j) for j in range(len(hit.alignment.words))] if hit.alignment else []
+            regions = ", ".join(f"{m.word} → region {m.region} ({m.cosine:.2f})" for m in best[:8])
+            lines.append([query, rank, hit.image_id, f"{hit.similarity:.2f}", regions])
+        table = markdown_table(["sentence","rank","image","similarity","best region of each word (cosine)"], lines)
+        more = sum(map(len, self.rows)) - len(lines)
+        return f"{table}\n\nand {more:,} more" if more else table
+
+    def _ranked(self):
         for query,hits in zip(self.queries, self.rows):
-            for rank,hit in enumerate(hits, 1):
-                best = [hit.alignment.best(j) for j in range(len(hit.alignment.words))] if hit.alignment else []
-                regions = ", ".join(f"{m.word} → region {m.region} ({m.cosine:.2f})" for m in best[:8])
-                lines.append([query, rank, hit.image_id, f"{hit.similarity:.2f}", regions])
-        return markdown_table(["sentence","rank","image","similarity","best region of each word (cosine)"], lines[:20])
+            for rank,hit in enumerate(hits, 1): yield query,rank,hit

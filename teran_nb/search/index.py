@@ -33,7 +33,7 @@ from .edge import open_edge
 from .server import ServerBackend
 from .building import (
     IndexConfig, centroid_drift, damaged_images, encode_new, encode_sample, first_centroids, image_count, new_images,
-    new_layout, relearn_centroids, require_storable, require_valid_columns, warn_of_drift, write_images)
+    new_layout, read_columns, relearn_centroids, require_storable, warn_of_drift, write_images)
 from .ranking import (
     CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
 from .candidates import best_names, candidates_for, enough_candidates, found_fraction, require_recall
@@ -47,7 +47,6 @@ class Index:
         config:IndexConfig=IndexConfig(), # For a new index
         backend:Backend|None=None, # Where images are kept; memory by default
     ):
-        one_of(config.dtype, ("float16","float32"), "precision")
         self.model = model
         self.config = config
         self.backend = backend or MemoryBackend()
@@ -78,7 +77,9 @@ class Index:
         state = self.layout.centroid_state
         return candidates_for(len(self), state.calibrated_images, state.calibrated_candidates)
     @candidates.setter
-    def candidates(self, count:int|None): self._candidates = count or None
+    def candidates(self, count:int|None):
+        _require_valid_search(candidates=count or 0)
+        self._candidates = count or None
     @property
     def is_calibrated(self) -> bool:
         "Whether `calibrate` measured how many candidates a search needs."
@@ -124,7 +125,7 @@ def connect(cls:Index,
 @patch
 def add(self:Index,
     images:Encoded|Images, # Encoded images, or anything that the model takes: a collection, paths, pictures, regions
-    columns:Mapping|None=None, # Further columns that `where` may name: a value for each image
+    columns:Mapping|None=None, # Further columns that `where` may name: a list, array or series with a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
@@ -136,9 +137,9 @@ def add(self:Index,
         if self.model is None:
             raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
         if not isinstance(images, Collection): images = list(given_images(images))
+    if batch_size < 1: raise ValueError(f"a batch of {batch_size}; add at least 1 image at a time")
     count = image_count(images)
-    columns = dict(columns or {})
-    require_valid_columns(columns, count)
+    columns = read_columns(columns or {}, count)
     extractor = images.features.extractor if isinstance(images, Collection) and not self.model.own_regions else ""
     self._require_same_source(images, extractor, encoded)
     if not count: return 0
@@ -241,8 +242,7 @@ def search(self:Index,
     rerank:int=0, # Images that a cross-encoder scores itself, at least `k`
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
-    if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
-    _require_valid_search(candidates, pooling)
+    _require_valid_search(k, candidates, pooling)
     read_conditions(where) # refuses wrong ones
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
@@ -255,7 +255,8 @@ def search(self:Index,
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
 
-def _require_valid_search(candidates, pooling):
+def _require_valid_search(k=1, candidates=0, pooling=""):
+    if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
 
@@ -287,6 +288,7 @@ def recall(self:Index,
     k:int=10, # Images of an answer
 ) -> float: # In [0,1]
     "Fraction of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
+    _require_valid_search(k, candidates)
     if self.layout is None or self.backend.exact: return 1.
     captions = encode_sentences(sentences, self.model, self.layout)
     ranking = region_ranking(self.backend, self.model)
@@ -380,9 +382,10 @@ def similarity(self:Index,
     rerank:int=0, # As of `search`; images that a cross-encoder scores itself
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
+    _require_valid_search(candidates=candidates, pooling=pooling)
     captions = encode_sentences(captions, self.model, self.layout)
+    if self.layout is None: return torch.zeros(0, len(captions.names))
     count = len(self.names)
-    _require_valid_search(candidates, pooling)
     ranking = ranking_for(self.backend, self.model, pooling)
     is_cross_encoder = isinstance(ranking, CrossEncoderRanking)
     if is_cross_encoder and not rerank:

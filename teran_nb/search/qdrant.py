@@ -140,7 +140,11 @@ def filter_for(self:QdrantBackend, conditions:Sequence[Condition]) -> Any:
         if c.values is None:
             must.append(q.FieldCondition(key=c.column, range=self.number_range(c.least, c.most)))
             continue
-        matches = [q.FieldCondition(key=c.column, match=q.MatchValue(value=v)) for v in c.values]
+        matches = []
+        for value in c.values: # numbers are indexed as floats, which a range reads and a match does not
+            wanted = {"match": q.MatchValue(value=value)}
+            if isinstance(value, int): wanted = {"range": self.number_range(value, value)}
+            matches.append(q.FieldCondition(key=c.column, **wanted))
         must.append(q.Filter(should=matches))
     return q.Filter(must=must)
 

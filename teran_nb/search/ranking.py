@@ -56,9 +56,9 @@ def to_encoded(
     dim:int, # Of a region's vector
 ) -> Encoded:
     "Stored images as a model takes them."
-    whole = [torch.zeros(0) if x.whole is None else torch.from_numpy(x.whole) for x in images] or [torch.zeros(0)]
-    regions = [torch.from_numpy(x.regions) for x in images] or [torch.zeros(0, dim)]
-    parts = Packed.from_sets(regions)
+    if not images: return Encoded(torch.zeros(0, 0), Packed(torch.zeros(0, dim), [0]), [])
+    whole = [torch.zeros(0) if x.whole is None else torch.from_numpy(x.whole) for x in images]
+    parts = Packed.from_sets([torch.from_numpy(x.regions) for x in images])
     parts.values = F.normalize(parts.values, dim=1) # half precision changes lengths in the fourth digit
     return Encoded(torch.stack(whole), parts, [x.image_id for x in images])
 

@@ -6,16 +6,17 @@
 __all__ = ['SearchCosts', 'measure_costs', 'cost', 'costs']
 
 # %% ../../nbs/search/12_scale.ipynb #1c19f061
-import statistics, time
+import statistics, tempfile, time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from ..core.files import user_path
 from ..core.packed import Packed
 from ..model.encoder import Encoded
-from .centroids import SEARCH_EXTRA, default_centroid_count
+from .centroids import default_centroid_count
 from .building import IndexConfig
 from .candidates import candidates_for
 from .index import Index
@@ -35,14 +36,13 @@ class SearchCosts:
 def measure_costs(
     images:Encoded, # Encoded images, at least as many as the largest size
     sentences:Packed, # Words of a few encoded sentences
-    folder:str|Path, # Where the indexes are made; a new folder for each size
+    folder:str|Path, # Where the indexes are made, and removed again
     sizes:tuple[int,int]=(1000,4000), # Images of the two indexes
     candidates:tuple[int,int]=(50,800), # Candidates of the searches
     config:IndexConfig=IndexConfig(), # Of the indexes
 ) -> SearchCosts:
     "Fill two indexes by Qdrant Edge and search them."
-    try: from scipy.optimize import nnls
-    except ImportError: raise ImportError(SEARCH_EXTRA) from None
+    from scipy.optimize import nnls
     if len(images.names) < max(sizes):
         raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
     regions = len(images.parts.values)/len(images.names)
@@ -50,18 +50,21 @@ def measure_costs(
     milliseconds = []
     index_bytes = []
     build_seconds = []
-    for n in sizes:
-        index = Index.open(Path(folder)/f"index-{n}", config=config)
-        start = time.process_time()
-        index.add(images.take(range(n)))
-        index.optimize()
-        build_seconds.append(time.process_time() - start)
-        index_bytes.append(index.backend.bytes())
-        list_length = n*regions/len(index.backend.centroids)
-        for count in candidates:
-            searches.append([1,list_length,count])
-            milliseconds.append(_median_milliseconds(index, sentences, count))
-        index.close()
+    place = user_path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place) as temporary:
+        for n in sizes:
+            index = Index.open(Path(temporary)/f"index-{n}", config=config)
+            start = time.process_time()
+            index.add(images.take(range(n)))
+            index.optimize()
+            build_seconds.append(time.process_time() - start)
+            index_bytes.append(index.backend.bytes())
+            list_length = n*regions/len(index.backend.centroids)
+            for count in candidates:
+                searches.append([1,list_length,count])
+                milliseconds.append(_median_milliseconds(index, sentences, count))
+            index.close()
     fixed,per_list_entry,per_candidate = nnls(np.array(searches, float), np.array(milliseconds))[0].tolist()
     vector_bytes = regions*images.parts.dim*np.dtype(config.dtype).itemsize
     bytes_per_image = (index_bytes[1] - index_bytes[0])/(sizes[1] - sizes[0])

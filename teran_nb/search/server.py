@@ -208,7 +208,8 @@ def look_up(self:ServerBackend, column:str, example:Any) -> None:
     "Make `where` fast for a column that holds values like the example."
     if self.local: return # the imitation compares every image anyway
     kinds = self.types.PayloadSchemaType
-    kind = {bool: kinds.BOOL, int: kinds.INTEGER, float: kinds.FLOAT}.get(type(example), kinds.KEYWORD)
+    # a column of whole numbers may get fractions later, which an integer index would miss
+    kind = kinds.FLOAT if isinstance(example, (int,float)) else kinds.KEYWORD
     self.call("create_payload_index", self.name, column, field_schema=kind, wait=True)
 
 # %% ../../nbs/search/05_server.ipynb #a877d48f

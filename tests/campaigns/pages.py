@@ -16,7 +16,8 @@ from readers import TINY
 from teran_nb.core.environment import seed_everything
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
-from teran_nb.data.features import Features, FeatureWriter
+from teran_nb.data.features import Features
+from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.look.explore import Explorer
 from teran_nb.look.view import AlignmentView
