@@ -66,6 +66,8 @@ class Plan(MarkdownRepr):
         if row.note: notes.append(row.note)
         training = config_parts("train", asdict(self.training), asdict(TrainConfig()))
         network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
+        if self.network.text.kind == "bert": network.pop("text.recurrent", None) # of the other text encoders
+        if "joint" not in self.network.training_heads: network.pop("joint", None)
         rest = {"other fields": "their defaults; to_pandas() has all fields"}
         return config_table(self.about | {"members": self.members} | training | network | rest, notes)
     def to_pandas(self) -> pd.DataFrame:

@@ -166,7 +166,7 @@ def config_table(
     "A table with the fields of each part, and a list of notes; empty fields are left out, long rows are wrapped."
     rows = []
     for name,value in parts.items():
-        if isinstance(value, dict): value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",()))
+        if isinstance(value, dict): value = ", ".join(f"{k} {v}" for k,v in value.items() if v not in ("",(),{}))
         lines = textwrap.wrap(str(value), 120, break_on_hyphens=False)
         for i,line in enumerate(lines): rows.append([name if i == 0 else "", line])
     table = markdown_table(["part","what it is"], rows)

@@ -145,6 +145,8 @@ def load_model(
     "Load a trained model."
     device = pick_device(device)
     path = model_folders(path)[0]
+    if text and not path.is_file():
+        raise ValueError(f"{path} brings its own text model; leave out text={text!r}, which is for the file of an original")
     if is_dual(path): return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
     if dual: raise ValueError(f"{path} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
     if name := pretrained_name(path):
@@ -179,11 +181,15 @@ def load_models(
     text:str="", # As of `load_model`
     dual:Mapping|None=None, # Options of the dual encoders among them
 ) -> list[Encoder]: # In the order of the paths
-    "Load several models, of which some may be dual encoders."
+    "Load several models; `text` goes to the files among them, `dual` to the dual encoders."
     duals = [is_dual(path) for path in paths]
-    if not any(duals): return [load_model(path, device, text, dual) for path in paths] # refuses `dual`
-    options = [dual if takes_options else None for takes_options in duals]
-    return [load_model(path, device, text, its_options) for path,its_options in zip(paths, options)]
+    files = [model_folders(path)[0].is_file() for path in paths]
+    models = []
+    for path,is_of_dual,is_file in zip(paths, duals, files):
+        text_of_model = text if is_file or not any(files) else ""
+        dual_of_model = dual if is_of_dual or not any(duals) else None
+        models.append(load_model(path, device, text_of_model, dual_of_model)) # refuses what no model takes
+    return models
 
 # %% ../../nbs/experiment/18_runs.ipynb #719bcbd5
 def evaluate_run(

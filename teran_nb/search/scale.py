@@ -28,7 +28,7 @@ class SearchCosts:
     bytes_per_image:float # On disk
     vector_bytes_per_image:float # Those of them that are region vectors
     build_seconds_per_image:float # CPU seconds to add an image
-    regions_per_image:float # Mean number
+    regions_per_image:float # Mean number that gets centroids: all regions of an image, or what they are merged to
     ms_fixed:float # CPU milliseconds of every search
     ms_per_list_entry:float # CPU milliseconds of a search for each image in the list of a centroid
     ms_per_candidate:float # CPU milliseconds of a search for each candidate
@@ -45,7 +45,9 @@ def measure_costs(
     from scipy.optimize import nnls
     if len(images.names) < max(sizes):
         raise ValueError(f"{len(images.names):,} images for indexes of {sizes}; give more images, or smaller sizes")
-    regions = len(images.parts.values)/len(images.names)
+    lengths = images.parts.lengths.double()
+    indexed = lengths.clamp(max=config.merged_for_centroids) if config.merged_for_centroids else lengths
+    regions = indexed.mean().item()
     searches = [] # what each search does: one fixed part, list entries, candidates
     milliseconds = []
     index_bytes = []
@@ -66,9 +68,10 @@ def measure_costs(
                 milliseconds.append(_median_milliseconds(index, sentences, count))
             index.close()
     fixed,per_list_entry,per_candidate = nnls(np.array(searches, float), np.array(milliseconds))[0].tolist()
-    vector_bytes = regions*images.parts.dim*np.dtype(config.dtype).itemsize
+    vector_bytes = lengths.mean().item()*images.parts.dim*np.dtype(config.dtype).itemsize
     bytes_per_image = (index_bytes[1] - index_bytes[0])/(sizes[1] - sizes[0])
-    return SearchCosts(bytes_per_image, vector_bytes, build_seconds[1]/sizes[1], regions, fixed, per_list_entry, per_candidate)
+    build_seconds_per_image = build_seconds[1]/sizes[1]
+    return SearchCosts(bytes_per_image, vector_bytes, build_seconds_per_image, regions, fixed, per_list_entry, per_candidate)
 
 def _median_milliseconds(index, sentences, candidates):
     "CPU milliseconds of a search for one sentence."
