@@ -180,6 +180,8 @@ def sweep(
 ) -> Results: # On the test split, a line for each value
     "Train and test one row with several values of a field; finished runs are read, not repeated."
     names = [name.strip() for name in field.split(",")]
+    values = list(values)
+    if not values: raise ValueError(f"no value of {field}: give at least one, each makes a line of the table")
     seeds = list(seeds) # a generator would be empty after the first value
     lines = {}
     for value in values:
