@@ -166,6 +166,8 @@ def scenes(
 ) -> Collection: # Pictures, regions with features, captions with links
     "The embedded data set, drawn on first use into `home()`."
     if split is not None: one_of(split, SPLITS, "split")
+    if isinstance(counts, str):
+        raise ValueError(f"{counts!r} is no number of images; `load_data(world={counts!r})` opens a world by its name")
     folder = home()/f"scenes-v{_VERSION}-s{seed}-{'-'.join(map(str, counts))}"
     make_once(folder, lambda tmp: draw_world(tmp, counts, seed))
     world = Collection.open(folder)

@@ -253,7 +253,7 @@ def show_table_rows(
     protocol = max(printed, key=lambda p: len(printed[p]))
     if printed[protocol]:
         rows,paper_values = zip(*printed[protocol])
-        ax.plot(100*np.array(paper_values), rows, "D", color=COLOURS[1], markersize=4, label=f"published, {protocol}")
+        ax.plot(100*np.array(paper_values), rows, "D", color=COLOURS[1], markersize=4, label=f"published, {protocol} (other data)")
     ax.set(yticks=range(len(values)), yticklabels=[shortened(name, 32) for name in values], xlim=(0,100), xlabel="%")
     ax.set_title(_metric_title(metric), pad=22)
     ax.invert_yaxis()
@@ -276,11 +276,11 @@ def show_pairs(
         low,right,high = 100*np.array([(r.low,r.right,r.high) for r in row]).T
         ax.hlines(y, low, high, color=colour, lw=1.5)
         ax.plot(right, y, marker, color=colour, markersize=5, label=plain(name))
-    for i,r in enumerate(kinds): ax.vlines(100*r.chance, i-.45, i+.45, color="grey", ls=":", lw=1)
+    ax.vlines([100*r.chance for r in kinds], np.arange(len(kinds))-.45, np.arange(len(kinds))+.45,
+              color="grey", ls=":", lw=1, label="chance")
     names = [f"{shortened(r.kind, 32)} ({r.n_pairs:,})" for r in kinds]
-    ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,100), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
-    ax.set_title("Minimal pairs: the true caption scores higher", pad=22 if len(rates) > 1 else None)
-    if len(rates) == 1: return ax
+    ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,102), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
+    ax.set_title("Minimal pairs: the true caption scores higher", pad=22)
     ax.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
     return ax
 
@@ -319,7 +319,7 @@ def show_relations(
     if not related: return empty_figure("no model here reads picture and sentence together", title)
     n = max(len(r.pieces) for r in related.values())
     limit = max(float(max(r.words.max(), r.regions.max())) for r in related.values())
-    row_titles = [f"{plain(name)}: {r.distance:.2f} nats apart" for name,r in related.items()]
+    row_titles = [f"{plain(name)}: IAIS loss {r.distance:.2f}, words as anchor" for name,r in related.items()]
     axes = grid(2*len(related), 2, (min(1.6+.26*n, 9), min(1.3+.24*n, 8)), row_titles, title)
     for left,right,r in zip(axes[::2], axes[1::2], related.values()):
         _attention_map(left, r.words, r.pieces, limit, "words to words")
@@ -355,7 +355,7 @@ def show_recall_by_cost(
         ax.plot(*zip(*points), "-", lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=plain(way))
     ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
     front = np.maximum.accumulate([-recall for _,recall in ordered])
-    ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0)
+    ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0, label="best at this cost")
     ax.set(xlabel=cost, ylabel="recall of the exact ten, %", title=f"Recall of the exact ten against {cost}")
     least = min(row["R@10 %"] for row in rows)
     def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))

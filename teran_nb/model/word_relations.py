@@ -23,7 +23,7 @@ class WordRelations:
     words:Tensor # Attention map: from piece to piece in [0,1], rows sum to 1, `(pieces, pieces)`
     regions:Tensor # Attention map: from best region to best region, rows sum to 1, `(pieces, pieces)`
     best:Tensor # Number of each piece's best region, `(pieces,)`
-    distance:float # IAIS with words as the anchor, in nats; 0 where both maps are equal
+    distance:float # IAIS loss with words as the anchor, in nats, not ISDa; 0 where both maps are equal
 
 def word_relations(
     encoder:Encoder, # A model with the joint head
