@@ -6,7 +6,7 @@
 __all__ = ['id_by_pattern', 'match_names', 'match_captions']
 
 # %% ../../nbs/data/24_image_names.ipynb #e6ebd90b
-import re, warnings
+import re, unicodedata, warnings
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,7 +32,9 @@ def match_names(
     left_out:dict[str,str]|None=None, # Takes a name that means the image of an earlier one, and the reason; None: an error
 ) -> dict: # Name to image id, for names that match
     "Match each name with an image id, by the first form in which the two are equal."
+    def composed(name): return unicodedata.normalize("NFC", name)
     def without_ending(name):
+        name = composed(name)
         ending = Path(name).suffix
         return name[:-len(ending)] if ending.lower() in PICTURE_SUFFIXES else name
     def without_folders(name): return without_ending(name).rpartition("/")[2]
@@ -41,11 +43,14 @@ def match_names(
         base = without_folders(name)
         number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
         return number[1] if number else base
+    def may_be_one(name, image_id):
+        short,long = sorted((f"/{composed(path)}".rpartition("/")[0] for path in (name,image_id)), key=len)
+        return long.endswith(short)
     names = list(names)
     image_ids = list(image_ids)
     matched = {}
     second = {} # names of an image that an earlier name has
-    for form in (str, without_ending, without_folders, by_pattern, by_number):
+    for form in (str, composed, without_ending, without_folders, by_pattern, by_number):
         taken = set(matched.values())
         count = Counter(map(form, image_ids))
         free = {form(k): k for k in image_ids if k not in taken and count[form(k)] == 1}
@@ -53,6 +58,7 @@ def match_names(
         for name in names:
             image_id = free.get(form(name))
             if name in matched or name in second or image_id is None: continue
+            if form in (without_folders,by_number) and not may_be_one(name, image_id): continue
             if image_id not in new: new[image_id] = name
             elif left_out is not None:
                 second[name] = f"would be image {image_id!r} like {new[image_id]}; rename one of them"
