@@ -85,7 +85,7 @@ METRICS = { # Name to how it is printed; those of retrieval stand without their 
     "r1": Metric("R@1"), "r5": Metric("R@5"), "r10": Metric("R@10"),
     "median": Metric("median rank", "rank", digits=None, lower_is_better=True),
     "mean": Metric("mean rank", "rank", lower_is_better=True),
-    "ndcg": Metric("mean NDCG", "NDCG", "ndcg", 3),
+    "ndcg": Metric("mean NDCG", "NDCG", digits=3),
     "rsum": Metric("sum of recalls", heading="rsum"),
     "mean_recall": Metric("mean recall (mR)", heading="mR %"),
     "words": Metric("grounding accuracy"),

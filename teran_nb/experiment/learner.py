@@ -356,8 +356,8 @@ def _check_possible(model, train, val, config, relevance, folder, resume):
     check_own(model.config, config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
-    if config.select == "words" and not any(val.captions.links or ()):
-        raise ValueError("select='words' needs a validation split with known links")
+    if config.select == "words" and (val.features.boxes is None or not any(val.captions.links or ())):
+        raise ValueError("select='words' needs a validation split with known links, and with boxes of its regions")
     names = _relevance_names(relevance)
     if "ndcg_" in config.select and config.select.split("_ndcg_")[1] not in names:
         raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "
@@ -365,6 +365,10 @@ def _check_possible(model, train, val, config, relevance, folder, resume):
     for r in relevance: r.require_captions(val.captions)
     if not deal(train.captions.image_of, config.batch_size, config.captions_per_image):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
+    n_images = len(set(train.captions.image_of))
+    if config.joint.hard_negatives and config.batch_size >= n_images:
+        raise ValueError(f"batch_size={config.batch_size} leaves none of {n_images:,} images as hard negatives; choose a "
+                         "smaller one, or train.joint.hard_negatives 0")
     if not resume and (folder/"last.pt").exists():
         raise FileExistsError(f"{folder} holds a run already; resume it, or choose another folder")
     require_space(folder, 12*sum(p.numel()*p.element_size() for p in model.parameters()))

@@ -63,6 +63,7 @@ def ranks(
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
+    if not sim.is_floating_point(): sim = sim.double()
     image_of = torch.as_tensor(image_of)
     if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:] or image_of.is_floating_point():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
@@ -100,7 +101,11 @@ def named_protocol(
     protocol:str|Protocol, # Name in `PROTOCOLS`, a `Protocol`, or any other name
 ) -> Protocol: # All against all for any other name
     "A protocol by its name."
-    return protocol if isinstance(protocol, Protocol) else PROTOCOLS.get(protocol, Protocol(protocol))
+    if isinstance(protocol, Protocol): return protocol
+    if protocol in PROTOCOLS: return PROTOCOLS[protocol]
+    for known in PROTOCOLS:
+        if protocol.lower() == known.lower(): raise ValueError(f"protocol {protocol!r} is not known; write {known!r}")
+    return Protocol(protocol)
 
 def folds(
     protocol:Protocol, # With the number of folds
@@ -195,6 +200,9 @@ def retrieval(
     relevance = [relevance] if isinstance(relevance, Relevance) else relevance
     if not sim.numel():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
+    if image_of.shape != sim.shape[1:]:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and images of captions of the shape "
+                         f"{image_of.shape}; give (images, captions) and (captions,)")
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
     parts = folds(protocol, image_of, len(sim))
     measured = []

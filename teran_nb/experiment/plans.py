@@ -196,6 +196,11 @@ def make_plan(
                          f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.split(split) # a missing split is refused
     network,of_row = row_configs(row, preset, pooling, text, begin, data.collection.features)
+    if pooling or text: # the row's own are no change
+        own_network,_ = row_configs(row, preset, begin=begin, features=data.collection.features)
+        if network.pooling == own_network.pooling: pooling = ""
+        if network.text == own_network.text: text = ""
+    if loss == of_row.loss: loss = None
     given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image,
              "learning_rate": learning_rate, "loss": loss, "select": select, "precision": precision, "seed": seed}
     given = {field: value for field,value in given.items() if value is not None}

@@ -132,7 +132,7 @@ def rouge_l(
     "ROUGE-L relevance of a split, computed once."
     fingerprint = _captions_digest(captions)
     shape = len(captions),len(captions.image_ids)
-    path = Path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
+    path = user_path(cache or home()/"relevance")/f"rouge-l-v2-{fingerprint[:32]}.npy"
     def blocks(): return rouge_l_blocks(captions.texts, captions.texts_by_image(), workers=workers)
     values = _computed_once(path, shape, blocks)
     return Relevance("rouge", values, f"the split's captions, beta {BETA}", fingerprint)
@@ -157,7 +157,7 @@ def spice(
         of_images = [tuples[texts] for texts in captions.texts_by_image()]
     except ValueError as e: raise ValueError(f"{file}{e}") from None
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
-    path = Path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"
+    path = user_path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"
     def blocks(): return (np.minimum(b, 1) for b in spice_blocks(of_captions, of_images, tuples.synsets, np.float32))
     values = _computed_once(path, (len(of_captions),len(of_images)), blocks)
     name = f"spice_{subset}" if subset else "spice"

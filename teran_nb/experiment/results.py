@@ -8,7 +8,7 @@ __all__ = ['Results', 'results', 'format_seeds', 'read_results', 'toy_results']
 # %% ../../nbs/experiment/04_results.ipynb #6f505506
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 from typing import TypedDict
@@ -27,31 +27,34 @@ from .metrics import Retrieval
 
 # %% ../../nbs/experiment/04_results.ipynb #54efe28f
 def _merge(*many):
-    "The lines of several results; a result that occurs twice counts once."
+    "Several results as one; a result that occurs twice counts once."
     own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
     groups = {} # results by their name, then by the values of the conditions `own_line`
-    for lines in many:
-        for name,seeds in lines.items():
-            kinds = groups.setdefault(name, {})
+    for part in many:
+        for line,seeds in part.lines.items():
+            kinds = groups.setdefault(part.names.get(line, line), {})
             for result in seeds:
                 kind = tuple(result.about.get(k, "") for k in own_line)
                 same = kinds.setdefault(kind, [])
                 if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
-    merged = {}
+    lines = {}
+    names = {}
     for name,kinds in groups.items():
         differs = [len(set(values)) > 1 for values in zip(*kinds)]
         for kind,seeds in kinds.items():
             title = ", ".join([name, *(str(value) or "-" for value in compress(kind, differs))])
-            merged[title] = tuple(seeds)
-    return merged
+            lines[title] = tuple(seeds)
+            names[title] = name
+    return Results(lines, names)
 
 # %% ../../nbs/experiment/04_results.ipynb #2fa17165
 @dataclass(frozen=True, repr=False)
 class Results(MarkdownRepr):
     "Results of several models, some with several seeds; shows itself as the papers' table."
     lines:dict # Name of each line to its results, one per seed: anything with `metrics` and `about`
+    names:dict=field(default_factory=dict) # Name of each line without the conditions that `|` added to it, where it did
     def __len__(self): return len(self.lines)
-    def __or__(self, other): return Results(_merge(self.lines, results(other).lines))
+    def __or__(self, other): return _merge(self, results(other))
     def mean(self,
         line:str, # Name of a line
         metric:str, # Such as `t2i_r1`
@@ -76,13 +79,13 @@ def results(
     "Results side by side."
     many = []
     for item in items:
-        if isinstance(item, Results): many.append(item.lines)
+        if isinstance(item, Results): many.append(item)
         elif item is not None:
             name = item.about.get("model") or item.about.get("protocol", "")
             if item.about.get("changed"): name = f"{name}, {item.about['changed']}"
             if "source" in item.about: name = f"{name} ({item.about['source']}, {item.about['protocol']})"
-            many.append({name: (item,)})
-    return Results(_merge(*many))
+            many.append(Results({name: (item,)}))
+    return _merge(*many)
 
 @patch
 def __or__(self:Retrieval, other) -> Results: return results(self, other)
@@ -175,7 +178,8 @@ def save(
         lines = {}
         for line,seeds in self.lines.items():
             lines[line] = [{"metrics": _measured(o.metrics), "about": o.about} for o in seeds]
-        text = json.dumps({"format": 1, "lines": lines}, indent=1)
+        saved = {"format": 1, "lines": lines, "names": self.names}
+        text = json.dumps(saved, indent=1, default=np.generic.item) # a seed may be a number of numpy
     elif kind == ".tex":
         table = self.table()
         latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1))
@@ -193,11 +197,13 @@ def read_results(
     saved = read_json(path, dict)
     if "lines" not in saved:
         raise ValueError(f"{path} holds no results: it has no 'lines'; name a file that Results.save wrote")
-    checked(saved["lines"], dict[str,list[_Line]], f"{path}: lines", "name a file that Results.save wrote")
+    cure = "name a file that Results.save wrote"
+    checked(saved["lines"], dict[str,list[_Line]], f"{path}: lines", cure)
+    names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # since 0.2.0
     lines = {}
     for line,seeds in saved["lines"].items():
         lines[line] = tuple(Retrieval(_measured(o["metrics"]), o["about"]) for o in seeds)
-    return Results(lines)
+    return Results(lines, names)
 
 # %% ../../nbs/experiment/04_results.ipynb #ae9e9ada
 def toy_results(

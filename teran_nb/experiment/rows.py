@@ -77,4 +77,6 @@ def trained_as(
     "The row whose training a row uses."
     def training(r): return r.network,r.training,r.begins
     chosen = ROWS[one_of(row, ROWS, "row")]
-    return next(name for name,r in ROWS.items() if r.members == 1 and training(r) == training(chosen))
+    for name,r in ROWS.items():
+        if r.members == 1 and training(r) == training(chosen): return name
+    raise ValueError(f"{row} is an ensemble without a row for its single model; add that row to ROWS, with members=1")
