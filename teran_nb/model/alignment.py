@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.config import new_name
+from ..core.config import calling_module, new_name
 
 # %% ../../nbs/model/00_alignment.ipynb #70ff7a74
 def align(
@@ -73,6 +73,7 @@ class Pooling:
     per_region:bool=False # The sum over regions is divided by the number of regions
     needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
+    module:str="" # Name of the module that registered it
     def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; arguments as of `mrsw`."
         return self.formula(align, region_mask, word_mask, *self_cosines)
@@ -93,14 +94,15 @@ def register_pooling(
     new_name(name, "pooling")
     if not set(sum_over) <= {"words","regions"}:
         raise ValueError(f'pooling {name!r} has sum_over={sum_over!r}; write ("words",), ("regions",), or ("words","regions")')
+    module = calling_module()
     def register(formula):
         known = POOLINGS.get(name)
         # a notebook cell that runs again may replace its own pooling, never one of another module
-        if known and known.formula.__module__ != formula.__module__:
+        if known and (known.module != module or known.formula.__module__ != formula.__module__):
             raise ValueError(f"there is a pooling {name!r} already; choose another name")
         POOLINGS[name] = Pooling(
             name, formula, title or name, sum_over=tuple(sum_over), per_word=per_word, per_region=per_region,
-            needs_self_cosines=needs_self_cosines, all_images=all_images)
+            needs_self_cosines=needs_self_cosines, all_images=all_images, module=module)
         return formula
     return register
 

@@ -37,7 +37,7 @@ class Vectors(NamedTuple):
 # %% ../../nbs/model/04_encoder.ipynb #458c311d
 class Encoded(NamedTuple):
     "Encoded images or captions: their `Vectors`, with what they belong to."
-    whole:Tensor # As in `Vectors`
+    whole:Tensor # As in `Vectors`, never None; zeros of an encoder without such vectors
     parts:Packed # As in `Vectors`
     names:list # Image ids, or the captions themselves
     words:Sequence[CaptionWords] = () # Of captions: the words that the vectors stand for

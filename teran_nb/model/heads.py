@@ -113,7 +113,7 @@ class CrossEncoderHead(Head):
         "Similarity of every pair, `(images, captions)`."
         regions = images.parts
         words = captions.parts
-        if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
+        if not len(regions) or not len(words): return every_pair(self, regions, words, 1)
         floats = self.floats_per_pair(int(regions.lengths.max()), int(words.lengths.max()))
         device = next((p.device for p in self.parameters()), None) # None without weights: where the vectors are
         return every_pair(self, regions, words, floats, device=device, **options)
@@ -218,6 +218,7 @@ class GPO(nn.Module):
 @register_head("gpo")
 class GPOHead(Head):
     "Compares one pooled vector of the regions with one of the words."
+    needs_words = True
     ranks_by = "one pooled vector a side"
     index_refusal = "this model makes one vector of all regions, which the index does not keep"
     def __init__(self,

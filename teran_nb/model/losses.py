@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.config import new_name, one_of
+from ..core.config import calling_module, new_name, one_of
 
 # %% ../../nbs/model/01_losses.ipynb #25871112
 def positives(
@@ -28,10 +28,12 @@ def positives(
 def _require_batch(sim, image_of):
     "Refuse similarities that are no matrix, and captions whose images are not its rows."
     shape = tuple(sim.shape)
-    if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:] or image_of.is_floating_point():
+    if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:]:
         raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs a row for each "
                          "image, a column for each caption, at least one of each, and for each caption the row of its "
                          "image, a whole number")
+    if image_of.dtype not in (torch.int32,torch.int64): # torch reads an index of bool or uint8 as a mask
+        raise ValueError(f"image_of is {image_of.dtype}; give the row of each caption's image as int64 or int32")
     images = shape[0]
     if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
     if not 0 <= image_of.min() <= image_of.max() < images:
@@ -96,6 +98,7 @@ class Loss:
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
     pair_formula:Callable|None=None # Added second loss of true pairs: `(regions, region_mask, words, word_mask, ...)`
+    module:str="" # Name of the module that registered it
 
 LOSSES = {} # Every known loss, by name
 
@@ -109,11 +112,13 @@ def register_loss(
     learned = learned or {}
     if learned.get("scale", 1) <= 0:
         raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0")
+    module = calling_module()
     def register(formula):
         known = LOSSES.get(name)
-        if known and known.formula.__module__ != formula.__module__: # a cell that runs again replaces its own loss
+        # a cell that runs again replaces its own loss
+        if known and (known.module != module or known.formula.__module__ != formula.__module__):
             raise ValueError(f"there is a loss {name!r} already; choose another name")
-        LOSSES[name] = Loss(name, formula, learned, pair_formula)
+        LOSSES[name] = Loss(name, formula, learned, pair_formula, module)
         return formula
     return register
 

@@ -138,6 +138,7 @@ def shares(self:Pooling,
     self_cosines:tuple=(), # Cosines among the regions and among the words, where the formula takes them
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
+    if not cosines.numel(): return torch.zeros_like(cosines) # a formula never gets an empty side
     n = 1 if self.sum_over else steps
     fractions = (torch.arange(n) + .5) / n
     points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
@@ -167,6 +168,7 @@ def score(self:Alignment,
 ) -> float: # The pooled alignment
     "The similarity of the pair by its alignment."
     p,cosines,self_cosines = _pooling_inputs(self, pooling)
+    if not cosines.numel(): return 0. # a formula never gets an empty side
     masks = torch.ones(1, len(cosines)).bool(),torch.ones(1, cosines.shape[1]).bool()
     return float(p(cosines[None,None], *masks, *(x[None] for x in self_cosines)))
 

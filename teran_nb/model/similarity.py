@@ -39,7 +39,8 @@ def every_pair(
     all_images:bool=False, # Every block has all images, even where that takes more memory
 ) -> Tensor: # `(images, captions)`, float32 (float64 stays)
     "Score every pair in blocks of pairs."
-    if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
+    result_dtype = torch.promote_types(regions.values.dtype, torch.float32)
+    if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words), dtype=result_dtype)
     device = device or regions.values.device
     pairs = max(1, int(memory * 2**20 / 4 / max(1, floats))) # sets without vectors may need no number
     image_order = regions.lengths.argsort(stable=True)
@@ -306,7 +307,9 @@ def similarity(
 def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."
     images,captions = (side.lengths.nonzero()[:,0] for side in (regions,words))
-    if not len(images) or not len(captions): return regions.values.new_zeros(len(regions), len(words))
+    result_dtype = torch.promote_types(dtype, torch.float32)
+    if not len(images) or not len(captions):
+        return regions.values.new_zeros(len(regions), len(words), dtype=result_dtype)
     def score_pairs(r, region_mask, w, word_mask):
         with torch.autocast(r.device.type, enabled=False):
             r = r.to(dtype)
