@@ -14,6 +14,7 @@ from pathlib import Path
 from ..core.files import digest, project_path
 from ..core.config import one_of
 from ..data.captions import Captions
+from ..data.pictures import picture_files
 from ..data.caption_files import read_captions
 from ..data.convert import file_stamps
 from ..data.scenes import example_pictures
@@ -108,7 +109,7 @@ def request_of(
     others = [project_path(recipe.captions)] if recipe.captions else []
     for name in recipe.merge:
         others += [project_path(name)/"features/manifest.json", project_path(name)/"captions.json"]
-    pictures = [recipe.picture_folder] if recipe.pictures else []
+    pictures = picture_files(recipe.picture_folder) if recipe.pictures else []
     state = {"source": digest(file_stamps([*pictures, *recipe.published.paths])), "others": digest(file_stamps(others))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
     return json.loads(json.dumps(request, default=str)) # a path as its text
