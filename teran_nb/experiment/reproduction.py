@@ -18,7 +18,7 @@ from ..core.display import markdown_table
 from .conditions import CONDITIONS
 from .results import Results
 from .datasets import Data
-from .entries import NOT_RECORDED, read_registry
+from .entries import NOT_RECORDED, different_data, read_registry
 from .records import data_fingerprint, record_of
 
 # %% ../../nbs/experiment/26_reproduction.ipynb #d8875389
@@ -79,10 +79,11 @@ def _require_comparable(row, result, stored, registry, fingerprint):
         now,before = result.about.get(condition) or "",stored[0].about.get(condition) or ""
         if now != before:
             raise ValueError(f"{row} cannot be compared with {registry}: {condition} is {now!r} now and {before!r} there")
-    fingerprints = {result.about["data"] for result in stored} - {NOT_RECORDED}
-    if fingerprint and fingerprints - {fingerprint}:
+    if not fingerprint: return
+    records = [record_of(result, "", fingerprint),*(before.about for before in stored)]
+    if different := different_data(records, stored[0].about["protocol"]) - {fingerprint}:
         raise ValueError(f"{row} cannot be compared with {registry}: the data are {fingerprint} now and "
-                         f"{', '.join(fingerprints)} there")
+                         f"{', '.join(different)} there")
 
 # %% ../../nbs/experiment/26_reproduction.ipynb #e040f95b
 def require_reproduced(
