@@ -110,7 +110,10 @@ class Collection:
             problem = f"have captions and no features, such as {', '.join(unknown[:3])}"
             if missing == "refuse": raise ValueError(f"{len(unknown)} images {problem}; missing='drop' leaves them out")
             warnings.warn(f"left out {len(unknown)} images that {problem}", stacklevel=2)
-        if pictures is not None and not isinstance(pictures, Pictures): pictures = Pictures(user_path(pictures))
+        if pictures is not None and not isinstance(pictures, Pictures):
+            pictures = Pictures(user_path(pictures))
+            if not pictures.folder.is_dir():
+                raise FileNotFoundError(f"folder of pictures {pictures.folder} is not there; name another, or leave it out")
         self.features = features
         self.pictures = pictures
         self.name = name

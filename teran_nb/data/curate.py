@@ -36,7 +36,8 @@ class Selection:
     def __post_init__(self):
         if isinstance(self.ids, str) and self.ids:
             raise ValueError(f"ids is the text {self.ids!r}; give a list, such as {[self.ids]}")
-        object.__setattr__(self, "ids", tuple(self.ids or ()))
+        ids = self.ids.tolist() if hasattr(self.ids, "tolist") else self.ids or () # arrays have no truth value
+        object.__setattr__(self, "ids", tuple(ids))
         if self.images < 0: raise ValueError(f"images must be at least 0, which is all of them; not {self.images}")
     def indices(self,
         image_ids:Sequence[str], # Images to choose from

@@ -89,9 +89,12 @@ def find_pictures(
 
 # %% ../../nbs/data/02_pictures.ipynb #91c453b7
 def opaque(
-    picture:Image.Image, # Any mode
+    picture:Image.Image, # Any mode but floating-point pixels (ValueError)
 ) -> Image.Image: # RGB
     "A picture in RGB: transparent pixels show white, 16 bits are reduced to their upper eight."
+    if picture.mode == "F":
+        raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
+    if picture.mode == "I": picture = picture.convert("I;16") # older versions of Pillow open 16 bits as 32
     if picture.mode.startswith("I;16"): picture = Image.fromarray((np.asarray(picture)//256).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
@@ -118,9 +121,6 @@ def upright(
     if decoded > max_pixels:
         raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {decoded/1e6:,.0f} million would be held "
                          f"at once and {max_pixels/1e6:,.0f} are allowed; make it smaller, or raise max_pixels")
-    if picture.mode == "F":
-        raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
-    if picture.mode == "I": picture = picture.convert("I;16") # older versions of Pillow open 16 bits as 32
     sideways = picture.getexif().get(0x0112, 1) in (5,6,7,8)
     if reduce and picture.mode in ("L","RGB","CMYK"): picture.thumbnail((side,side)) # less memory for what follows
     picture = opaque(ImageOps.exif_transpose(picture))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'MERGED_FIELD', 'CENTROID_FIELDS', 'StoredImage', 'CentroidState', 'Layout', 'saved_layout', 'read_layout',
-           'Condition', 'plain_value', 'read_conditions', 'Stage', 'Request', 'request_for', 'Backend', 'MemoryBackend',
-           'example_backend']
+           'Condition', 'plain_value', 'require_column', 'read_conditions', 'Stage', 'Request', 'request_for',
+           'Backend', 'MemoryBackend', 'example_backend']
 
 # %% ../../nbs/search/01_backends.ipynb #a040ca0c
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -132,12 +132,20 @@ def plain_value(
     "Numbers and arrays of numpy, pandas or torch as Python's own, which JSON can hold; other values unchanged."
     return value.tolist() if hasattr(value, "tolist") else value
 
+def require_column(
+    column:str, # Of images, as a user named it
+) -> None:
+    "Refuse a name of a column that not every backend can find (ValueError)."
+    if not isinstance(column, str) or '"' in column or "\\" in column:
+        raise ValueError(f"column {column!r}: a name is text without quotation marks and backslashes; rename it")
+
 def read_conditions(
     where:Mapping|None, # Columns and what they must hold
 ) -> list[Condition]: # All of them must hold
     "Read the conditions of a search."
     result = []
     for column,wanted in (where or {}).items():
+        require_column(column)
         if isinstance(wanted, tuple):
             if len(wanted) != 2 or not all(limit is None or isinstance(limit, Real) for limit in wanted):
                 raise ValueError(f"column {column!r}: a range is (least, most), two numbers or None, not {wanted}; "

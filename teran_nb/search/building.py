@@ -27,7 +27,8 @@ from ..data.inputs import GivenImage, Images, given_images
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoded, Encoder
 from .centroids import Centroids, default_centroid_count, learn_centroids, merge_regions, nearest
-from .backends import Backend, CENTROID_FIELDS, CentroidState, Layout, RESERVED, StoredImage, plain_value
+from .backends import (
+    Backend, CENTROID_FIELDS, CentroidState, Layout, RESERVED, StoredImage, plain_value, require_column)
 
 # %% ../../nbs/search/06_building.ipynb #2e5f5c07
 @dataclass(frozen=True)
@@ -253,6 +254,7 @@ def read_columns(
     "Read columns; those that are reserved, of another length, or not for JSON are refused (ValueError)."
     read = {}
     for column,values in columns.items():
+        require_column(column)
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
         read[column] = [plain_value(v) for v in plain_value(values)]
         if len(read[column]) != count:

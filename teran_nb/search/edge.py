@@ -22,7 +22,7 @@ from ..core.tensors import load_tensors, save_tensors
 from .centroids import Centroids
 from .backends import (
     CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout)
-from .qdrant import QdrantBackend, point_id, vector_fields, vector_name
+from .qdrant import QdrantBackend, payload_key, point_id, vector_fields, vector_name
 from .checksums import FileChecksums, REPAIR_ADVICE, edge_engine, image_checksum, reading_problem
 
 # %% ../../nbs/search/04_edge.ipynb #3aec48e0
@@ -196,7 +196,7 @@ def look_up(self:EdgeBackend, column:str, example:Any) -> None:
     kinds = self.types.PayloadSchemaType
     # a column of whole numbers may get fractions later, which an integer index would miss
     kind = kinds.Float if isinstance(example, (int,float)) else kinds.Keyword
-    self._update(self.types.UpdateOperation.create_field_index(column, kind), 0)
+    self._update(self.types.UpdateOperation.create_field_index(payload_key(column), kind), 0)
 
 # %% ../../nbs/search/04_edge.ipynb #39746023
 @patch

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 
 from .centroids import Centroids, SEARCH_EXTRA
 from .backends import CENTROID_FIELDS, Condition, Layout, Stage, StoredImage, read_layout, saved_layout
-from .qdrant import QdrantBackend, point_id, vector_name
+from .qdrant import QdrantBackend, payload_key, point_id, vector_name
 
 # %% ../../nbs/search/05_server.ipynb #8a92d6a3
 def _client_module():
@@ -210,7 +210,7 @@ def look_up(self:ServerBackend, column:str, example:Any) -> None:
     kinds = self.types.PayloadSchemaType
     # a column of whole numbers may get fractions later, which an integer index would miss
     kind = kinds.FLOAT if isinstance(example, (int,float)) else kinds.KEYWORD
-    self.call("create_payload_index", self.name, column, field_schema=kind, wait=True)
+    self.call("create_payload_index", self.name, payload_key(column), field_schema=kind, wait=True)
 
 # %% ../../nbs/search/05_server.ipynb #a877d48f
 @patch
