@@ -26,6 +26,7 @@ from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import make_plan
+from teran_nb.experiment.runs import train_run
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe
@@ -46,6 +47,15 @@ def step(model, rank=0, world=1):
     accelerator.backward(loss)
     bare = accelerator.unwrap_model(objective)
     return loss.item(), {k: v.grad for k, v in bare.named_parameters() if v.grad is not None}
+
+
+@pytest.mark.slow
+def test_the_first_error_is_shown(tmp_path):
+    data = load_data(world="tiny")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "last.pt").write_bytes(b"cut off")
+    with pytest.raises(RuntimeError, match=r"failed: Traceback[\s\S]+Error: [^\n]*last.pt"):
+        train_run(make_plan(data, preset="tiny", epochs=1, device="cpu"), data, tmp_path / "run", processes=2)
 
 
 @pytest.mark.slow

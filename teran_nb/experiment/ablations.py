@@ -20,7 +20,7 @@ from ..published.papers import PUBLISHED
 from .metrics import Retrieval
 from .results import Results
 from .pair_scores import context_scores
-from .rows import ROWS, trained_as
+from .rows import ROWS, Row, trained_as
 from .presets import world_of
 from .datasets import Data, load_data
 from .runs import evaluate_run, load_model
@@ -99,11 +99,12 @@ def without_contexts(
     pairs = scene_pairs(data.test)
     lines = {}
     about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
-    singles = {row: seeds for row,seeds in results.lines.items() if ROWS[row].members == 1}
-    for row,seeds in singles.items():
+    for row,seeds in results.lines.items():
+        about_row = ROWS.get(row, Row()) # a row may have a name of your own
+        if about_row.members > 1: continue
         for result in seeds:
             model = load_model(result.about["run"], device)
-            model.config = override(model.config, ROWS[row].test)
+            model.config = override(model.config, about_row.test)
             model.name = row
             model.heads["alignment"].pooling = model.config.pooling
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
@@ -131,6 +132,6 @@ def attention_maps(
     caption:str, # A sentence about it
 ) -> dict[str,WordRelations]: # One for each row with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the rows of a table."
-    joint_rows = [row for row in results.lines if "joint" in ROWS[row].network.get("training_heads", ())]
+    joint_rows = [row for row in results.lines if "joint" in ROWS.get(row, Row()).network.get("training_heads", ())]
     runs = {row: results.about(row, "run")[0] for row in joint_rows}
     return {row: word_relations(load_model(run), image, caption) for row,run in runs.items()}

@@ -88,10 +88,10 @@ class Grounded(NamedTuple):
     image_id:str # The image's name
     caption:str # The sentence
     link:Link # The phrase's characters and its true boxes
-    region:int|None # The chosen region, from 0; None where the encoder read no word of the phrase
+    region:int|None # The chosen region, from 0; None where the encoder read no word of the phrase, or no region
     box:tuple|None # Pixels of the chosen region, `(x1,y1,x2,y2)`
     scores:PhraseScores # Each in [0,1]
-    cosines:Tensor|None = None # Of each region with the phrase, `(regions,)`; None where the encoder read no word of the phrase
+    cosines:Tensor|None = None # Of each region with the phrase, `(regions,)`; None where `region` is None
     boxes:np.ndarray|None = None # Pixels of each region, `(regions, 4)`
     size:tuple|None = None # Width and height of the picture, pixels
     @property
@@ -124,6 +124,9 @@ def _is_inside(points, true):
 
 def _ground(alignment, link, rule):
     "One phrase with its scores."
+    if not len(alignment.cosines):
+        scores = PhraseScores(*[0.]*len(PhraseScores._fields))
+        return Grounded(alignment.image_id, alignment.caption, link, None, None, scores, None, alignment.boxes, alignment.size)
     boxes = np.asarray(alignment.boxes, dtype=np.float64)
     cosines = _region_cosines(alignment, link, rule)
     true = _true_boxes(link, rule)

@@ -63,7 +63,7 @@ def compare_with_registry(
             values = [result.metrics[metric] for result in stored if metric in result.metrics]
             if not values: continue
             for result in seeds:
-                now = result.metrics[metric]
+                now = result.metrics.get(metric, float("nan")) # not measured now is outside
                 before = _stored_metrics(result, stored).get(metric)
                 expected = "a further seed" if before is None else "the same digits"
                 if before is None: low,high = prediction_interval(values, level, finest)

@@ -38,6 +38,7 @@ from .relevance import Relevance
 from .ndcg import NdcgRule
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
+from .objective import own_parts
 from .learner import History, fit
 from .rows import ROWS, trained_as
 from .datasets import Data, load_data
@@ -53,6 +54,7 @@ def train_run(
     tensorboard:bool=False, # Also write TensorBoard files
 ) -> History: # Of every epoch; of an ensemble, that of its first member
     "Train the models of a plan; the best weights of each are in its folder."
+    if processes > 1: _require_library_parts(plan, processes)
     folder = same_run_folder(plan, project_path(folder), resume=True)
     if plan.members > 1:
         histories = []
@@ -66,6 +68,12 @@ def train_run(
     resume = (folder/"last.pt").is_file()
     relevance = data.relevance("val")
     return fit(model, data.train, data.val, plan.training, folder, resume, plan.device, tensorboard, relevance)
+
+def _require_library_parts(plan, processes):
+    "Refuse what the new processes do not know."
+    for kind,name in own_parts(plan.network, plan.training):
+        raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with processes=1, "
+                         "or let torchrun start a script of yours that defines it and calls train_run")
 
 def _starting_model(plan, data, folder):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
@@ -84,7 +92,7 @@ def _train_in_processes(plan, folder, processes):
     write_json(folder/"launch.json", plan.config())
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     command = [*launch, "-m", "teran_nb.experiment.runs", str(folder), "launch.json"]
-    messages = deque(maxlen=50)
+    messages = deque(maxlen=100)
     logged = time.monotonic()
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr: # each state of a progress bar is a line too
@@ -92,7 +100,9 @@ def _train_in_processes(plan, folder, processes):
             if time.monotonic() - logged < LOG_SECONDS: continue
             logged = time.monotonic()
             log_line(line.rstrip())
-    if process.returncode: raise RuntimeError(f"training on {processes} processes failed: {''.join(messages)[-2000:]}")
+    if process.returncode:
+        reason = "".join(messages).rpartition("  traceback : ")[2] # of the process that failed first; torch puts it last
+        raise RuntimeError(f"training on {processes} processes failed: {reason[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], plan.training.select)
 
 def _main(folder, name="config.json"):
@@ -100,7 +110,9 @@ def _main(folder, name="config.json"):
     plan = read_plan(folder, name)
     train_run(plan, load_data(**plan.about["data"]), Path(folder))
 
-if __name__ == "__main__" and __package__ == "teran_nb.experiment": _main(*sys.argv[1:])
+if __name__ == "__main__" and __package__ == "teran_nb.experiment":
+    from torch.distributed.elastic.multiprocessing.errors import record # so that the launcher prints the first traceback
+    record(_main)(*sys.argv[1:])
 
 # %% ../../nbs/experiment/18_runs.ipynb #8a0144f8
 def read_history(
