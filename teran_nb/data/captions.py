@@ -6,7 +6,7 @@
 __all__ = ['Captions', 'some_names', 'require_unique', 'Link']
 
 # %% ../../nbs/data/00_captions.ipynb #3738eceb
-import csv, gzip, io, json
+import csv, gzip, io, json, re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +32,10 @@ class Captions(MarkdownRepr):
     splits:list|None=None # Split of each image, such as `train`, where known
     links:list|None=None # Tuple of `Link` for each caption, where known
     def __post_init__(self):
+        for name in ("texts","image_ids","splits","links"): # columns of pandas and numpy too
+            values = getattr(self, name)
+            if values is None or isinstance(values, list): continue
+            object.__setattr__(self, name, values.tolist() if hasattr(values, "tolist") else list(values))
         object.__setattr__(self, "image_of", np.asarray(self.image_of, dtype=np.int64))
         if self.sizes is not None: object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
         self._check()
@@ -100,6 +104,10 @@ def _check(self:Captions):
     if len(uncaptioned) and self.texts:
         names = some_names([self.image_ids[i] for i in uncaptioned])
         raise ValueError(f"{len(uncaptioned)} images have no caption: {names}; remove them")
+    self._require_whole_letters()
+    for split,image_id in zip(self.splits or (), self.image_ids):
+        if not isinstance(split, str):
+            raise ValueError(f"the split of image {image_id[:100]} is {split!r}, no text; name one, or splits=None")
     for name,n,what in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",n_captions,"captions")):
         values = getattr(self, name)
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
@@ -112,6 +120,15 @@ def _check(self:Captions):
         width,height = self.sizes[wrong[0]]
         raise ValueError(f"image {self.image_ids[wrong[0]][:100]} has the size {width:g} x {height:g}; width and height "
                          "must be finite and above 0")
+
+@patch
+def _require_whole_letters(self:Captions):
+    "Refuse half of a UTF-16 pair, which damaged JSON may hold and no file can keep."
+    for what,texts in (("caption",self.texts),("image id",self.image_ids)):
+        try: "".join(texts).encode("utf8")
+        except UnicodeEncodeError:
+            text = next(text for text in texts if re.search("[\ud800-\udfff]", text))
+            raise ValueError(f"{what} {text[:100]!r} holds half of a letter; no file can keep it, so correct it") from None
 
 # %% ../../nbs/data/00_captions.ipynb #411c566d
 @patch

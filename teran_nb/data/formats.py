@@ -277,6 +277,7 @@ def npz_rows(
     options:Options=Options(), # Not used
 ) -> Iterator[SourceRow]: # One per image
     "A folder of archives, one per image."
+    if path.is_file(): raise ValueError(f"{path} is a file; name the folder of `<image id>.npz`, one for each image")
     for file in sorted(path.glob("*.npz")): yield SourceRow(file, "", file.stem, partial(_decode_npz, file))
 
 def teran_rows(
@@ -454,7 +455,7 @@ FORMATS = {"bottom-up": bottom_up_rows, "vinvl": vinvl_rows, "teran": teran_rows
            "npz": npz_rows, "lmdb": lmdb_rows, "hdf5": hdf5_rows}
 
 _INSIDE = {"lmdb": "data.mdb", "teran": "*_att", "scan": "*_ims.npy", "npz": "*.npz", "vinvl": "*.yaml"}
-_ENDINGS = {".yaml": "vinvl", ".yml": "vinvl", ".npy": "scan", ".mdb": "lmdb", ".lmdb": "lmdb",
+_ENDINGS = {".npz": "npz", ".yaml": "vinvl", ".yml": "vinvl", ".npy": "scan", ".mdb": "lmdb", ".lmdb": "lmdb",
             ".h5": "hdf5", ".hdf5": "hdf5"}
 
 def recognise(
