@@ -10,7 +10,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..core.files import digest, home
 from ..core.writing import atomic
 from ..core.config import one_of
 from .captions import Captions
-from .caption_files import BAD_ROWS
+from .caption_files import BAD_ROWS, SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .feature_writer import FeatureWriter
 from .collection import Collection
@@ -70,14 +70,13 @@ class _Columns:
         texts = []
         for column in self.captions:
             value = row[column]
-            texts += [value] if isinstance(value, str) else list(value or ())
+            if isinstance(value, str): texts.append(value)
+            elif value is not None: texts.extend(value)
         for text in texts:
             if not isinstance(text, str): raise ValueError(f"a caption is a str, not {type(text).__name__}: {text!r}")
         return [text for text in texts if text.strip()]
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #d7483458
-_SPLIT_NAMES = {"validation": "val", "valid": "val", "dev": "val"}
-
 def _dataset_rows(dataset, image, split):
     "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
     parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
@@ -94,7 +93,7 @@ def _dataset_rows(dataset, image, split):
             if split and not isinstance(split_of_row, str|None):
                 raise ValueError(f"{where}, column {split!r}: {split_of_row!r} is no name of a split; "
                                  "change the column to text such as 'train'")
-            yield where,_SPLIT_NAMES.get(split_of_row, split_of_row),row
+            yield where,SPLIT_NAMES.get((split_of_row or "").lower(), split_of_row),row
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #bc0b8af3
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
@@ -143,6 +142,9 @@ class _DatasetWriter:
         with _naming(where, columns.ids):
             if not image_id.strip() or within(self.folder, image_id) is None:
                 raise ValueError(f"{image_id!r} cannot be the name of a file")
+            file = PurePosixPath(image_id).as_posix() # two ids of one file would overwrite each other's picture
+            if file != image_id or file == ".":
+                raise ValueError(f"{image_id!r} cannot be the name of a file; write it without `.` and empty parts")
             if not is_new and not self.merge:
                 raise ValueError(f"{image_id!r} is the id of {self.first_row[image_id]} too; ids are unique, unless "
                                  "merge=True joins such rows")
