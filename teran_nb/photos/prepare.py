@@ -101,6 +101,17 @@ def _find_pictures(recipe, left_out):
     "The recipe's pictures; a file whose image id another file has comes into `left_out`."
     return find_pictures(recipe.picture_folder, recipe.bad, left_out) if recipe.pictures else {}
 
+def _sideways(captions, store):
+    "A warning where captions have the sizes of pictures that are not upright."
+    if captions.sizes is None or store.sizes is None: return []
+    sizes = store.sizes[[store.index[image_id] for image_id in captions.image_ids]]
+    sideways = np.flatnonzero(np.diff(captions.sizes)*np.diff(sizes) < 0) # portrait on one side, landscape on the other
+    if not len(sideways): return []
+    i = sideways[0]
+    theirs,ours = ("{:g} x {:g}".format(*size) for size in (captions.sizes[i],sizes[i]))
+    return [("sizes of captions", f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} "
+             f"of image {captions.image_ids[i]}; correct width and height")]
+
 def _make_collection(job, shares):
     "The collection in the work folder, the files that were left out, and warnings about captions."
     recipe = job.recipe
@@ -122,7 +133,7 @@ def _make_collection(job, shares):
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
     captions.save(work/"captions.json")
-    return Collection.open(work),left_out,notes
+    return Collection.open(work),left_out,notes+_sideways(captions, store)
 
 # %% ../../nbs/photos/08_prepare.ipynb #83eb0a48
 def _counts(made, left_out, start):
