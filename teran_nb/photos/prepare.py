@@ -109,8 +109,9 @@ def _sideways(captions, store):
     if not len(sideways): return []
     i = sideways[0]
     theirs,ours = ("{:g} x {:g}".format(*size) for size in (captions.sizes[i],sizes[i]))
-    return [("sizes of captions", f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} "
-             f"of image {captions.image_ids[i]}; correct width and height")]
+    note = (f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} of image "
+            f"{captions.image_ids[i]}; correct width and height")
+    return [("sizes of captions",note)]
 
 def _make_collection(job, shares):
     "The collection in the work folder, the files that were left out, and warnings about captions."
@@ -133,7 +134,7 @@ def _make_collection(job, shares):
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
     captions.save(work/"captions.json")
-    return Collection.open(work),left_out,notes+_sideways(captions, store)
+    return Collection.open(work),left_out,[*notes,*_sideways(captions, store)]
 
 # %% ../../nbs/photos/08_prepare.ipynb #83eb0a48
 def _counts(made, left_out, start):
