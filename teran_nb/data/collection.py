@@ -132,15 +132,26 @@ class Collection:
     def __contains__(self, image_id:str) -> bool: return image_id in self.index
 
 # %% ../../nbs/data/05_collection.ipynb #f20e1112
+@lru_cache # once for each folder and process
+def _warn_of_thumbnails(folder):
+    warnings.warn(f"the full pictures of {folder.parent} are not here, so its thumbnails are encoded, whose vectors "
+                  "differ; bring the pictures back, or name their folder in its pictures.json", stacklevel=3)
+
 @dataclass(frozen=True, repr=False)
 class CollectionImage:
     "One image of a collection."
     regions:Regions # Vectors and boxes
     captions:list # Its captions
     path:Path|None=None # File of its picture
+    thumbnails:Path|None=None # Folder of `path`, where this is the thumbnail because the full picture is missing
     def __repr__(self):
         return f"CollectionImage({self.regions.image_id}, {len(self.regions)} regions, {len(self.captions)} captions)"
     def picture(self) -> Image.Image: return open_picture(self.path, self.regions.image_id) # Opened at each call
+    def pixels(self) -> Image.Image:
+        "The picture for an encoder; a smaller thumbnail instead of it causes a warning."
+        picture = self.picture()
+        if self.thumbnails and picture.size != self.regions.size: _warn_of_thumbnails(self.thumbnails)
+        return picture
     def _repr_png_(self): return self.picture()._repr_png_() if self.path else None
 
 # %% ../../nbs/data/05_collection.ipynb #311cb537
@@ -162,7 +173,9 @@ def __getitem__(self:Collection,
     i = self.index[i] if isinstance(i, str) else range(len(self))[i]
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
-    return CollectionImage(self.features[image_id], texts, self.picture_path(image_id))
+    path = self.picture_path(image_id)
+    small = self.pictures.small if path and self.pictures.small in path.parents else None
+    return CollectionImage(self.features[image_id], texts, path, small)
 
 # %% ../../nbs/data/05_collection.ipynb #1bef2936
 @patch

@@ -68,7 +68,7 @@ def small_clip(
 def _pixels(collection, processor, show_progress_bar):
     "The model's inputs for all pictures, in half precision to hold them in memory, `(images, 3, size, size)`."
     images = progress(range(len(collection)), "read pictures", disable=not show_progress_bar)
-    return torch.cat([processor(collection[i].picture(), return_tensors="pt").pixel_values.half() for i in images])
+    return torch.cat([processor(collection[i].pixels(), return_tensors="pt").pixel_values.half() for i in images])
 
 def _similarity(model, pixels, tokens):
     "Cosines of some pictures with some sentences."

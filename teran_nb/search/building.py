@@ -6,16 +6,18 @@
 __all__ = ['DRIFT_LIMIT', 'IndexConfig', 'ranks_by_alignment', 'compares_regions', 'new_layout', 'require_storable',
            'encode_sample', 'region_arrays', 'vectors_for_centroids', 'first_centroids', 'to_stored_images',
            'assign_centroids', 'write_images', 'centroid_drift', 'warn_of_drift', 'image_count', 'images_with_metadata',
-           'read_columns', 'NewImage', 'new_images', 'encode_new', 'damaged_images', 'relearn_centroids']
+           'read_columns', 'require_names', 'NewImage', 'new_images', 'encode_new', 'damaged_images',
+           'relearn_centroids']
 
 # %% ../../nbs/search/06_building.ipynb #b74c735f
-import math, time, warnings
+import filecmp, math, time, warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import torch
 import torch.nn.functional as F
 
@@ -23,7 +25,7 @@ from ..core.packed import Packed
 from ..core.parallel import Share
 from ..core.config import one_of, require_in_range
 from ..data.collection import Collection
-from ..data.inputs import GivenImage, Images, given_images
+from ..data.inputs import GivenImage, Images, given_images, place_name
 from ..model.alignment import POOLINGS
 from ..model.encoder import Encoded, Encoder
 from .centroids import Centroids, default_centroid_count, learn_centroids, merge_regions, nearest
@@ -268,6 +270,15 @@ def read_columns(
     return read
 
 # %% ../../nbs/search/06_building.ipynb #2d7059d7
+def require_names(
+    images:Sequence[GivenImage], # Of `Index.add`
+) -> None:
+    "Refuse pictures without a name (ValueError); the second call would take its first picture for the stored one."
+    for i,image in enumerate(images):
+        if image.image_id == place_name(i) and isinstance(image.picture, PIL.Image.Image):
+            raise ValueError(f"{image.image_id} has no name, by which the index would know it; give its file, or "
+                             "GivenImage('a name', picture=picture)")
+
 @dataclass
 class NewImage:
     "An image that is to be encoded and written."
@@ -278,7 +289,7 @@ class NewImage:
 def new_images(
     images:Encoded|Images, # Of `Index.add`
     columns:Mapping, # Values per image
-    is_stored:Callable, # Takes names; returns the set of those that are in the index
+    stored_paths:Callable, # Takes names; returns those that are in the index, and the path of each picture or None
     batch_size:int=256, # Images at a time
     share:Share=Share(), # The part of this process
 ) -> Iterator[list[NewImage]]: # None of them empty
@@ -289,12 +300,26 @@ def new_images(
     while given := [NewImage(row, image, metadata) for row,(image,metadata) in islice(numbered, batch_size)]:
         names = [x.image.image_id for x in given]
         _refuse_duplicates(names, seen)
-        stored = is_stored(names)
+        stored = stored_paths(names)
+        _refuse_other_pictures(given, stored, images)
         new = [x for x in given if x.image.image_id not in stored]
         for x in new:
             for column,values in columns.items(): x.metadata[column] = values[x.row]
             if share.processes > 1: x.metadata["order"] = x.row # as one process would add them
         if new: yield new
+
+def _refuse_other_pictures(given, stored, images):
+    "ValueError where an image is stored by another picture."
+    for x in given:
+        name = x.image.image_id
+        path,new_path = stored.get(name),x.metadata.get("path")
+        if path is None or new_path is None or path == new_path: continue
+        is_there = Path(path).is_file()
+        if is_there and filecmp.cmp(path, new_path, shallow=False): continue
+        if isinstance(images, Collection): # its pictures may have moved, or have been away
+            if not is_there or Path(path) == images.picture_path(name, small=True): continue
+        raise ValueError(f"the index holds {path} as image {name!r}, and {new_path} is another picture of this name; "
+                         f"give it as GivenImage('a name', picture=Path({new_path!r})), or replace it by update=True")
 
 def _refuse_duplicates(names, seen):
     "Add names to those seen; ValueError where one comes twice."

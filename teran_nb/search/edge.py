@@ -6,7 +6,7 @@
 __all__ = ['EdgeBackend', 'open_edge']
 
 # %% ../../nbs/search/04_edge.ipynb #39b0e8cd
-import shutil, threading, weakref
+import re, shutil, threading, weakref
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -47,8 +47,8 @@ class EdgeBackend(QdrantBackend):
             raise NotADirectoryError(f"{folder} is a file; an index is a folder")
         if not self.folder.is_dir() or not any(self.folder.iterdir()): return
         try: self._open()
-        except BaseException:
-            self.is_damaged = True
+        except BaseException as e:
+            self.is_damaged = not isinstance(e, PermissionError)
             self.close()
             raise
 
@@ -108,8 +108,13 @@ def _open_shard(self:EdgeBackend):
 
 @patch
 def _refuse(self:EdgeBackend, reason):
+    reason = " ".join(str(reason).split())
+    is_forbidden = re.search("permission denied|access is denied|read-only file system", reason, re.IGNORECASE)
+    reason = reason[:300]
+    if is_forbidden:
+        raise PermissionError(f"Qdrant Edge must write in {self.folder}, even to read it, and may not ({reason}); "
+                              "allow it, or copy the index into a folder where you may write") from None
     self.is_damaged = True
-    reason = " ".join(str(reason).split())[:300]
     raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
                      f"{REPAIR_ADVICE}") from None
 

@@ -33,7 +33,7 @@ from .edge import open_edge
 from .server import ServerBackend
 from .building import (
     IndexConfig, centroid_drift, damaged_images, encode_new, encode_sample, first_centroids, image_count, new_images,
-    new_layout, read_columns, relearn_centroids, require_storable, warn_of_drift, write_images)
+    new_layout, read_columns, relearn_centroids, require_names, require_storable, warn_of_drift, write_images)
 from .ranking import (
     CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
 from .candidates import best_names, candidates_for, enough_candidates, found_fraction, require_recall
@@ -136,7 +136,9 @@ def add(self:Index,
     if not isinstance(images, Encoded):
         if self.model is None:
             raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
-        if not isinstance(images, Collection): images = list(given_images(images))
+        if not isinstance(images, Collection):
+            images = list(given_images(images))
+            require_names(images)
     if batch_size < 1: raise ValueError(f"a batch of {batch_size}; add at least 1 image at a time")
     count = image_count(images)
     columns = read_columns(columns or {}, count)
@@ -144,11 +146,12 @@ def add(self:Index,
     self._require_same_source(images, extractor, encoded)
     if not count: return 0
     self._require_begun(images, extractor, encoded, share)
-    def is_stored(names): return set() if update else {x.image_id for x in self.backend.read(names, False)}
+    def stored_paths(names):
+        return {} if update else {x.image_id: x.metadata.get("path") for x in self.backend.read(names, False)}
     written = 0
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
-            for new in new_images(images, columns, is_stored, batch_size, share):
+            for new in new_images(images, columns, stored_paths, batch_size, share):
                 vectors = encode_new(new, images, self.model, encoded)
                 require_storable(vectors, self.layout.dim)
                 self._look_up(new[0].metadata)
