@@ -177,7 +177,7 @@ def trainings(
 def sweep(
     data:Data, # What the row learns from
     row:str, # One of `ROWS`
-    field:str, # Dotted name of a field, as `overrides` of `make_plan` names it; several are joined by commas
+    field:str, # Dotted name of a field, as `overrides` of `make_plan` names it; several are joined by commas; empty: none
     values:Iterable, # Of the field; of several fields, a list for each point
     seeds:Iterable[int], # The same for all values
     output:str|Path="runs/sweep", # Where the runs are kept and found again, a folder for each value
@@ -187,7 +187,7 @@ def sweep(
     "Train and test one row with several values of a field; finished runs are read, not repeated."
     names = [name.strip() for name in field.split(",")]
     values = list(values)
-    if not values: raise ValueError(f"no value of {field}: give at least one, each makes a line of the table")
+    if field and not values: raise ValueError(f"no value of {field}: give at least one, each makes a line of the table")
     seeds = list(seeds) # a generator would be empty after the first value
     lines = {}
     for value in values:
