@@ -41,7 +41,7 @@ def command(notebook, out, **parameters):
 
 def papermill(notebook, out, cwd=ROOT, **parameters):
     "Run a workflow on the smallest preset; its own error message is the test's."
-    done = subprocess.run(command(notebook, out, **parameters), cwd=cwd, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command(notebook, out, **parameters), cwd=cwd, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(Path(out).read_text(encoding="utf8"))
 
