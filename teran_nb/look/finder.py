@@ -79,9 +79,9 @@ def describe_like(
 @dataclass(frozen=True, repr=False)
 class OwnPicture(CollectionImage):
     "An uploaded picture with its regions."
-    pixels:Image.Image=None # The picture itself
+    opened:Image.Image|None=None # The picture itself
     def __repr__(self): return f"OwnPicture({str(self.path)!r}, {len(self.regions)} regions)"
-    def picture(self) -> Image.Image: return self.pixels
+    def picture(self) -> Image.Image: return self.opened
 
 def own_picture(
     file:str|Path|IO[bytes], # Path of a picture, or an open file
@@ -92,7 +92,7 @@ def own_picture(
     try: picture,_ = read_picture(file)
     except (OSError, ValueError) as e:
         raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
-    return OwnPicture(describe(picture), [], Path(name), picture)
+    return OwnPicture(describe(picture), [], Path(name), opened=picture)
 
 # %% ../../nbs/look/07_finder.ipynb #82458d5b
 def query_notes(

@@ -468,7 +468,7 @@ def read_same(folder):
 
 
 def read_uploaded(folder):
-    return [own_picture(path, lambda picture: None, path.name).pixels for path in sorted(folder.iterdir())]
+    return [own_picture(path, lambda picture: None, path.name).picture() for path in sorted(folder.iterdir())]
 
 
 def results_hold(results):
