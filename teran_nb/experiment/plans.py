@@ -199,7 +199,7 @@ def make_plan(
     if pooling or text: # the row's own are no change
         own_network,_ = row_configs(row, preset, begin=begin, features=data.collection.features)
         if network.pooling == own_network.pooling: pooling = ""
-        if network.text == own_network.text: text = ""
+        if network.text == own_network.text and not begin: text = "" # a UNITER needs it for its tokenizer
     if loss == of_row.loss: loss = None
     given = {"epochs": epochs, "batch_size": batch_size, "captions_per_image": captions_per_image,
              "learning_rate": learning_rate, "loss": loss, "select": select, "precision": precision, "seed": seed}
