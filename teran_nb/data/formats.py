@@ -300,7 +300,13 @@ def _read_ids(file):
 def _one_per_image(ids, n, file):
     "`n` image ids from those of a file, which may repeat each id the same number of times in a row."
     if not ids or len(ids) % n: raise ValueError(f"{file} has {len(ids)} ids for {n} images")
-    return ids[::len(ids)//n]
+    copies = len(ids)//n
+    for row,image_id in enumerate(ids):
+        first = row - row%copies
+        if image_id != ids[first]:
+            raise ValueError(f"{file}: id {row+1} is {image_id!r} and id {first+1} is {ids[first]!r}, but {len(ids)} ids "
+                             f"for {n} images repeat each id {copies} times in a row; write one id for each image")
+    return ids[::copies]
 
 def _decode_scan_image(array, i, copies):
     rows = np.array(array[i*copies:(i+1)*copies], np.float32)
