@@ -24,7 +24,7 @@ from ..data.collection import Collection
 from ..data.scenes import example_pictures
 from ..data.stopwords import STOP_WORDS
 from ..photos.detectors import EVERYDAY_THINGS
-from ..photos.extractor_lookup import extractor_for_model
+from ..photos.extractors import build_extractor
 from ..photos.recipes import Recipe, recipe_hash
 from ..photos.prepare import Prepared, prepare
 from ..model.encoder import Encoded, Encoder
@@ -148,7 +148,7 @@ def _common_extractor(models, name, settings, device):
         names = " and ".join(map(repr, sorted(extractors)))
         raise ValueError(f"these models read different features, by {names}; open them one after the other")
     first = readers[0]
-    extractor = extractor_for_model(first.extractor, None, name, settings, device) if name else first.find_extractor()
+    extractor = build_extractor(name, settings, device) if name else first.find_extractor()
     sample = Regions("sample", np.zeros((1,extractor.dim), np.float32), None, None, extractor=extractor.name)
     for model in readers: model.check(sample)
     return extractor

@@ -23,7 +23,7 @@ from ..data.features import Regions
 from ..data.collection import Collection, CollectionImage
 from ..data.inputs import GivenImage, Images, Picture, Sentences, given_images
 from ..photos.extractors import Extractor, extract_picture
-from ..photos.extractor_lookup import extractor_for_model
+from ..photos.extractor_lookup import rebuild_extractor
 from .alignment import POOLINGS
 from .pair import Alignment, CaptionWords
 from .similarity import BlockOptions, similarity
@@ -91,7 +91,7 @@ def cache_key(self:Encoder, collection:Collection) -> list: # For JSON
 @patch
 def find_extractor(self:Encoder) -> Extractor:
     "The extractor of the region features that the encoder reads, by its name."
-    return extractor_for_model(self.extractor, device=self.device.type)
+    return rebuild_extractor(self.extractor, self.device.type)
 
 @patch
 def describe(self:Encoder, image:GivenImage) -> Regions:

@@ -26,7 +26,7 @@ from ..data.vocabulary import split_words
 from ..data.inputs import Images, Sentences, given_images, region_sets, sentences
 from ..photos.fine_tuning import LearningBackbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
-from ..photos.extractor_lookup import extractor_for_model, training_features
+from ..photos.extractor_lookup import rebuild_extractor, training_features
 from .encoder import Encoded, Encoder, Vectors
 from .similarity import BlockOptions
 from .text import TokenBatch, TokenWords, Tokens, text_encoder, without_words
@@ -234,9 +234,10 @@ def find_extractor(self:Matcher) -> Extractor:
         cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
         cells.name = self.extractor
         return cells
-    store = self.provenance
-    if store is None and self.folder is not None: store = training_features(self.folder)
-    return extractor_for_model(self.extractor, store, device=self.device.type)
+    made_by = self.provenance
+    if made_by is None and self.folder is not None: made_by = training_features(self.folder)
+    if made_by is None or self.extractor not in ("",made_by.extractor): made_by = self.extractor
+    return rebuild_extractor(made_by, self.device.type)
 
 @patch
 def picture_warning(self:Matcher, regions:Regions) -> str:

@@ -28,7 +28,7 @@ from ..data.pictures import MAX_PIXELS, find_pictures, read_picture
 from ..data.features import VISUAL_WORDS_FILE
 from ..data.feature_writer import FeatureWriter
 from .extractors import (
-    ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, extractor_from_spec, to_full_size)
+    ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, build_extractor, to_full_size)
 
 # %% ../../nbs/photos/04_extraction.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
@@ -59,7 +59,7 @@ class _Outcome(NamedTuple):
     reason:str="" # Why the picture cannot be used; empty if it can
 
 @lru_cache
-def _from_json(spec): return extractor_from_spec(*json.loads(spec)) # once in a process
+def _from_json(spec): return build_extractor(*json.loads(spec)) # once in a process
 
 def _read(job):
     "Read one file and, where an extractor or its spec in JSON is given, extract its regions."

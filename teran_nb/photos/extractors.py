@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'VisualWordsConfig',
            'VisualWordWindows', 'PatchesConfig', 'Patches', 'DetectorConfig', 'best_boxes', 'DetectorBackbone',
-           'build_extractor', 'extractor_from_spec', 'to_full_size', 'extract_picture']
+           'build_extractor', 'to_full_size', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
@@ -48,7 +48,7 @@ class Extractor(Protocol):
     max_regions:int # Most regions of a picture
     class_names:tuple # Names of the regions' classes; empty without a detector
     runs_in_readers:bool # Whether it runs in the processes that read the pictures; False for a network
-    spec:tuple # Kind and settings, from which `extractor_from_spec` builds it again
+    spec:tuple # Kind and settings, from which `build_extractor` builds it again
     def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "The regions of each picture; the pictures are in RGB."
 
@@ -227,42 +227,36 @@ def extract(self:DetectorBackbone,
 # %% ../../nbs/photos/03_extractors.ipynb #48fe2bd8
 EXTRACTORS = {"windows": Windows, "words": VisualWordWindows, "patches": Patches, "detector": DetectorBackbone}
 
-def build_extractor(
-    name:str, # `windows`, `words:<file>`, `patches:<model>` or `detector:<detector> + <backbone>`
-    settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`
-    device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Extractor: # Ready to use
-    "Build an extractor from its name. A model is a Hugging Face name or a folder."
-    kind, _, models = name.partition(":")
-    kind = one_of(kind.strip(), EXTRACTORS, "extractor")
-    cls = EXTRACTORS[kind]
-    fields = cls.model_fields
-    models = [m.strip() for m in (models.split("+") if len(fields) > 1 else [models])]
-    if models != [""] and not fields:
+def _models_of(name, kind, fields):
+    "The settings for the models that a name has behind its colon."
+    models = name.partition(":")[2].strip()
+    if not models: return {}
+    if not fields:
         raise ValueError(f"{name!r} names a model, and windows need none; "
                          "say windows, and how many by the setting count")
-    if len([m for m in models if m]) != len(fields):
-        raise ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
-    for field,model in zip(fields, models):
-        path = project_path(model) # of a file or folder; else it is the name of a model
-        settings = (settings or {}) | {field: str(path) if path.exists() else model}
-    config = override(cls.config_type(), settings or {})
-    return cls(config) if cls.runs_in_readers else cls(config, pick_device(device)) # only networks need a device
+    names = [models] if len(fields) == 1 else models.split(" + " if " + " in models else "+")
+    if len(names) != len(fields) or not all(map(str.strip, names)): raise _unnamed(name, kind, fields)
+    return {field: model.strip() for field,model in zip(fields, names)}
 
-# %% ../../nbs/photos/03_extractors.ipynb #2aaf87e5
-def extractor_from_spec(
-    kind:str, # A key of `EXTRACTORS`
-    settings:dict, # Fields of its configuration, with those that name its models
+def _unnamed(name, kind, fields):
+    return ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
+
+def build_extractor(
+    name:str, # `windows`, `words:<file>`, `patches:<model>`, `detector:<detector> + <backbone>`, or the kind alone
+    settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`; also its models, where the name is the kind
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Extractor: # The same extractor, if the weights of its models are the same
-    "Build an extractor from its `spec`."
-    fields = EXTRACTORS[one_of(kind, EXTRACTORS, "kind of extractor")].model_fields
-    unnamed = [f for f in fields if not isinstance(settings.get(f), str)]
-    if unnamed:
-        raise ValueError(f"the spec of an extractor {kind!r} names no {unnamed[0]}; copy the features or the model again")
-    models = " + ".join(settings[f] for f in fields)
-    others = {k: v for k,v in settings.items() if k not in fields}
-    return build_extractor(f"{kind}:{models}" if models else kind, others, device)
+) -> Extractor: # Ready to use
+    "Build an extractor from its name, or from its `spec`. A model is a Hugging Face name or a folder."
+    kind = one_of(name.partition(":")[0].strip(), EXTRACTORS, "extractor")
+    cls = EXTRACTORS[kind]
+    settings = (settings or {}) | _models_of(name, kind, cls.model_fields)
+    for field in cls.model_fields:
+        model = settings.get(field)
+        if not model or not isinstance(model, str): raise _unnamed(name, kind, cls.model_fields)
+        path = project_path(model) # of a file or folder; else it is the name of a model
+        settings[field] = str(path) if path.exists() else model
+    config = override(cls.config_type(), settings)
+    return cls(config) if cls.runs_in_readers else cls(config, pick_device(device)) # only networks need a device
 
 # %% ../../nbs/photos/03_extractors.ipynb #9b873482
 def to_full_size(
