@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from fastcore.basics import patch
 
 from ..core.files import digest, home
 from ..core.writing import atomic
@@ -75,6 +76,18 @@ class _Columns:
         for text in texts:
             if not isinstance(text, str): raise ValueError(f"a caption is a str, not {type(text).__name__}: {text!r}")
         return [text for text in texts if text.strip()]
+    def image_id_of(self, row, number):
+        "The image id of a row, which names a file; the number of the row where no column has ids."
+        if not self.ids: return f"{number:08}"
+        value = row[self.ids]
+        if value is None or value != value: raise ValueError("there is no image id") # NaN differs from itself
+        image_id = str(value)
+        if not image_id.strip() or within(".", image_id) is None:
+            raise ValueError(f"{image_id!r} cannot be the name of a file")
+        file = PurePosixPath(image_id).as_posix() # two ids of one file would overwrite each other's picture
+        if file != image_id or file == ".":
+            raise ValueError(f"{image_id!r} cannot be the name of a file; write it without `.` and empty parts")
+        return image_id
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #d7483458
 def _dataset_rows(dataset, image, split):
@@ -95,7 +108,7 @@ def _dataset_rows(dataset, image, split):
                                  "change the column to text such as 'train'")
             yield where,SPLIT_NAMES.get((split_of_row or "").lower(), split_of_row),row
 
-# %% ../../nbs/data/25_hf_datasets.ipynb #bc0b8af3
+# %% ../../nbs/data/25_hf_datasets.ipynb #408f69f0
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
 
 @contextmanager
@@ -131,89 +144,102 @@ class _DatasetWriter:
         name,dim,classes = (extractor.name,extractor.dim,extractor.class_names) if extractor else (PICTURES_ONLY,1,())
         self.features = FeatureWriter(folder/"features", name, dim, class_names=classes)
 
-    def add(self, row, where, split, number):
-        "Write the picture and the captions of a row; a `ValueError` names the row and the column."
-        columns = self.columns
-        with _naming(where, ", ".join(columns.captions)):
-            texts = columns.captions_of(row)
-            if columns.captions and not texts: raise ValueError("there is no caption")
-        image_id = str(row[columns.ids]) if columns.ids else f"{number:08}"
-        is_new = image_id not in self.number
-        with _naming(where, columns.ids):
-            if not image_id.strip() or within(self.folder, image_id) is None:
-                raise ValueError(f"{image_id!r} cannot be the name of a file")
-            file = PurePosixPath(image_id).as_posix() # two ids of one file would overwrite each other's picture
-            if file != image_id or file == ".":
-                raise ValueError(f"{image_id!r} cannot be the name of a file; write it without `.` and empty parts")
-            if not is_new and not self.merge:
-                raise ValueError(f"{image_id!r} is the id of {self.first_row[image_id]} too; ids are unique, unless "
-                                 "merge=True joins such rows")
-        with _naming(where, columns.image):
-            if is_new: self._add_picture(image_id, row[columns.image])
-        if is_new:
-            self.number[image_id] = len(self.number)
-            self.first_row[image_id] = where
-            self.splits.append(split)
-        self.texts += texts
-        self.image_of += [self.number[image_id]]*len(texts)
-
-    def _add_picture(self, image_id, value):
-        path = _save_picture(value, self.folder/"pictures"/image_id, self.root)
-        try: opened = read_picture(path, self.extractor.max_side if self.extractor else 0)
-        except ValueError:
-            path.unlink()
-            raise
-        self.waiting.append((image_id,path,*opened))
-
     def refuse(self, problem):
         "Stop at a row that cannot be used, or remember that it is left out."
         if self.stops: raise ValueError(f"{problem}; bad='skip' leaves such rows out") from None
         self.problems.append(problem)
 
-    def describe(self):
-        "Put the waiting pictures into the feature store."
-        self._describe(self.waiting)
-        self.waiting = []
+# %% ../../nbs/data/25_hf_datasets.ipynb #87488d4f
+@patch
+def add(self:_DatasetWriter, row, where, split, number):
+    "Write the picture and the captions of a row; a `ValueError` names the row and the column."
+    columns = self.columns
+    with _naming(where, ", ".join(columns.captions)):
+        texts = columns.captions_of(row)
+        if columns.captions and not texts: raise ValueError("there is no caption")
+    with _naming(where, columns.ids):
+        image_id = columns.image_id_of(row, number)
+        is_new = image_id not in self.number
+        if not is_new: self._require_same_image(image_id, split)
+    with _naming(where, columns.image):
+        if is_new: self._add_picture(image_id, row[columns.image])
+    if is_new:
+        self.number[image_id] = len(self.number)
+        self.first_row[image_id] = where
+        self.splits.append(split)
+    self.texts += texts
+    self.image_of += [self.number[image_id]]*len(texts)
 
-    def _describe(self, waiting):
-        "When a batch fails, each of its pictures is tried alone."
-        pictures = [picture for _,_,picture,_ in waiting]
-        try: described = self.extractor.extract(pictures) if self.extractor and pictures else [None]*len(pictures)
-        except Exception as e: # a picture that the model cannot take, or too little memory for so many
-            if len(waiting) == 1: self._leave_out(waiting[0], f"could not be extracted ({type(e).__name__}: {e})")
-            else:
-                for one in waiting: self._describe([one])
-            return
-        for one,regions in zip(waiting, described):
-            try: self._add_regions(one, regions)
-            except (ValueError, TypeError) as e: self._leave_out(one, e)
+@patch
+def _require_same_image(self:_DatasetWriter, image_id, split):
+    "Refuse a repeated id, unless it may repeat and stays in its split."
+    first = self.first_row[image_id]
+    if not self.merge:
+        raise ValueError(f"{image_id!r} is the id of {first} too; ids are unique, unless merge=True joins such rows")
+    split_of_first = self.splits[self.number[image_id]]
+    if split != split_of_first:
+        raise ValueError(f"{image_id!r} is the id of {first} too, whose split is {split_of_first!r} and not {split!r}; "
+                         "an image belongs to one split: correct the split or the id")
 
-    def _add_regions(self, one, regions):
-        "Write the regions of a picture, with boxes in pixels of the full picture."
-        image_id,_,picture,size = one
-        if regions is None:
-            self.features.add(image_id, np.zeros((1,1), np.float32), np.float32([[0,0,*size]]), size)
-            return
-        boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
-        boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
-        self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
-
-    def _leave_out(self, one, problem):
-        "Refuse the row of a picture that was added before."
-        image_id,path,*_ = one
+@patch
+def _add_picture(self:_DatasetWriter, image_id, value):
+    path = _save_picture(value, self.folder/"pictures"/image_id, self.root)
+    try: opened = read_picture(path, self.extractor.max_side if self.extractor else 0)
+    except ValueError:
         path.unlink()
-        self.left_out.add(image_id)
-        self.refuse(f"{self.first_row[image_id]}, column {self.columns.image!r}: {problem}")
+        raise
+    self.waiting.append((image_id,path,*opened))
 
-    def save_captions(self):
-        captions = Captions(self.texts, self.image_of, list(self.number))
-        kept = [i for i,image_id in enumerate(self.number) if image_id not in self.left_out]
-        splits = [self.splits[i] for i in kept]
-        missing = sum(not split for split in splits)
-        if 0 < missing < len(kept):
-            warnings.warn(f"{missing} of {len(kept)} images have no split, so the splits of the others are not used",
-                          stacklevel=3)
-        replace(captions.select(kept), splits=None if missing else splits).save(self.folder/"captions.json")
+# %% ../../nbs/data/25_hf_datasets.ipynb #45dc4110
+@patch
+def describe(self:_DatasetWriter):
+    "Put the waiting pictures into the feature store."
+    self._describe(self.waiting)
+    self.waiting = []
+
+@patch
+def _describe(self:_DatasetWriter, waiting):
+    pictures = [picture for _,_,picture,_ in waiting]
+    try: described = self.extractor.extract(pictures) if self.extractor and pictures else [None]*len(pictures)
+    except Exception as e: # a picture that the model cannot take, or too little memory for so many
+        if len(waiting) == 1: self._leave_out(waiting[0], f"could not be extracted ({type(e).__name__}: {e})")
+        else:
+            for one in waiting: self._describe([one])
+        return
+    for one,regions in zip(waiting, described):
+        try: self._add_regions(one, regions)
+        except (ValueError, TypeError) as e: self._leave_out(one, e)
+
+@patch
+def _add_regions(self:_DatasetWriter, one, regions):
+    "Write the regions of a picture, with boxes in pixels of the full picture."
+    image_id,_,picture,size = one
+    if regions is None:
+        self.features.add(image_id, np.zeros((1,1), np.float32), np.float32([[0,0,*size]]), size)
+        return
+    boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
+    boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
+    self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
+
+@patch
+def _leave_out(self:_DatasetWriter, one, problem):
+    "Refuse the row of a picture that was added before."
+    image_id,path,*_ = one
+    path.unlink()
+    self.left_out.add(image_id)
+    self.refuse(f"{self.first_row[image_id]}, column {self.columns.image!r}: {problem}")
+
+@patch
+def save_captions(self:_DatasetWriter):
+    "Write the captions of the images that are described."
+    captions = Captions(self.texts, self.image_of, list(self.number))
+    kept = [i for i,image_id in enumerate(self.number) if image_id not in self.left_out]
+    splits = [self.splits[i] for i in kept]
+    missing = sum(not split for split in splits)
+    if 0 < missing < len(kept):
+        warnings.warn(f"{missing} of {len(kept)} images have no split, so the splits of the others are not used",
+                      stacklevel=3)
+    replace(captions.select(kept), splits=None if missing else splits).save(self.folder/"captions.json")
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #656155fc
 def from_dataset(
