@@ -25,47 +25,55 @@ def id_by_pattern(
     if not match: return name
     return match[1] if match.re.groups else match[0]
 
+def _composed(name): return unicodedata.normalize("NFC", name)
+
+def _without_ending(name):
+    name = _composed(name)
+    ending = Path(name).suffix
+    return name[:-len(ending)] if ending.lower() in PICTURE_SUFFIXES else name
+
+def _without_folders(name): return _without_ending(name).rpartition("/")[2]
+
+def _number(name):
+    base = _without_folders(name)
+    number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
+    return number[1] if number else base
+
+def _folders_agree(*names):
+    short,long = sorted((f"/{_composed(name)}".rpartition("/")[0] for name in names), key=len)
+    return long.endswith(short)
+
 def match_names(
     names:Iterable[str], # Names to be matched, such as those in a captions file
     image_ids:Iterable[str], # Image ids that exist
     pattern:str="", # Regular expression for the image id in a name
-    left_out:dict[str,str]|None=None, # Takes a name that means the image of an earlier one, and the reason; None: an error
+    left_out:dict[str,str]|None=None, # Takes a name that means the image of another one, and the reason; None: an error
 ) -> dict: # Name to image id, for names that match
     "Match each name with an image id, by the first form in which the two are equal."
-    def composed(name): return unicodedata.normalize("NFC", name)
-    def without_ending(name):
-        name = composed(name)
-        ending = Path(name).suffix
-        return name[:-len(ending)] if ending.lower() in PICTURE_SUFFIXES else name
-    def without_folders(name): return without_ending(name).rpartition("/")[2]
-    def by_pattern(name): return id_by_pattern(without_ending(name), pattern)
-    def by_number(name):
-        base = without_folders(name)
-        number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
-        return number[1] if number else base
-    def may_be_one(name, image_id):
-        short,long = sorted((f"/{composed(path)}".rpartition("/")[0] for path in (name,image_id)), key=len)
-        return long.endswith(short)
-    names = list(names)
+    def by_pattern(name): return id_by_pattern(_without_ending(name), pattern)
+    forms = [
+        str, # the names are equal
+        _composed, # macOS writes é as two characters, other systems as one
+        _without_ending, # house.JPG is house
+        _without_folders, # val2014/house is house
+        by_pattern, # what the caller says
+        _number] # 139 is COCO_val2014_000000000139
     image_ids = list(image_ids)
-    matched = {}
-    second = {} # names of an image that an earlier name has
-    for form in (str, composed, without_ending, without_folders, by_pattern, by_number):
-        taken = set(matched.values())
+    unmatched = dict.fromkeys(names)
+    name_of = {} # image id to its name
+    for form in forms:
         count = Counter(map(form, image_ids))
-        free = {form(k): k for k in image_ids if k not in taken and count[form(k)] == 1}
-        new = {}
-        for name in names:
-            image_id = free.get(form(name))
-            if name in matched or name in second or image_id is None: continue
-            if form in (without_folders,by_number) and not may_be_one(name, image_id): continue
-            if image_id not in new: new[image_id] = name
-            elif left_out is not None:
-                second[name] = f"would be image {image_id!r} like {new[image_id]}; rename one of them"
-            else: raise ValueError(f"{new[image_id]} and {name} would both be image {image_id!r}; rename one of them")
-        matched |= {name: image_id for image_id,name in new.items()}
-    if second: left_out |= second
-    return matched
+        unique = {form(k): k for k in image_ids if count[form(k)] == 1}
+        for name in list(unmatched):
+            image_id = unique.get(form(name))
+            if image_id is None or not (form is by_pattern or _folders_agree(name, image_id)): continue
+            del unmatched[name]
+            first = name_of.setdefault(image_id, name)
+            if first == name: continue
+            if left_out is None:
+                raise ValueError(f"{first} and {name} would both be image {image_id!r}; rename one of them")
+            left_out[name] = f"would be image {image_id!r} like {first}; rename one of them"
+    return {name: image_id for image_id,name in name_of.items()}
 
 # %% ../../nbs/data/24_image_names.ipynb #21822294
 def match_captions(

@@ -126,10 +126,12 @@ def _make_collection(job, shares):
     missing = recipe.missing if recipe.published.files else "drop" # pictures that could not be used are in `left_out` already
     captions,notes = recipe_captions(recipe, image_ids, missing)
     if captions is None: captions = Captions([], [], image_ids)
-    second = {} # files of an image that an earlier file has
-    matched = match_names(files, image_ids, recipe.pattern, second if recipe.bad == "skip" else None)
-    file_of = {image_id: files[name] for name,image_id in matched.items()}
-    for name,reason in second.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
+    file_of = files
+    if recipe.published.files:
+        second = {} # files of an image that an earlier file has
+        matched = match_names(files, image_ids, recipe.pattern, second if recipe.bad == "skip" else None)
+        file_of = {image_id: files[name] for name,image_id in matched.items()}
+        for name,reason in second.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
     thumbnails = Pictures(small=work/"thumbnails")
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
