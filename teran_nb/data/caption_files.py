@@ -30,7 +30,7 @@ SPLIT_NAMES = { # Splits of this library, by the names that files give them, in 
 
 def _to_captions(path, images, rows, bad):
     "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links)."
-    stops = one_of(bad, BAD_ROWS, "way with bad rows") == "stop"
+    stops = one_of(bad, BAD_ROWS, "value of bad") == "stop"
     is_good = [image_id in images and bool(text.strip()) for image_id,text,_ in rows]
     n_bad = is_good.count(False)
     if n_bad and stops:

@@ -252,7 +252,7 @@ def convert(
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Report: # Counts, and the broken rows by name
     "Convert published region features into a feature store, one image at a time."
-    one_of(bad, BAD_ROWS, "way with bad rows")
+    one_of(bad, BAD_ROWS, "value of bad")
     if not isinstance(source, Source): source = Source(source)
     path = user_path(path)
     if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)

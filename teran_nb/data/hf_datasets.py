@@ -256,7 +256,7 @@ def from_dataset(
     batch_size:int=16, # Pictures described together
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
-    one_of(bad, BAD_ROWS, "way with bad rows")
+    one_of(bad, BAD_ROWS, "value of bad")
     if batch_size < 1: raise ValueError(f"batch_size is {batch_size}; it goes from 1")
     captions = [captions] if isinstance(captions, str) else captions
     columns = _Columns(image, [column for column in captions if column], ids, split)

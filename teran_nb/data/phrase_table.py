@@ -114,7 +114,7 @@ def read_phrases(
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # The images that have phrases, with links; a phrase that stands in no caption is added as a caption
     "Join a table of phrases and boxes with captions: each phrase is linked wherever its words stand."
-    stops = one_of(bad, BAD_ROWS, "way with bad rows") == "stop"
+    stops = one_of(bad, BAD_ROWS, "value of bad") == "stop"
     table = read_table(path, ("phrase","x1","y1","x2","y2"))
     if not {"filename","image"} & set(table.columns): raise ValueError(f"{path} has no column filename or image")
     sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)

@@ -61,7 +61,7 @@ def find_pictures(
     left_out:dict[str,str]|None=None, # Takes the name of each file or folder that was skipped, and the reason
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
-    stops = one_of(bad, ("stop","skip"), "way with bad files") == "stop"
+    stops = one_of(bad, ("stop","skip"), "value of bad") == "stop"
     folder = user_path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     def unreadable(error):

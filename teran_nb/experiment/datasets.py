@@ -115,7 +115,7 @@ def load_data(
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
-    one_of(missing, ("refuse","drop"), "way with missing features")
+    one_of(missing, ("refuse","drop"), "value of missing")
     relevance = checked(relevance or {}, dict, "relevance", "name files by split and kind: {'test': {'spice': 'file.npy'}}")
     if data == "scenes" and captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
     path = project_path(data)

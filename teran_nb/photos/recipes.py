@@ -15,11 +15,12 @@ from ..core.files import digest, project_path
 from ..core.config import one_of
 from ..data.captions import Captions
 from ..data.pictures import picture_files
-from ..data.caption_files import read_captions
+from ..data.caption_files import BAD_ROWS, read_captions
+from ..data.collection import MISSING, match_captions
 from ..data.convert import file_stamps
 from ..data.scenes import example_pictures
 from ..data.curate import Selection
-from ..data.image_names import match_captions, match_names
+from ..data.image_names import match_names
 from .extractors import Extractor
 
 # %% ../../nbs/photos/06_recipes.ipynb #00dc31d3
@@ -66,8 +67,8 @@ class Recipe:
         if isinstance(self.merge, str) and self.merge:
             raise ValueError(f"merge is the text {self.merge!r}; give a list, such as {[self.merge]}")
         object.__setattr__(self, "merge", tuple(self.merge))
-        one_of(self.missing, ("refuse","drop"), "way with missing images")
-        one_of(self.bad, ("skip","stop"), "way with bad rows and files")
+        one_of(self.missing, MISSING, "value of missing")
+        one_of(self.bad, BAD_ROWS, "value of bad")
         if not (self.pictures or self.published.files or self.merge):
             raise ValueError("nothing to prepare: name a folder of pictures, a file of features, or collections to merge")
         if self.published.sizes == "pictures" and not self.pictures:
@@ -94,11 +95,16 @@ def recipe_captions(
     captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
-        try: captions = match_captions(captions, image_ids, missing)
+        what = "features" if recipe.published.files else "usable pictures"
+        try: captions = match_captions(captions, image_ids, missing, what)
         except ValueError as e:
             raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that "
                              r"both share, such as '_(\d+)$'") from None
-    return captions,[(path.name, str(message.message)) for message in messages]
+    notes = [(path.name, str(message.message)) for message in messages]
+    captioned = set(captions.image_ids)
+    uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
+    if uncaptioned: notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {', '.join(uncaptioned[:3])}"))
+    return captions,notes
 
 # %% ../../nbs/photos/06_recipes.ipynb #d05cf917
 def request_of(
