@@ -8,7 +8,7 @@ __all__ = ['BAD_ROWS', 'SPLIT_NAMES', 'CsvTable', 'read_table', 'read_csv', 'rea
 
 # %% ../../nbs/data/01_caption_files.ipynb #4e92519d
 import csv, io, math, re, warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import compress
 from pathlib import Path
@@ -76,20 +76,26 @@ class CsvTable(NamedTuple):
 def read_table(
     path:str|Path, # CSV file with a header row, plain or .gz
     required:Sequence[str]=(), # Columns that it must have
-) -> CsvTable: # Rows are read one at a time
+    aliases:Mapping[str,str]={}, # Other names of columns, each with the name that it gets
+) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    lines = _csv_lines(reader, path)
-    _,columns = next(lines, (1,[]))
+    text = read_text(path)
+    header = re.match("[^\r\n]*", text)[0]
+    separator = next((s for s in ",;\t|" if s in header), ",")
+    quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
+    lines = _csv_lines(csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True), path)
+    _,titles = next(lines, (1,[]))
+    columns = [title.strip().lower() for title in titles]
+    columns = [column if aliases.get(column, column) in columns else aliases[column] for column in columns]
     if len(set(columns)) < len(columns): raise ValueError(f"{path} has two columns of one name; rename one")
     missing = [column for column in required if column not in columns]
     if missing:
-        cure = "; separate the cells by commas" if len(columns) == 1 and re.search("[;\t]", columns[0]) else ""
         raise ValueError(f"{path} has no column {', '.join(missing)}; "
-                         f"its columns are {', '.join(columns or ['none'])[:200]}{cure}")
+                         f"its columns are {', '.join(titles or ['none'])[:200]}")
     def rows():
         for line,cells in lines:
             if not cells: continue
+            if separator == "|": cells = [cell.strip() for cell in cells]
             if len(cells) > len(columns):
                 raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; "
                                  "put quotation marks around text with commas")
@@ -123,15 +129,21 @@ def _csv_size(where, width, height):
     raise ValueError(f"{where}: width {width[:20]!r} and height {height[:20]!r} are not both numbers above 0 and "
                      "below 2**31")
 
+_COLUMN_NAMES = { # of Flickr30k's results.csv, and of metadata.csv of the library datasets
+    "image_name": "image", "comment": "caption", "file_name": "image", "text": "caption"}
+
 def read_csv(
     path:str|Path, # CSV file with a header row, plain or .gz
     bad:str="stop", # At an empty caption: `stop`, or `skip` it with a warning
 ) -> Captions: # Images in the order of their first row
     "Read captions from a CSV file."
-    table = read_table(path, ("image","caption"))
+    table = read_table(path, ("image","caption"), _COLUMN_NAMES)
     images,rows = {},[]
     for line,row in table.rows:
-        if len(row) < len(table.columns): raise ValueError(f"{path} is cut off in line {line}")
+        if len(row) < len(table.columns):
+            if bad == "stop": raise ValueError(f"{path} is cut off in line {line}; bad='skip' leaves such rows out")
+            rows.append(("", "", ())) # no caption of an image
+            continue
         image_id = row["image"]
         where = f"{path} line {line}"
         split_and_size = (row.get("split") or None, _csv_size(where, row.get("width", ""), row.get("height", "")))
@@ -268,6 +280,7 @@ def _json_size(image): return (image["width"],image["height"]) if "width" in ima
 # %% ../../nbs/data/01_caption_files.ipynb #b72d0de5
 class _CocoImage(TypedDict):
     id:str|int
+    file_name:NotRequired[str]
     width:NotRequired[_is_length]
     height:NotRequired[_is_length]
 
@@ -282,17 +295,26 @@ class _Coco(TypedDict):
 def read_coco(
     path:str|Path, # `captions_val2017.json` and the like, plain or .gz
     split:str="", # Split of these images, where the file is one split
+    key:str="id", # Field that names an image: `id`, or `file_name`, which loses its ending
     bad:str="stop", # At an empty caption, an unknown image or one without captions: `stop`, or `skip` it with a warning
-) -> Captions: # Images named by their COCO id, in the order of the file
+) -> Captions: # In the order of the file
     "Read COCO's caption annotations."
-    return _from_coco(path, _read_object(path), split, bad)
+    return _from_coco(path, _read_object(path), split, key, bad)
 
-def _from_coco(path, value, split="", bad="stop"):
+def _from_coco(path, value, split="", key="id", bad="stop"):
+    one_of(key, ("id","file_name"), "key of an image")
     coco = checked(value, _Coco, Path(path), _CURE)
-    image_ids = [str(image["id"]) for image in coco["images"]]
-    require_unique(image_ids, f"{path}: ")
-    split_and_size = {image_id: (split or None, _json_size(image)) for image_id,image in zip(image_ids, coco["images"])}
-    rows = [(str(annotation["image_id"]), annotation["caption"], ()) for annotation in coco["annotations"]]
+    require_unique([str(image["id"]) for image in coco["images"]], f"{path}: ")
+    name_of = {}
+    for i,image in enumerate(coco["images"]):
+        if key not in image: raise ValueError(f"{path}: images[{i}] has no {key}; give key='id'")
+        name_of[str(image["id"])] = str(image["id"]) if key == "id" else Path(image[key]).with_suffix("").as_posix()
+    require_unique(list(name_of.values()), f"{path}: ")
+    split_and_size = {name: (split or None, _json_size(image)) for name,image in zip(name_of.values(), coco["images"])}
+    rows = []
+    for annotation in coco["annotations"]:
+        image_id = str(annotation["image_id"])
+        rows.append((name_of.get(image_id, image_id), annotation["caption"], ()))
     return _to_captions(path, split_and_size, rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #17036954
@@ -369,21 +391,23 @@ def read_entities(
 
 # %% ../../nbs/data/01_caption_files.ipynb #0e2f4ec5
 def read_captions(
-    path:str|Path, # `.json`, `.csv`, `.token` or `.txt`, each plain or .gz; or the folder of Flickr30k Entities
+    path:str|Path, # `.json`, `.csv`, `.tsv`, `.token` or `.txt`, each plain or .gz; or the folder of Flickr30k Entities
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
     **kwargs, # For the reader of the layout, such as `per_image`
 ) -> Captions: # Content of the file
     "Read captions in any of the known layouts."
     with gc_paused(): return _read_any(user_path(path), bad, kwargs)
 
+_KAGGLE = re.compile(r"(image,caption|image_name,comment_number,comment)[,\r\n]") # its captions.txt of Flickr8k and Flickr30k
+
 def _read_any(path, bad, kwargs):
     kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "").lower()
     content = []
     if path.is_dir(): reader = read_entities
-    elif one_of(kind, (".json",".csv",".token",".txt"), "ending of a captions file") == ".json":
+    elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":
         content = [_read_object(path)]
         reader = _from_coco if "annotations" in content[0] else _from_karpathy
-    elif kind == ".csv" or re.match(r"image,caption[,\r\n]", read_text(path)): reader = read_csv # Kaggle's captions.txt
+    elif kind in (".csv",".tsv") or _KAGGLE.match(read_text(path)): reader = read_csv
     elif kind == ".token" or re.match(r"[^\t\n]+\.\w+#\d+\t", read_text(path)): reader = read_tokens
     else: reader = read_lines
     layout = reader.__name__.rpartition("_")[2]

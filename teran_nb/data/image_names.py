@@ -23,10 +23,10 @@ def id_by_pattern(
     if not match: return name
     return match[1] if match.re.groups else match[0]
 
-def _composed(name): return unicodedata.normalize("NFC", name)
+def _tidy(name): return unicodedata.normalize("NFC", name.strip().replace("\\", "/").removeprefix("./"))
 
 def _without_ending(name):
-    name = _composed(name)
+    name = _tidy(name)
     ending = Path(name).suffix
     return name[:-len(ending)] if ending.lower() in PICTURE_SUFFIXES else name
 
@@ -38,7 +38,7 @@ def _number(name):
     return number[1] if number else base
 
 def _folders_agree(*names):
-    short,long = sorted((f"/{_composed(name)}".rpartition("/")[0] for name in names), key=len)
+    short,long = sorted((f"/{_tidy(name)}".rpartition("/")[0] for name in names), key=len)
     return long.endswith(short)
 
 def match_names(
@@ -51,7 +51,7 @@ def match_names(
     def by_pattern(name): return id_by_pattern(_without_ending(name), pattern)
     forms = [
         str, # the names are equal
-        _composed, # macOS writes é as two characters, other systems as one
+        _tidy, # .\\a\\b is a/b; macOS writes é as two characters, other systems as one
         _without_ending, # house.JPG is house
         _without_folders, # val2014/house is house
         by_pattern, # what the caller says

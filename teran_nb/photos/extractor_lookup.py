@@ -19,7 +19,7 @@ from .extractors import Extractor, Windows, WindowsConfig, build_extractor
 
 # %% ../../nbs/photos/05_extractor_lookup.ipynb #2c0749ca
 def rebuild_extractor(
-    made_by:Features|Provenance|str, # Features to compare other pictures with, a model's record of them, or only the name of their extractor
+    made_by:Features|Provenance|str, # Features to compare with, a model's record of them, or their extractor's name alone
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # The one that made them
     "Build the extractor of some features again, for `extract_picture`."

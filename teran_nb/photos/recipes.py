@@ -89,21 +89,24 @@ def recipe_captions(
     "The recipe's captions of these images."
     if not recipe.captions: return None,[]
     path = example_pictures()/"captions.csv" if recipe.captions == "example" else project_path(recipe.captions)
-    captions = read_captions(path, **recipe.caption_options)
-    if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
-    matched = match_names(captions.image_ids, image_ids, recipe.pattern)
-    captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
+        captions = read_captions(path, **recipe.caption_options)
+        if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
+        matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
         what = "features" if recipe.published.files else "usable pictures"
         try: captions = match_captions(captions, image_ids, missing, what)
         except ValueError as e:
             raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that "
-                             r"both share, such as '_(\d+)$'") from None
-    notes = [(path.name, str(message.message)) for message in messages]
+                             r"both share, such as '_(\d+)$', or caption_options={'key': 'file_name'} where a JSON file "
+                             "has the names of files too") from None
+    notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
-    if uncaptioned: notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {', '.join(uncaptioned[:3])}"))
+    if uncaptioned:
+        examples = ", ".join(uncaptioned[:3])
+        notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {examples}"))
     return captions,notes
 
 # %% ../../nbs/photos/06_recipes.ipynb #d05cf917
