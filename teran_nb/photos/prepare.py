@@ -25,6 +25,7 @@ from ..core.parallel import Share, this_share, wait_for
 from ..data.captions import Captions
 from ..data.pictures import MAX_PIXELS, find_pictures
 from ..data.features import Features, VISUAL_WORDS_FILE
+from ..data.convert import file_stamps
 from ..data.collection import Collection, Pictures
 from ..data.duplicates import Duplicates, find_duplicates
 from ..data.curate import Selection, link_pictures, merge
@@ -76,7 +77,7 @@ class _CollectionManifest(TypedDict, total=False):
     left_out:LeftOut
     same:_Same
 
-def _open_prepared(output, request, near):
+def _open_prepared(output, recipe, request, near):
     "The collection that exists, if it was made of this request."
     cure = "copy the collection again, or make it again"
     manifest = read_json(output/"collection.json", _CollectionManifest, cure) if (output/"collection.json").is_file() else {}
@@ -84,7 +85,8 @@ def _open_prepared(output, request, near):
     has_checksum = checksum is not None or manifest.get("format", 1) > 1
     if has_checksum and checksum != digest(manifest):
         raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
-    if rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS) != request:
+    asked = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
+    if asked != request and asked != _earlier_request(recipe, request):
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
@@ -95,6 +97,12 @@ def _open_prepared(output, request, near):
         raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
                               "choose another output, or remove it")
     return Prepared(output, manifest)
+
+def _earlier_request(recipe, request):
+    "The request as earlier versions wrote it, which counted every file in the folder of pictures."
+    folder = [recipe.picture_folder] if recipe.pictures else []
+    source = digest(file_stamps([*folder, *recipe.published.paths]))
+    return request | {"state": request["state"] | {"source": source}}
 
 # %% ../../nbs/photos/08_prepare.ipynb #c51459ed
 def _find_pictures(recipe, left_out):
@@ -184,7 +192,7 @@ def prepare(
     start = time.perf_counter()
     output = project_path(output)
     request = request_of(recipe, extractor)
-    if output.exists(): return _open_prepared(output, request, near)
+    if output.exists(): return _open_prepared(output, recipe, request, near)
     if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
     share = share or this_share()
@@ -199,7 +207,7 @@ def prepare(
     elif recipe.pictures and not recipe.published.files:
         with work_folder(job, request) as shares: make_features(job, _find_pictures(recipe, {}), shares)
     wait_for(output.is_dir)
-    return _open_prepared(output, request, near)
+    return _open_prepared(output, recipe, request, near)
 
 def _make(job, request, output, near, start):
     "Make the collection in the work folder, then give it its name."
