@@ -304,7 +304,8 @@ def _one_per_image(ids, n, file):
     for row,image_id in enumerate(ids):
         first = row - row%copies
         if image_id != ids[first]:
-            raise ValueError(f"{file}: id {row+1} is {image_id!r} and id {first+1} is {ids[first]!r}, but {len(ids)} ids "
+            here,there = image_id[:100],ids[first][:100]
+            raise ValueError(f"{file}: id {row+1} is {here!r} and id {first+1} is {there!r}, but {len(ids)} ids "
                              f"for {n} images repeat each id {copies} times in a row; write one id for each image")
     return ids[::copies]
 
