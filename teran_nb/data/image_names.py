@@ -51,7 +51,7 @@ def match_names(
     def by_pattern(name): return id_by_pattern(_without_ending(name), pattern)
     forms = [
         str, # the names are equal
-        _tidy, # .\\a\\b is a/b; macOS writes é as two characters, other systems as one
+        _tidy, # .\a\b is a/b; macOS writes é as two characters, other systems as one
         _without_ending, # house.JPG is house
         _without_folders, # val2014/house is house
         by_pattern, # what the caller says
@@ -60,6 +60,7 @@ def match_names(
     unmatched = dict.fromkeys(names)
     name_of = {} # image id to its name
     for form in forms:
+        if not unmatched: break
         count = Counter(map(form, image_ids))
         unique = {form(k): k for k in image_ids if count[form(k)] == 1}
         for name in list(unmatched):
