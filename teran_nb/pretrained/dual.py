@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -35,12 +36,12 @@ from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
-from ..model.similarity import similarity
+from ..model.similarity import BlockOptions, similarity
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import load_or_encode
 from .families import Family
 from .opening import family_of
-from .words import PROMPT_TEMPLATES, caption_words, prompt_vectors, token_words
+from .words import PROMPT_TEMPLATES, caption_words, prompt_vectors, require_templates, token_words
 from .picture_regions import (
     boxes_of_picture, late_regions, roi_box_vectors, window_boxes, window_patches)
 
@@ -71,6 +72,8 @@ class DualConfig:
         one_of(self.boxes_by, BOXES_BY, "way to describe boxes")
         one_of(self.ranking_head, ("own","alignment"), "ranking head")
         one_of(self.pooling, POOLINGS, "pooling")
+        require_templates(self.templates)
+        caption_words("", self.phrases) # refuses phrases without words
         window_boxes((1,1), self.scales) # refuses wrong scales
 
 # %% ../../nbs/pretrained/09_dual.ipynb #9a0aca28
@@ -102,6 +105,7 @@ class DualEncoder(Encoder):
         self.family = family
         self.config = replace(config, words=words, dense=family.mode(config.dense))
         self.name = name or family.name
+        self.stop_words = stop_words(config.stop_words) if config.stop_words else frozenset()
         self.detect_boxes = boxes
         has_name = boxes is None or hasattr(boxes, "name") # the fingerprints of two functions without one are equal
         self.cache_folder = user_path(cache_folder) if cache_folder and has_name else None
@@ -118,8 +122,6 @@ class DualEncoder(Encoder):
         words = [c.words,c.templates,c.phrases,c.stop_words]
         regions = c.regions if c.boxes_by == "roi-align" else f"{c.regions} by {c.boxes_by}"
         return digest([self.family.fingerprint, c.dense, regions, c.scales, boxes, words])
-    @property
-    def stop_words(self) -> frozenset: return stop_words(self.config.stop_words) if self.config.stop_words else frozenset()
     def find_extractor(self) -> Windows: # For a folder of pictures that becomes a collection
         "Windows, which need no model; the encoder reads the pictures themselves."
         return Windows()
@@ -342,12 +344,13 @@ def similarity(self:DualEncoder,
     images:Encoded|Images, # Pictures, encoded or not
     captions:Encoded|Sentences, # Sentences, encoded or not
     pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
-    **how, # As of `teran_nb.model.similarity.similarity`; for alignments only
+    **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    for name in options: one_of(name, BlockOptions.__annotations__, "option")
     images,captions = self.ensure_encoded(images, captions)
     if pooling or self.late_interaction or self.config.ranking_head == "alignment":
-        return similarity(images.parts, captions.parts, pooling or self.pooling, **how)
+        return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     return sim.float().to(images.whole.device)
 

@@ -7,6 +7,7 @@ __all__ = ['roi_box_vectors', 'boxes_of_picture', 'window_boxes', 'window_patche
 
 # %% ../../nbs/pretrained/08_picture_regions.ipynb #fec4a9f1
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import torch
@@ -59,8 +60,8 @@ def window_boxes(
     "Windows over a picture; each overlaps the next by half."
     if not len(scales): raise ValueError("windows need a scale; 1 is the whole picture")
     for scale in scales:
-        if scale < 1 or scale != int(scale):
-            raise ValueError(f"a scale of {scale}; scales are whole numbers, and 1 is the whole picture")
+        if not isinstance(scale, Real) or scale < 1 or scale != int(scale):
+            raise ValueError(f"a scale of {scale!r}; scales are whole numbers, and 1 is the whole picture")
     boxes = []
     for scale in sorted(map(int, scales)):
         edges = [np.linspace(0, side, 2*scale+1).round().astype(int).tolist() for side in size]
