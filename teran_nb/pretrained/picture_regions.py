@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ..core.roi_align import roi_align
+from ..core.boxes import roi_align
 from ..photos.detectors import Detections
 from ..photos.extractors import best_boxes
 from .families import Family
