@@ -76,7 +76,7 @@ class DualConfig:
         caption_words("", self.phrases) # refuses phrases without words
         window_boxes((1,1), self.scales) # refuses wrong scales
 
-DualSettings = TypedDict("DualSettings", get_type_hints(DualConfig), total=False) # Fields of a `DualConfig`, all optional
+DualSettings = TypedDict("DualSettings", get_type_hints(DualConfig), total=False) # Fields of `DualConfig`, all optional
 
 # %% ../../nbs/pretrained/09_dual.ipynb #9a0aca28
 def _require_prompts(phrases, words):
@@ -92,7 +92,7 @@ class DualEncoder(Encoder):
         config:DualConfig=DualConfig(), # How it is used
         name:str="", # For titles and tables; the family's by default
         boxes:Callable|None=None, # From pictures to boxes, such as a `Detector`; the boxes of a collection by default
-        cache_folder:str|Path|None=None, # Folder of encoded collections; None, or `boxes` without a `name`: they are not stored
+        cache_folder:str|Path|None=None, # Folder of encoded collections; None, or `boxes` without a `name`: none
     ):
         if config.boxes_by == "attention" and family.word_source == "tokens":
             raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
@@ -175,14 +175,15 @@ def from_pretrained(cls:DualEncoder,
 
 # %% ../../nbs/pretrained/09_dual.ipynb #6f55a939
 @patch
-def _boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
+def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
     "Boxes of each picture, from the detector or from the images themselves, in pixels of the opened picture."
     if self.detect_boxes is not None:
         given = list(self.detect_boxes(pictures))
         if len(given) != len(pictures):
             counts = f"{len(pictures)} pictures got boxes for {len(given)}"
             raise ValueError(f"{counts}; `boxes` gives those of each picture")
-        return [boxes_of_picture(some, picture.size, image.image_id) for some,image,picture in zip(given, images, pictures)]
+        triples = zip(given, images, pictures)
+        return [boxes_of_picture(some, picture.size, image.image_id) for some,image,picture in triples]
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
@@ -200,12 +201,12 @@ def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Imag
     if c.regions == "windows":
         return [window_patches(self.family, picture, c.dense, c.scales, len(pictures)) for picture in pictures]
     if c.regions == "boxes" and c.boxes_by == "attention":
-        boxes = self._boxes(images, pictures)
+        boxes = self._find_boxes(images, pictures)
         encoded = self.family.pictures(pictures, "none", boxes)
         return list(zip(encoded.whole, encoded.regions, boxes))
     encoded = self.family.pictures(pictures, c.dense)
     if c.regions == "boxes":
-        boxes = self._boxes(images, pictures)
+        boxes = self._find_boxes(images, pictures)
         places = zip(encoded.patches, encoded.grids, encoded.boxes, boxes)
         return list(zip(encoded.whole, (roi_box_vectors(*place) for place in places), boxes))
     if not self.late_interaction: return list(zip(encoded.whole, encoded.patches, encoded.boxes))
@@ -254,7 +255,8 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     if not names:
         return Encoded(whole[0], Packed(whole[0], [0]), [], (), Packed(torch.zeros(0, 4), [0]), torch.zeros(0, 2))
     sizes = torch.tensor(sizes, dtype=torch.float64)
-    return Encoded(_finite(whole, self.family.source), Packed.from_sets(parts), names, (), Packed.from_sets(boxes), sizes)
+    whole = _finite(whole, self.family.source)
+    return Encoded(whole, Packed.from_sets(parts), names, (), Packed.from_sets(boxes), sizes)
 
 @patch
 def encode_images(self:DualEncoder,
@@ -323,7 +325,7 @@ def encode_captions(self:DualEncoder,
     captions:Sentences, # One sentence or many
     batch_size:int=512, # Prompts or sentences at a time
     show_progress_bar:bool=False, # Show a bar
-    phrases:Sequence[str|tuple[int,int]]=(), # More phrases that are one word each, as of `caption_words`; with prompts only
+    phrases:Sequence[str|tuple[int,int]]=(), # More phrases that are one word each, as of `caption_words`; for prompts
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
     _require_batch_size(batch_size)
@@ -399,7 +401,7 @@ def save_pretrained(self:DualEncoder,
     if source != self.family.name: # as before a processor adds tokens
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     parts = [self.family.model, processor]
-    if self.family.processor_class: parts.append(processor.image_processor) # in a file of its own, which `family_of` reads
+    if self.family.processor_class: parts.append(processor.image_processor) # `family_of` reads its own file
     parts.append(tokenizer)
     with atomic(folder) as tmp:
         for part in parts: part.save_pretrained(tmp)
