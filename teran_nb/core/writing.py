@@ -37,10 +37,11 @@ def locked(
         yield
         return
     fd = os.open(folder, os.O_RDONLY)
+    close = os.close # where Python ends while a lock is held, `os` of this module is None
     try:
         if not _lock(fd): raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it")
         yield
-    finally: os.close(fd)
+    finally: close(fd)
 
 # %% ../../nbs/core/08_writing.ipynb #85b0eabd
 _DAY = 24*3600 # seconds after which leftovers of a killed writer are removed
