@@ -59,6 +59,8 @@ def _config(name, **options):
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vocab_size"):
         raise ValueError(f"{kind} has no text side; known families are {known}")
+    if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vision_config"):
+        raise ValueError(f"{kind} reads sentences only; train with it by the parameter `text`")
     if kind not in FAMILIES: raise ValueError(f"{kind} is not a known family; these are {known}")
     allowed = FAMILIES[kind].allowed_parts
     for part in _part_types(config):
