@@ -77,7 +77,7 @@ def window_patches(
     dense:str="auto", # Dense mode of the patches, as of `Family.mode`
     scales:Sequence[int]=(1,2), # As of `window_boxes`
     batch_size:int=32, # Windows at a time; bounds the memory
-) -> tuple[Tensor,Tensor,Tensor]: # Vector of the whole picture `(dim,)`; vectors `(k, dim)` and pixels `(k, 4)` of the patches
+) -> tuple[Tensor,Tensor,Tensor]: # Whole picture's vector `(dim,)`; the patches' vectors `(k, dim)` and pixels `(k, 4)`
     "The patches of all windows of a picture."
     windows = window_boxes(picture.size, scales)
     crops = [picture.crop(window) for window in windows]

@@ -128,8 +128,8 @@ def toy_parts(
     stem = CONFIG_MAPPING[one_of(kind, TOY_FAMILIES, "random family")].__name__.removesuffix("Config")
     model_class = getattr(transformers, f"{stem}ForRetrieval" if kind in _LATE else f"{stem}Model")
     tokenizer = _TOKENIZERS[kind]()
-    text = {**_SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64, "pad_token_id": tokenizer.pad_token_id,
-            "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    special = {f"{token}_token_id": getattr(tokenizer, f"{token}_token_id") for token in ("pad","bos","eos")}
+    text = {**_SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64, **special}
     settings = _late_config(kind, text, tokenizer) if kind in _LATE else _dual_config(kind, text)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -66,7 +66,7 @@ def _apart(span, others): return all(span[1] <= start or end <= span[0] for star
 
 def caption_words(
     text:str, # A sentence
-    phrases:Sequence[str|tuple[int,int]]=(), # Joined to one word each: phrases as text, or their characters `[start,end)`
+    phrases:Sequence[str|tuple[int,int]]=(), # One word each: phrases as text, or their characters `[start,end)`
     stop_words:Collection[str]=(), # Words that are left out, in lower case; a phrase keeps those inside it
 ) -> CaptionWords: # A vector for each word
     "The words and phrases of a sentence, each of which becomes one vector."
@@ -119,7 +119,7 @@ def token_words(
     text:str, # A sentence
     tokens:Tensor, # Vectors of its tokens, `(tokens, dim)`
     offsets:Sequence[tuple[int,int]], # Characters `[start,end)` of each token
-    parts:Tensor|None=None, # Late interaction: all vectors that the score compares, the tokens among them, `(parts, dim)`
+    parts:Tensor|None=None, # Late interaction: all vectors that the score compares, with the tokens, `(parts, dim)`
     stop_words:Collection[str]=(), # Words whose tokens are left out, in lower case
 ) -> tuple[CaptionWords,Tensor]: # The words, and a vector for each token that is compared
     "The words of a sentence that was encoded token by token."
