@@ -111,8 +111,8 @@ def require_rows(
     token = max(numbers, key=numbers.get)
     if numbers[token] < rows: return
     files = [file for file in sorted(Path(name).glob("*.json")) if f'"{token}"' in read_text(file)]
-    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and the "
-                     f"embeddings end at {rows-1:,}; copy the tokenizer and the weights of one model")
+    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and "
+                     f"the embeddings end at {rows-1:,}; copy the tokenizer and the weights of one model")
 
 # %% ../../nbs/core/09_hub.ipynb #07e1abc9
 _forbidden = ContextVar("forbidden", default="") # Why nothing is downloaded; empty if it may be

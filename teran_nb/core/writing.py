@@ -130,7 +130,7 @@ def remove_leftovers(
     for parent,folders,files in os.walk(folder):
         for name in folders+files:
             if not (name.startswith(".") and name.endswith(".part")): continue
-            with suppress(FileNotFoundError): _remove(Path(parent)/name) # its writer may end and remove it at this moment
+            with suppress(FileNotFoundError): _remove(Path(parent)/name) # its writer may remove it at this moment
 
 # %% ../../nbs/core/08_writing.ipynb #2616c17c
 def write_json(

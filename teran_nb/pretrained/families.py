@@ -218,9 +218,9 @@ def preprocess(self:DualFamily,
     for picture in pictures:
         resized,corner,inner = placement(picture.size, self.processor)
         if inner != width_height:
-            raise ValueError(f"the image processor of {self.name} makes {width_height} pixels of a picture of {picture.size}, "
-                             f"where its settings say {inner}; it does more than resize and crop, so the boxes of patches "
-                             "are not known")
+            raise ValueError(f"the image processor of {self.name} makes {width_height} pixels of a picture of "
+                             f"{picture.size}, where its settings say {inner}; it does more than resize and crop, so "
+                             "the boxes of patches are not known")
         grids.append((inner[1]//self.side, inner[0]//self.side))
         boxes.append(patch_boxes(picture.size, resized, corner, grids[-1], self.side))
     return inputs,grids,boxes
