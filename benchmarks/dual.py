@@ -16,7 +16,7 @@ from teran_nb.experiment.metrics import Retrieval
 from teran_nb.experiment.registry import enter
 from teran_nb.experiment.results import results
 from teran_nb.experiment.runs import evaluate_run
-from teran_nb.pretrained.random_models import save_random
+from teran_nb.pretrained.random_models import toy_folder
 from teran_nb.pretrained.scratch import ScratchConfig
 
 OPTIONS = [
@@ -49,7 +49,7 @@ def main():
     given = parser.parse_args()
     data = load_data(world="tiny" if given.quick else "scenes")
     with tempfile.TemporaryDirectory() as folder:
-        if given.quick: table = results(measured(save_random("clip", f"{folder}/clip"), data.test, dual=OPTIONS[-1]))
+        if given.quick: table = results(measured(toy_folder("clip", f"{folder}/clip"), data.test, dual=OPTIONS[-1]))
         else:
             looks = [measured(ROOT/"runs/scenes-clip", data.test, dual=options) for options in OPTIONS]
             table = results(measured(ROOT/"runs/scenes-teran-mrsw", data.test), *looks)

@@ -20,7 +20,7 @@ from teran_nb.experiment.presets import PRESETS
 from teran_nb.model.matcher import make_matcher
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.opening import family_of
-from teran_nb.pretrained.random_models import save_random
+from teran_nb.pretrained.random_models import toy_folder
 
 WORDS = "a red kite flies above the small house near two dogs and one green boat".split()
 
@@ -33,7 +33,7 @@ def cpu_seconds(f):
 
 def save_model(folder, quick):
     "A random SigLIP of the base size, with 224 pixels and patches of 16; the smallest one with `quick`."
-    save_random("siglip", folder)
+    toy_folder("siglip", folder)
     if quick: return
     seed_everything(0)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

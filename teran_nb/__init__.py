@@ -10,7 +10,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 from teran_nb.core.help import show_docments
 
-show_docments()
+show_docments()  # help() of this package tells what parameters mean; that of others is unchanged (core/13_help)
 
 _SHORT = {
     "load_data": "experiment.datasets",

@@ -21,7 +21,7 @@ from teran_nb.look.finder import Finder, own_picture
 from teran_nb.look.mine import open_mine
 from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
-from teran_nb.pretrained.random_models import RANDOM_FAMILIES, save_random
+from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
 from teran_nb.search.index import Index
 
@@ -88,9 +88,9 @@ def test_a_collection_without_region_features_is_read(drawn, clip, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
+@pytest.mark.parametrize("kind", TOY_FAMILIES)
 def test_every_family_explains_a_picture(kind, drawn, tmp_path):
-    model = load_model(save_random(kind, tmp_path / kind))
+    model = load_model(toy_folder(kind, tmp_path / kind))
     image, text = drawn[0], "a red kite above the small house"
     for config in (model.config, DualConfig(regions="boxes"), DualConfig(regions="windows")):
         encoder = DualEncoder(model.family, config)

@@ -19,7 +19,7 @@ from teran_nb.model.matcher import Matcher
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import TINY_VISION, Backbone, save_random_vision
 from teran_nb.pretrained.dual import DualEncoder
-from teran_nb.pretrained.random_models import save_random
+from teran_nb.pretrained.random_models import toy_folder
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def at_home(tmp_path, monkeypatch):
 
 def test_the_home_directory(at_home):
     "From photographs to a heat map, every path with a tilde."
-    save_random("clip", "~/clip")
+    toy_folder("clip", "~/clip")
     made = play("prepare", cwd=".", pictures="~/photos", captions="~/photos/captions.csv", extractor="patches:~/clip", output="~/made", device="cpu")
     assert len(Collection.open("~/made")) == len(Features("~/made/features")) == len(read_captions("~/made/captions.json")) == 2
     assert made["done"].open().picture_path("one").is_file()

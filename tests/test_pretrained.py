@@ -17,7 +17,7 @@ from teran_nb.core.writing import write_json
 from teran_nb.pretrained.dense import DENSE, DenseMode
 from teran_nb.pretrained.families import unit
 from teran_nb.pretrained.opening import FAMILIES, family_of
-from teran_nb.pretrained.random_models import RANDOM_FAMILIES, save_random
+from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
 
 TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
 
@@ -32,14 +32,14 @@ PICTURES = [noise(90, 40), noise(40, 90), noise(33, 33)]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return {kind: save_random(kind, folder / kind) for kind in RANDOM_FAMILIES}
+    return {kind: toy_folder(kind, folder / kind) for kind in TOY_FAMILIES}
 
 
 def test_every_family_can_be_made_small(models):
-    assert tuple(FAMILIES) == RANDOM_FAMILIES
+    assert tuple(FAMILIES) == TOY_FAMILIES
 
 
-@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
+@pytest.mark.parametrize("kind", TOY_FAMILIES)
 def test_a_batch_changes_nothing(models, kind):
     family = family_of(models[kind])
     together, read = family.pictures(PICTURES), family.sentences(TEXTS)
@@ -56,7 +56,7 @@ def test_a_batch_changes_nothing(models, kind):
             assert torch.allclose(family.late_score(alone.parts, one.parts)[0, 0], score, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
+@pytest.mark.parametrize("kind", TOY_FAMILIES)
 def test_boxes_tile_what_the_model_sees(models, kind):
     seen = family_of(models[kind]).pictures(PICTURES)
     for picture, (rows, columns), boxes in zip(PICTURES, seen.grids, seen.boxes):
@@ -66,7 +66,7 @@ def test_boxes_tile_what_the_model_sees(models, kind):
         assert boxes[:, 2].max() <= picture.width and boxes[:, 3].max() <= picture.height
 
 
-ONE_VECTOR = [kind for kind in RANDOM_FAMILIES if FAMILIES[kind].word_source == "prompts"]
+ONE_VECTOR = [kind for kind in TOY_FAMILIES if FAMILIES[kind].word_source == "prompts"]
 
 
 def painted(size, box):
@@ -94,7 +94,7 @@ def brightness(family, picture):
     return F.avg_pool2d(tiles.mean(1), 16).ravel()[family.layout(prepared, 0)[1]]
 
 
-@pytest.mark.parametrize("kind", RANDOM_FAMILIES)
+@pytest.mark.parametrize("kind", TOY_FAMILIES)
 def test_the_box_of_a_patch_is_what_the_model_reads_there(models, kind):
     "The painted patch of the model's input is the brightest, whatever the picture's shape."
     family = family_of(models[kind])
@@ -285,11 +285,11 @@ from PIL import Image
 sys.path.insert(0, "tests")
 import pretend
 from teran_nb.pretrained.opening import family_of
-from teran_nb.pretrained.random_models import RANDOM_FAMILIES
+from teran_nb.pretrained.random_models import TOY_FAMILIES
 pictures = [Image.fromarray(np.random.default_rng(w).integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in ((90, 40), (40, 90))]
 texts = ["A red kite", "dog"]
 held = pretend.register()
-for kind in RANDOM_FAMILIES:
+for kind in TOY_FAMILIES:
     family = family_of(Path(sys.argv[1]) / kind)
     here, read = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
     with pretend.Pretending():
@@ -300,7 +300,7 @@ for kind in RANDOM_FAMILIES:
         else: family.late_score(there[0].parts, sent.parts)
         for a, b in zip(here, there): assert torch.allclose(a.patches[1], b.patches[1].cpu(), atol=1e-5)
         assert torch.allclose(read.tokens[0], sent.tokens[0].cpu(), atol=1e-5)
-print(len(RANDOM_FAMILIES))
+print(len(TOY_FAMILIES))
 """
 
 

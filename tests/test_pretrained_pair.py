@@ -20,7 +20,7 @@ from teran_nb.experiment.run_folders import new_run_folder
 from teran_nb.experiment.runs import evaluate_run, train_run
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe
-from teran_nb.pretrained.random_models import save_random
+from teran_nb.pretrained.random_models import toy_folder
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def made(tmp_path_factory):
     "Small random models, and a collection that the CLIP among them described."
     folder = tmp_path_factory.mktemp("pair")
     for kind in ("clip", "siglip"):
-        save_random(kind, folder / kind)
+        toy_folder(kind, folder / kind)
     recipe = Recipe(str(example_pictures(12)), captions=str(example_pictures(12) / "captions.csv"), extractor=f"patches:{folder/'clip'}")
     whole = prepare(recipe, folder / "world", device="cpu", show_progress_bar=False).open().captions
     splits = ["test" if i % 3 == 2 else "val" if i % 3 == 1 else "train" for i in range(len(whole.image_ids))]

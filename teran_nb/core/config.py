@@ -20,7 +20,7 @@ def one_of(
     value:Any, # Chosen value
     known:Iterable, # Values to choose from; anything that supports `in` and iteration
     name:str, # What is chosen, for the error: `pooling`
-    registered:bool=False, # Whether users can register more, as with the decorator `register_pooling`; the error says so
+    registered:bool=False, # Whether users can register more, as with `register_pooling`; the error says so
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones."
     try: is_known = value in known
@@ -37,7 +37,8 @@ def new_name(
     "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
     if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')
     if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} cannot name a {kind}: folders of runs have this name, so use letters, digits, - and _")
+        raise ValueError(f"{name!r} cannot name a {kind}: folders of runs have this name, so use letters, digits, "
+                         "- and _")
     return name
 
 # %% ../../nbs/core/03_config.ipynb #517218b6
@@ -104,7 +105,8 @@ def rename_fields(
 ) -> dict: # A copy
     "Plain values of a configuration under other names, as files of an earlier version need it."
     try: renamed = copy.deepcopy(values)
-    except RecursionError: raise ValueError("the values are nested too deep for a configuration, which has a few levels") from None
+    except RecursionError:
+        raise ValueError("the values are nested too deep for a configuration, which has a few levels") from None
     for before,after in names.items():
         *parts,field = before.split(".")
         source = renamed

@@ -24,6 +24,7 @@ def log_line(
     with suppress(OSError, ValueError): # there may be no such file
         os.write(sys.stderr.fileno(), f"{text}\n".encode()) # ipykernel gives the file that it replaced
 
+# %% ../../nbs/core/04_display.ipynb #eb930f74
 def _in_kernel():
     "Whether this process is the kernel of a notebook; IPython is not imported to find out."
     if "IPython" not in sys.modules: return False

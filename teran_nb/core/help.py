@@ -7,15 +7,13 @@ __all__ = ['parameter_help', 'show_docments']
 
 # %% ../../nbs/core/13_help.ipynb #6aa34d3a
 import inspect, pydoc
-from functools import wraps
-
-from fastcore.docments import docments
 
 # %% ../../nbs/core/13_help.ipynb #4e15cd07
 def parameter_help(
     function:object, # A function, a method or a class
 ) -> str: # A line for each parameter with a comment, and one for what is returned; empty if there are none
     "What the comments behind parameters say."
+    from fastcore.docments import docments # slow to import, and `import teran_nb` should be fast
     try: comments = docments(function, returns=True)
     except (TypeError, OSError, SyntaxError, ValueError): return "" # no source, such as a built-in function
     lines = []
@@ -25,19 +23,14 @@ def parameter_help(
     return "\n".join(lines)
 
 # %% ../../nbs/core/13_help.ipynb #060c02bd
-def show_docments(
-    package:str="teran_nb", # Whose functions
-) -> None:
-    "Let `help()` show the comments of a package's parameters, by a `pydoc.getdoc` of our own."
-    if hasattr(pydoc.getdoc, "packages"):
-        pydoc.getdoc.packages.add(package)
-        return
+def show_docments() -> None:
+    "Let `help()` show the comments of this package's parameters too."
     docstring = pydoc.getdoc
-    @wraps(docstring)
+    if hasattr(docstring, "original"): return # it does already
     def getdoc(thing):
         text = docstring(thing)
-        ours = (getattr(thing, "__module__", None) or "").split(".")[0] in getdoc.packages
+        ours = str(getattr(thing, "__module__", "")).startswith("teran_nb.")
         if not ours or not (inspect.isroutine(thing) or inspect.isclass(thing)): return text
         return "\n\n".join(part for part in (text, parameter_help(thing)) if part)
-    getdoc.packages = {package}
+    getdoc.original = docstring
     pydoc.getdoc = getdoc

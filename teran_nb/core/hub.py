@@ -47,10 +47,12 @@ _Tokenizer = TypedDict("_Tokenizer", {"model": _Model, "added_tokens": list[_Add
 _VOCABULARIES = { # files that number tokens
     "tokenizer.json": _Tokenizer, "vocab.json": dict[str,_is_token], "added_tokens.json": dict[str,_is_token]}
 
+_SETTINGS = [f"{part}config.json" for part in ("","generation_","tokenizer_","preprocessor_","processor_","adapter_")]
+
 @lru_cache(256) # a model is loaded in parts, and each looks at the folder
 def _require_settings(file, size, changed):
     if file.name in _VOCABULARIES: read_json(file, _VOCABULARIES[file.name], "copy the tokenizer again")
-    settings = read_json(file, dict) if file.name.endswith("config.json") else {}
+    settings = read_json(file, dict) if file.name in _SETTINGS else {}
     if (most := _most_layers(settings)) > _MOST_LAYERS:
         raise ValueError(f"{file} asks for {most:,} layers, and at most {_MOST_LAYERS:,} are built; copy it again")
 
@@ -109,8 +111,8 @@ def require_rows(
     token = max(numbers, key=numbers.get)
     if numbers[token] < rows: return
     files = [file for file in sorted(Path(name).glob("*.json")) if f'"{token}"' in read_text(file)]
-    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and the "
-                     f"embeddings end at {rows-1:,}; copy the tokenizer and the weights of one model")
+    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and "
+                     f"the embeddings end at {rows-1:,}; copy the tokenizer and the weights of one model")
 
 # %% ../../nbs/core/09_hub.ipynb #07e1abc9
 _forbidden = ContextVar("forbidden", default="") # Why nothing is downloaded; empty if it may be

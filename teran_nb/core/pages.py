@@ -7,7 +7,7 @@ __all__ = ['html_text', 'two_decimals', 'data_uri', 'jpeg_uri', 'content_policy'
 
 # %% ../../nbs/core/07_pages.ipynb #130605f3
 import base64, hashlib, io, re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
 
@@ -122,13 +122,14 @@ def page(self:Templates,
     framed:Sequence[str]=(), # Style sheets and scripts of pages in a frame of this one
     images:str="data:", # Sources of pictures
     style_attributes:bool=False, # Whether elements of `values` may have `style=`
-    **values, # What else the template asks for
+    values:Mapping|None=None, # What else the template asks for, by name
 ) -> str: # A whole HTML page
     "A page with its style, its script and the policy that allows just these."
     css = [self.source(s) for s in styles]
     js = [self.source(s) for s in scripts]
     framed_css = [self.source(s) for s in framed if s.endswith(".css")]
     framed_js = [self.source(s) for s in framed if s.endswith(".js")]
+    values = values or {}
     attributes = []
     for value in values.values() if style_attributes else ():
         if isinstance(value, Markup): attributes += map(unescape, re.findall(r'\sstyle="([^"]*)"', value))

@@ -19,7 +19,8 @@ _IN_64_BITS = range(-2**63, 2**63)
 def _shown(value):
     "A value as an error names it."
     if isinstance(value, (dict,list,tuple)): return _KINDS[type(value)]
-    text = json.dumps(value, ensure_ascii=True) if isinstance(value, (str,int,float,bool,types.NoneType)) else repr(value)
+    is_plain = isinstance(value, (str,int,float,bool,types.NoneType))
+    text = json.dumps(value, ensure_ascii=True) if is_plain else repr(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."
 
 def _is_kind(value, kind):

@@ -195,7 +195,8 @@ class JoinedArrays:
                 return self.arrays[k][start-self.starts[k]:max(start, stop)-self.starts[k]]
             rows = range(start, stop, step)
         elif isinstance(rows, (int,np.integer)): return self[rows:rows+1 or None][0]
-        rows = np.arange(len(self))[np.asarray(rows, dtype=None if len(rows) else int)] # numpy makes an empty list float
+        rows = np.asarray(rows, dtype=None if len(rows) else int) # numpy makes an empty list float
+        rows = np.arange(len(self))[rows]
         result = np.empty((len(rows),*self.shape[1:]), self.dtype)
         for k,array in enumerate(self.arrays):
             inside = (rows >= self.starts[k]) & (rows < self.starts[k+1])

@@ -37,10 +37,11 @@ def locked(
         yield
         return
     fd = os.open(folder, os.O_RDONLY)
+    close = os.close # where Python ends while a lock is held, `os` of this module is None
     try:
         if not _lock(fd): raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it")
         yield
-    finally: os.close(fd)
+    finally: close(fd)
 
 # %% ../../nbs/core/08_writing.ipynb #85b0eabd
 _DAY = 24*3600 # seconds after which leftovers of a killed writer are removed
@@ -129,7 +130,7 @@ def remove_leftovers(
     for parent,folders,files in os.walk(folder):
         for name in folders+files:
             if not (name.startswith(".") and name.endswith(".part")): continue
-            with suppress(FileNotFoundError): _remove(Path(parent)/name) # its writer may end and remove it at this moment
+            with suppress(FileNotFoundError): _remove(Path(parent)/name) # its writer may remove it at this moment
 
 # %% ../../nbs/core/08_writing.ipynb #2616c17c
 def write_json(

@@ -532,7 +532,7 @@ def save(self:Explorer,
     date = time.strftime("%d %B %Y, %H:%M")
     body = self._static_page(_IN_FILE.format(collection=collection, date=date))
     text = TEMPLATES.page("explore_page.html", f"{collection}: explorer", ["explore.css","explore_page.css"],
-                          framed=["view.css","view.js"], style_attributes=True, body=body)
+                          framed=["view.css","view.js"], style_attributes=True, values={"body": body})
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
 @patch

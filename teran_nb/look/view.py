@@ -128,8 +128,8 @@ def html(self:AlignmentView) -> str: # Without any outside address
     limit = float(np.ceil(abs(cosines).max(initial=.05)*100)/100) # the colours go from -limit to limit,
     floor = max(0., float(np.floor(float(cosines.min(initial=1))*100)/100)) if cosines.size else 0. # or from a floor above 0
     data = {"pairs": pairs, "pictures": list(pictures), "limit": limit, "floor": floor}
-    self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], low=low, high=high,
-                                heading=self.title, back=self.back, data=data)
+    values = {"low": low, "high": high, "heading": self.title, "back": self.back, "data": data}
+    self._html = TEMPLATES.page("view.html", self.title or "Alignment", ["view.css"], ["view.js"], values=values)
     return self._html
 
 @patch

@@ -227,7 +227,7 @@ def page(self:SiteBuilder,
     nav.append(("words","words.html"))
     title = heading if here == "index.html" else f"{heading} · {self.title}"
     return TEMPLATES.page(template, title, ["site.css"], ["site.js"], images="'self' file:",
-                          heading=heading, nav=nav, here=here, **values)
+                          values={"heading": heading, "nav": nav, "here": here, **values})
 
 # %% ../../nbs/look/11_website.ipynb #493752aa
 @patch

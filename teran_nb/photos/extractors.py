@@ -23,8 +23,7 @@ from torch import Tensor
 from ..core.files import digest, project_path
 from ..core.config import one_of, override
 from ..core.environment import pick_device
-from ..core.boxes import nms
-from ..core.roi_align import roi_align
+from ..core.boxes import nms, roi_align
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
 from ..data.descriptors import DESCRIPTOR_DIM, describe, windows

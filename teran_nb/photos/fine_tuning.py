@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..core.files import read_json, user_path
 from ..core.writing import write_json
 from ..core.hub import loading
-from ..core.roi_align import roi_align
+from ..core.boxes import roi_align
 from ..data.features import Features
 from .vision import VISION_ERROR_WORDS, Backbone, image_processor_settings
 from .extractors import DetectorBackbone

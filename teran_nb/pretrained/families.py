@@ -29,7 +29,7 @@ from .dense import CallRecorder, LastBlock, box_states, dense_states, nearness, 
 # %% ../../nbs/pretrained/01_families.ipynb #7995a531
 class PictureVectors(NamedTuple):
     "Encoded pictures."
-    whole:Tensor # Vectors that the model's own score compares, of unit length; zeros where it compares parts, `(n, dim)`
+    whole:Tensor # Vectors that the own score compares, of unit length; zeros where it compares parts, `(n, dim)`
     patches:list[Tensor] # Of each picture, in the space of the sentences, of unit length, `(patches, dim)`
     grids:list[tuple[int,int]] # Rows and columns of patches of each picture
     boxes:list[Tensor] # Pixels (x1,y1,x2,y2) of each patch in the original picture, `(patches, 4)`
@@ -38,7 +38,7 @@ class PictureVectors(NamedTuple):
 
 class SentenceVectors(NamedTuple):
     "Encoded sentences."
-    whole:Tensor # Vectors that the model's own score compares, of unit length; zeros where it compares parts, `(n, dim)`
+    whole:Tensor # Vectors that the own score compares, of unit length; zeros where it compares parts, `(n, dim)`
     tokens:list[Tensor] # Of each sentence, without special tokens, of unit length, `(tokens, dim)`
     offsets:list[list[tuple[int,int]]] # Characters `[start,end)` of each token in its sentence
     parts:Sequence[Tensor]=() # Late interaction only: all vectors that the own score compares, `(tokens, dim)`
@@ -71,7 +71,7 @@ def model_digest(
 class Family:
     "A pretrained model that brings pictures and sentences into one space. A subclass per `model_type`."
     name:str = "" # `model_type` of its configuration
-    word_source:str = "prompts" # Where word vectors come from: `tokens` where single tokens were trained, else `prompts`
+    word_source:str = "prompts" # Source of word vectors: `tokens` where single tokens were trained, else `prompts`
     modes:tuple[str,...] = ("none",) # Dense modes it can do; the first is what `auto` means
     model_class:str = "" # Class in transformers
     pillow_class:str = "clip.CLIPImageProcessorPil" # Folder and class of the image processor that needs Pillow only
@@ -217,9 +217,10 @@ def preprocess(self:DualFamily,
     width_height = tuple(inputs["pixel_values"].shape[:-3:-1])
     for picture in pictures:
         resized,corner,inner = placement(picture.size, self.processor)
-        if inner != width_height: raise ValueError(
-            f"the image processor of {self.name} makes {width_height} pixels of a picture of {picture.size}, where its settings say "
-            f"{inner}; it does more than resize and crop, so the boxes of patches are not known")
+        if inner != width_height:
+            raise ValueError(f"the image processor of {self.name} makes {width_height} pixels of a picture of "
+                             f"{picture.size}, where its settings say {inner}; it does more than resize and crop, so "
+                             "the boxes of patches are not known")
         grids.append((inner[1]//self.side, inner[0]//self.side))
         boxes.append(patch_boxes(picture.size, resized, corner, grids[-1], self.side))
     return inputs,grids,boxes
@@ -291,8 +292,9 @@ def tokens(self:DualFamily,
     texts:Sequence[str], # Sentences
 ) -> tuple[dict,Tensor,list]: # Inputs of the network; True at tokens of the sentence; their spans
     "Tokenize sentences as the model was trained."
-    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens, split_special_tokens=True,
-        return_tensors="pt", return_offsets_mapping=self.tokenizer.is_fast, return_special_tokens_mask=True)
+    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens,
+                           split_special_tokens=True, return_tensors="pt", return_special_tokens_mask=True,
+                           return_offsets_mapping=self.tokenizer.is_fast)
     kept = ~batch.pop("special_tokens_mask").bool()
     if "attention_mask" in batch: kept &= batch["attention_mask"].bool()
     if self.tokenizer.is_fast: return batch,kept,batch.pop("offset_mapping").tolist()

@@ -89,8 +89,8 @@ def pictures(self:LateFamily,
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
     for width,height in (picture.size for picture in pictures):
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
-            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than {self.max_aspect_ratio} "
-                             "times as long as short; cut it into parts")
+            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than "
+                             f"{self.max_aspect_ratio} times as long as short; cut it into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
     vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,picture in enumerate(pictures):
@@ -114,9 +114,10 @@ def sentences(self:LateFamily,
     offsets = []
     parts = []
     if not len(texts): return SentenceVectors(whole, tokens, offsets)
+    image_token = self.processor.image_token
     for text in texts:
-        if self.processor.image_token in text:
-            raise ValueError(f"{text!r} holds {self.processor.image_token}, the token that stands for a picture; leave it out")
+        if image_token in text:
+            raise ValueError(f"{text!r} holds {image_token}, the token that stands for a picture; leave it out")
     batch = self.processor.process_queries(text=list(texts), return_offsets_mapping=True)
     spans = batch.pop("offset_mapping").tolist()
     vectors = unit(self.model(**self.to_device(batch)).embeddings)

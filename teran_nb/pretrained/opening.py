@@ -38,7 +38,8 @@ def register_family(
     new_name(name, "family")
     def register(family):
         known = FAMILIES.get(name)
-        if not issubclass(family, Family): raise TypeError(f"a family is a subclass of Family, and {family.__name__} is none")
+        if not issubclass(family, Family):
+            raise TypeError(f"a family is a subclass of Family, and {family.__name__} is none")
         if known and known.__module__ != family.__module__: # a cell that runs again replaces its own family
             raise ValueError(f"there is a family {name!r} already; delete it from `FAMILIES` to replace it")
         family.name = name
@@ -46,19 +47,21 @@ def register_family(
         return family
     return register
 
-for family in (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family, TipsFamily,
-               LateFamily, ColQwen2Family, ColModernVBertFamily): register_family(family.name)(family)
+for family in (DualFamily, MetaClip2Family, ChineseClipFamily, AltClipFamily, SiglipFamily, Siglip2Family, Aimv2Family,
+               TipsFamily, LateFamily, ColQwen2Family, ColModernVBertFamily): register_family(family.name)(family)
 
 # %% ../../nbs/pretrained/05_opening.ipynb #2c13330e
 def _config(name, **options):
     "The configuration of a model of a known family."
     if find_adapter_config_file(name, **options):
-        raise ValueError("it is an adapter, whose base model lies in another repository; merge the two and save the model")
+        raise ValueError("it is an adapter, whose base model lies in another repository; merge and save the two")
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
     kind = config.model_type
     known = ", ".join(FAMILIES)
     if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vocab_size"):
         raise ValueError(f"{kind} has no text side; known families are {known}")
+    if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vision_config"):
+        raise ValueError(f"{kind} reads sentences only; train with it by the parameter `text`")
     if kind not in FAMILIES: raise ValueError(f"{kind} is not a known family; these are {known}")
     allowed = FAMILIES[kind].allowed_parts
     for part in _part_types(config):
@@ -93,7 +96,8 @@ def _tokenizer(model, name, **options):
     "The tokenizer. Where files are missing, transformers makes an empty one, which is refused."
     try: tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except ImportError as e:
-        raise ValueError(" ".join(str(e).split()[:5]) + " (pip install -e '.[pretrained]' -c constraints.txt)") from None
+        needs = " ".join(str(e).split()[:5])
+        raise ValueError(f"{needs} (pip install -e '.[pretrained]' -c constraints.txt)") from None
     pieces = len(tokenizer)
     rows = getattr(model.config, "vlm_config", model.config).text_config.vocab_size
     if pieces < rows/2:

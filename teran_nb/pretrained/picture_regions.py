@@ -7,6 +7,7 @@ __all__ = ['roi_box_vectors', 'boxes_of_picture', 'window_boxes', 'window_patche
 
 # %% ../../nbs/pretrained/08_picture_regions.ipynb #fec4a9f1
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ..core.roi_align import roi_align
+from ..core.boxes import roi_align
 from ..photos.detectors import Detections
 from ..photos.extractors import best_boxes
 from .families import Family
@@ -59,8 +60,8 @@ def window_boxes(
     "Windows over a picture; each overlaps the next by half."
     if not len(scales): raise ValueError("windows need a scale; 1 is the whole picture")
     for scale in scales:
-        if scale < 1 or scale != int(scale):
-            raise ValueError(f"a scale of {scale}; scales are whole numbers, and 1 is the whole picture")
+        if not isinstance(scale, Real) or scale < 1 or scale != int(scale):
+            raise ValueError(f"a scale of {scale!r}; scales are whole numbers, and 1 is the whole picture")
     boxes = []
     for scale in sorted(map(int, scales)):
         edges = [np.linspace(0, side, 2*scale+1).round().astype(int).tolist() for side in size]
@@ -76,7 +77,7 @@ def window_patches(
     dense:str="auto", # Dense mode of the patches, as of `Family.mode`
     scales:Sequence[int]=(1,2), # As of `window_boxes`
     batch_size:int=32, # Windows at a time; bounds the memory
-) -> tuple[Tensor,Tensor,Tensor]: # Vector of the whole picture `(dim,)`; vectors `(k, dim)` and pixels `(k, 4)` of the patches
+) -> tuple[Tensor,Tensor,Tensor]: # Whole picture's vector `(dim,)`; the patches' vectors `(k, dim)` and pixels `(k, 4)`
     "The patches of all windows of a picture."
     windows = window_boxes(picture.size, scales)
     crops = [picture.crop(window) for window in windows]

@@ -133,7 +133,7 @@ class TipsFamily(DualFamily):
     pillow_class = "siglip.SiglipImageProcessorPil"
     modes = ("value","none","vv","qq+kk","kk","qq")
     padding = "max_length"
-    pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Those of its own class
+    pillow_defaults = {"resample": 2, "do_normalize": False, "size": {"height": 448, "width": 448}} # Of its own class
     @property
     def dim(self) -> int: return self.model.config.vision_config.hidden_size
     @property

@@ -43,8 +43,8 @@ class ScratchConfig:
     def __post_init__(self):
         require_in_range(self)
         if self.dim % self.heads or self.patch > self.size or not self.learning_rate > 0:
-            raise ValueError(f"dim {self.dim} must be a multiple of heads ({self.heads}), patch {self.patch} at most size "
-                             f"({self.size}), and learning_rate ({self.learning_rate}) above 0")
+            raise ValueError(f"dim {self.dim} must be a multiple of heads ({self.heads}), patch {self.patch} at most "
+                             f"size ({self.size}), and learning_rate ({self.learning_rate}) above 0")
 
 def small_clip(
     texts:list[str], # Captions, for the vocabulary
