@@ -60,6 +60,7 @@ class Encoder:
     fingerprint:str = "" # Changes whenever an encoding would; caches and indexes store it
     # how it ranks
     pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
+    ranks_by_alignment:bool = True # Whether its own score of a pair is the alignment, pooled by `pooling`
     is_cross_encoder:bool = False # Whether a score needs both sides of a pair together
     index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
     note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else

@@ -134,16 +134,19 @@ def pooling(self:DualEncoder) -> str: # How its alignment is pooled, a name in `
     return "mrsw" if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
 
 @patch(as_prop=True)
+def ranks_by_alignment(self:DualEncoder) -> bool: # Whether its score is the pooled alignment
+    return self.late_interaction or self.config.ranking_head == "alignment"
+
+@patch(as_prop=True)
 def ranks_by(self:DualEncoder) -> str: # For titles and tables
-    by_alignment = self.late_interaction or self.config.ranking_head == "alignment"
-    return POOLINGS[self.pooling].title if by_alignment else "its own score"
+    return POOLINGS[self.pooling].title if self.ranks_by_alignment else "its own score"
 
 @patch(as_prop=True)
 def note(self:DualEncoder) -> str: # Empty where the own score is the alignment
     "A caution for readers of words and boxes."
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."
-    if self.late_interaction or self.config.ranking_head == "alignment": return ""
+    if self.ranks_by_alignment: return ""
     return ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
             "what its patches fit; they do not add up to that score.")
 
