@@ -103,8 +103,7 @@ class DualEncoder(Encoder):
         self.config = replace(config, words=words, dense=family.mode(config.dense))
         self.name = name or family.name
         self.detect_boxes = boxes
-        has_name = boxes is None or hasattr(boxes, "name") # the fingerprints of two functions without one are equal
-        self.cache_folder = user_path(cache_folder) if cache_folder and has_name else None
+        self.cache_folder = user_path(cache_folder) if cache_folder and not self.storage_refusal else None
     def __repr__(self):
         c = self.config
         return f"DualEncoder({self.name}: {c.regions} by {c.dense!r}, {c.words}, ranks by {self.ranks_by})"
@@ -118,6 +117,11 @@ class DualEncoder(Encoder):
         words = [c.words,c.templates,c.phrases,c.stop_words]
         regions = c.regions if c.boxes_by == "roi-align" else f"{c.regions} by {c.boxes_by}"
         return digest([self.family.fingerprint, c.dense, regions, c.scales, boxes, words])
+    @property
+    def storage_refusal(self) -> str:
+        if self.detect_boxes is None or hasattr(self.detect_boxes, "name"): return ""
+        return ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
+                "give it one, such as `boxes.name = \"halves\"`")
     @property
     def stop_words(self) -> frozenset: return stop_words(self.config.stop_words) if self.config.stop_words else frozenset()
     def find_extractor(self) -> Windows: # For a folder of pictures that becomes a collection

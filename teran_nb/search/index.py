@@ -140,6 +140,8 @@ def add(self:Index,
             images = list(given_images(images))
             require_names(images)
     if batch_size < 1: raise ValueError(f"a batch of {batch_size}; add at least 1 image at a time")
+    if self.model is not None and self.model.storage_refusal and not isinstance(self.backend, MemoryBackend):
+        raise ValueError(f"{self.backend.place} could mix the images of two models: {self.model.storage_refusal}")
     count = image_count(images)
     columns = read_columns(columns or {}, count)
     extractor = images.features.extractor if isinstance(images, Collection) and not self.model.own_regions else ""
