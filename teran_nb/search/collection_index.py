@@ -71,12 +71,11 @@ def similarity_of(
     images:Encoded|Index, # Its images
     captions:Encoded, # Sentences
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
-    rerank:int=0, # Pairs of each query that a cross-encoder scores itself; all when 0
+    rerank:int=0, # Pairs of each query that a cross-encoder scores itself, all when 0; other rankings have no use for it
     **options, # Of `Encoder.similarity`: `memory`, `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "`Encoder.similarity`, also for an index, in which only its candidates are compared."
-    if isinstance(images, Index):
-        images.model = images.model or model
-        return images.similarity(captions, pooling, rerank=rerank)
-    if model.is_cross_encoder and rerank and not pooling: options["rerank"] = rerank
+    if pooling or not model.is_cross_encoder: rerank = 0
+    if isinstance(images, Index): return images.similarity(captions, pooling, rerank=rerank, model=model)
+    if rerank: options["rerank"] = rerank
     return model.similarity(images, captions, pooling, **options)

@@ -53,13 +53,16 @@ class Index:
         self._names = None
         self._rows = {}
         self._candidates = None
-        if self.backend.layout is not None: self._require_same_model()
+        self._checked_model = None # The last model that was found to be the one that encoded the images
+        if model is not None: self._require_same_model(model)
 
-    def _require_same_model(self):
-        fingerprint = self.backend.layout.fingerprint
-        if self.model is not None and fingerprint not in ("",self.model.fingerprint):
+    def _require_same_model(self, model):
+        "Refuse a model that did not encode the images (ValueError)."
+        if self.layout is None or model is self._checked_model: return
+        if self.layout.fingerprint not in ("",model.fingerprint):
             raise ValueError(f"{self.backend.place} holds what another model encoded; "
                              "open it with that one, or make an index with this one")
+        self._checked_model = model # a fingerprint reads all weights
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
@@ -145,6 +148,8 @@ def add(self:Index,
     count = image_count(images)
     columns = read_columns(columns or {}, count)
     extractor = images.features.extractor if isinstance(images, Collection) and not self.model.own_regions else ""
+    self.backend.refresh() # another process may have changed the layout or the centroids
+    if self.model is not None: self._require_same_model(self.model)
     self._require_same_source(images, extractor, encoded)
     if not count: return 0
     self._require_begun(images, extractor, encoded, share)
@@ -247,10 +252,11 @@ def search(self:Index,
     rerank:int=0, # Images that a cross-encoder scores itself, at least `k`
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
-    _require_valid_search(k, candidates, pooling)
+    _require_valid_search(k, candidates, pooling, rerank, self.model)
     read_conditions(where) # refuses wrong ones
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
+    self._require_columns(where or {})
     ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
@@ -260,10 +266,22 @@ def search(self:Index,
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
 
-def _require_valid_search(k=1, candidates=0, pooling=""):
+def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    if rerank and (pooling or model is None or not model.is_cross_encoder):
+        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
+
+@patch
+def _require_columns(self:Index, where):
+    "Refuse columns that no image has (ValueError)."
+    def unknown(): return [column for column in where if column not in (*self.layout.columns,*RESERVED)]
+    if not unknown(): return
+    self.backend.refresh() # another process may have added them
+    if columns := unknown():
+        known = ", ".join(sorted(self.layout.columns)) or "none"
+        raise ValueError(f"no image has a column {columns[0]!r}; known are {known}")
 
 @patch
 def _hit(self:Index, image, score, captions, j, pooling):
@@ -385,16 +403,19 @@ def similarity(self:Index,
     pooling:str="", # As of `search`
     candidates:int=0, # As of `search`
     rerank:int=0, # As of `search`; images that a cross-encoder scores itself
+    model:Encoder|None=None, # Ranks an index that was opened without a model
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
-    _require_valid_search(candidates=candidates, pooling=pooling)
-    captions = encode_sentences(captions, self.model, self.layout)
+    model = model or self.model
+    if model is not None: self._require_same_model(model)
+    _require_valid_search(candidates=candidates, pooling=pooling, rerank=rerank, model=model)
+    captions = encode_sentences(captions, model, self.layout)
     if self.layout is None: return torch.zeros(0, len(captions.names))
     count = len(self.names)
-    ranking = ranking_for(self.backend, self.model, pooling)
+    ranking = ranking_for(self.backend, model, pooling)
     is_cross_encoder = isinstance(ranking, CrossEncoderRanking)
     if is_cross_encoder and not rerank:
-        raise ValueError(f"{self.model.index_refusal or 'it is a cross-encoder'}; "
+        raise ValueError(f"{model.index_refusal or 'it is a cross-encoder'}; "
                          "choose a pooling, or how many images to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
@@ -402,8 +423,10 @@ def similarity(self:Index,
         if ranking.needs_words and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
-        rows = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64)
-        sims[rows,j] = torch.tensor(scores)
+        known = [i for i,key in enumerate(keys) if key in self._rows] # another process may have added the others
+        if not known: continue
+        rows = torch.tensor([self._rows[keys[i]] for i in known])
+        sims[rows,j] = torch.tensor([scores[i] for i in known])
         if is_cross_encoder: self._rerank(sims[:,j], rows, rerank, ranking, captions.take([j]))
     return sims
 

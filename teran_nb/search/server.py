@@ -90,7 +90,8 @@ def refresh(self:ServerBackend) -> None:
     self.layout = None
     self.centroids = None
     if not self.call("collection_exists", self.name): return
-    dim = self._region_dim()
+    info = self.call("get_collection", self.name)
+    dim = self._region_dim(info.config.params)
     if not self.call("collection_exists", self.about_name): return
     points = self.call("retrieve", self.about_name, [_LAYOUT_ID], with_payload=True)
     if not points: return # a process was killed before its first image
@@ -99,13 +100,14 @@ def refresh(self:ServerBackend) -> None:
     if self.layout.dim != dim:
         raise ValueError(f"{self.place} has vectors of {dim} numbers, and says that they have "
                          f"{self.layout.dim}; choose another name")
+    looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
+    self.layout.columns = tuple(dict.fromkeys([*self.layout.columns,*looked_up]))
     if self.layout.centroid_state.field:
         self.centroids = Centroids(self._load_centroids(saved.get("centroids", 0)), saved["residual"])
 
 @patch
-def _region_dim(self:ServerBackend):
+def _region_dim(self:ServerBackend, params):
     "Numbers of a region in the collection; ValueError if it has other fields than an index."
-    params = self.call("get_collection", self.name).config.params
     fields = params.vectors or {}
     sparse = params.sparse_vectors or {}
     names = [*fields, *sparse] if isinstance(fields, dict) else ["one vector without a name"]
