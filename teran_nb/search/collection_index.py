@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.files import digest
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
-from .building import IndexConfig, compares_regions, encode_sample
+from .building import IndexConfig, begin_index, compares_regions
 from .index import Index
 
 # %% ../../nbs/search/11_collection_index.ipynb #a5aeee15
@@ -34,7 +34,7 @@ def index_images(
                          "choose another folder, or remove it")
     image_ids = list(collection.image_ids)
     if len(index) < len(image_ids):
-        if index.layout is None: _begin(index, collection, source)
+        if index.layout is None: begin_index(index.backend, collection, model, config, source=source)
         index.add(collection, batch_size=batch_size, show_progress_bar=show_progress_bar)
         index.optimize()
     if compares_regions(model) and index.candidates < len(index) and not index.is_calibrated:
@@ -42,12 +42,6 @@ def index_images(
     if index.names != image_ids:
         raise ValueError(f"{folder} holds {len(index):,} other images; choose another folder, or remove it")
     return index
-
-def _begin(index, collection, source):
-    "Learn the centroids, and note whose images will come, before the first of them."
-    sample = encode_sample(index.model, collection, index.config.seed)
-    extractor = "" if index.model.own_regions else collection.features.extractor
-    index.begin(sample, len(collection), extractor, source)
 
 def _calibrate(index, texts, show_progress_bar):
     "Calibrate by a hundred captions, where there are any with words."

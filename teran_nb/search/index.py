@@ -15,28 +15,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.parallel import Share, wait_for
+from ..core.parallel import Share
 from ..core.config import one_of
 from ..core.display import progress
-from ..data.collection import Collection
-from ..data.inputs import Images, Sentences, given_images
+from ..data.inputs import Images, Sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.encoder import Encoded, Encoder
-from .backends import (
-    Backend, CENTROID_FIELDS, CentroidState, Layout, MemoryBackend, RESERVED, read_conditions)
+from .backends import Backend, Layout, MemoryBackend, RESERVED, read_conditions
 from .edge import open_edge
 from .server import ServerBackend
 from .building import (
-    IndexConfig, centroid_drift, damaged_images, encode_new, encode_sample, first_centroids, image_count, new_images,
-    new_layout, read_columns, relearn_centroids, require_names, require_storable, warn_of_drift, write_images)
+    IndexConfig, add_images, centroid_drift, damaged_images, relearn_centroids, require_same_model)
 from .ranking import (
-    CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
-from .candidates import best_names, candidates_for, enough_candidates, found_fraction, require_recall
+    CrossEncoderRanking, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
+from .candidates import candidates_for, enough_candidates, measured_recall
 from .hits import Hit, Hits
 
 # %% ../../nbs/search/10_index.ipynb #3d4db66e
@@ -53,16 +50,8 @@ class Index:
         self._names = None
         self._rows = {}
         self._candidates = None
-        self._checked_model = None # The last model that was found to be the one that encoded the images
-        if model is not None: self._require_same_model(model)
-
-    def _require_same_model(self, model):
-        "Refuse a model that did not encode the images (ValueError)."
-        if self.layout is None or model is self._checked_model: return
-        if self.layout.fingerprint not in ("",model.fingerprint):
-            raise ValueError(f"{self.backend.place} holds what another model encoded; "
-                             "open it with that one, or make an index with this one")
-        self._checked_model = model # a fingerprint reads all weights
+        require_same_model(self.backend, model)
+        self._checked_model = model # It encoded the images
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
@@ -70,7 +59,7 @@ class Index:
     def pooling(self) -> str:
         "Used when a search names none."
         if self.layout: return stored_pooling(self.backend)
-        return self.config.pooling or (self.model.pooling if self.model else "mrsw")
+        return self.config.pooling_for(self.model)
     @property
     def candidates(self) -> int:
         "Images whose regions a search compares, unless it names another number; set None for the automatic number."
@@ -136,100 +125,10 @@ def add(self:Index,
     share:Share=Share(), # Which of several processes this is; each adds its part of the images, on a server
 ) -> int: # Images that were written, by this process
     "Add images. When it was interrupted, the same call continues."
-    if not isinstance(images, Encoded):
-        if self.model is None:
-            raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
-        if not isinstance(images, Collection):
-            images = list(given_images(images))
-            require_names(images)
-    if batch_size < 1: raise ValueError(f"a batch of {batch_size}; add at least 1 image at a time")
-    if self.model is not None and self.model.storage_refusal and not isinstance(self.backend, MemoryBackend):
-        raise ValueError(f"{self.backend.place} could mix the images of two models: {self.model.storage_refusal}")
-    count = image_count(images)
-    columns = read_columns(columns or {}, count)
-    extractor = images.features.extractor if isinstance(images, Collection) and not self.model.own_regions else ""
-    self.backend.refresh() # another process may have changed the layout or the centroids
-    if self.model is not None: self._require_same_model(self.model)
-    self._require_same_source(images, extractor, encoded)
-    if not count: return 0
-    self._require_begun(images, extractor, encoded, share)
-    def stored_paths(names):
-        return {} if update else {x.image_id: x.metadata.get("path") for x in self.backend.read(names, False)}
-    written = 0
     try:
-        with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
-            for new in new_images(images, columns, stored_paths, batch_size, share):
-                vectors = encode_new(new, images, self.model, encoded)
-                require_storable(vectors, self.layout.dim)
-                self._look_up(new[0].metadata)
-                written += write_images(self.backend, vectors, [x.metadata for x in new])
-                bar.update(len(new))
-    finally:
-        self._names = None
-        if written: self.backend.save(self.layout, self.backend.centroids)
-    warn_of_drift(self.backend)
-    return written
-
-@patch
-def _require_same_source(self:Index, images, extractor, encoded):
-    "Refuse features of another extractor, and vectors of other images."
-    if self.layout and extractor and self.layout.extractor not in ("",extractor):
-        raise ValueError(f"{self.backend.place} holds images as features of {self.layout.extractor!r} described them, "
-                         f"these are of {extractor!r}; make another index")
-    if encoded is None: return
-    if isinstance(images, Encoded): raise ValueError("these images are encoded already; leave out `encoded`")
-    names = images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]
-    if list(encoded.names) != names:
-        raise ValueError(f"the vectors are of {len(encoded.names):,} other images, or in another order; "
-                         "give those of these images")
-
-@patch
-def _look_up(self:Index, metadata):
-    "Make columns fast that appear for the first time."
-    for column,value in metadata.items():
-        if column in RESERVED or column in self.layout.columns: continue
-        if isinstance(value, list): value = value[0] if value else ""
-        self.backend.look_up(column, value)
-        self.layout.columns += (column,)
-
-# %% ../../nbs/search/10_index.ipynb #3b19d739
-@patch
-def _require_begun(self:Index, images, extractor, encoded, share):
-    "Make the layout and the first centroids, or wait until the first process has made them."
-    if share.processes > 1 and not isinstance(self.backend, ServerBackend):
-        raise ValueError(f"{self.backend.place} is written by one process at a time; "
-                         "connect to a server, or give the first process `encoded` images that all processes encoded")
-    if share.rank: wait_for(self._is_begun)
-    if self.layout is not None and (self.backend.exact or self.backend.centroids is not None): return
-    sample = images if isinstance(images, Encoded) else encoded
-    if sample is None: sample = encode_sample(self.model, images, self.config.seed)
-    self.begin(sample, image_count(images), extractor)
-
-@patch
-def begin(self:Index,
-    sample:Encoded, # Some of the images
-    count:int, # Images that will be added
-    extractor:str="", # Of their region features; empty: any
-    source:str="", # Digest of their collection
-) -> None:
-    "Make the layout and the first centroids of a new index."
-    require_storable(sample, self.layout.dim if self.layout else 0)
-    layout = self.layout
-    if layout is None:
-        layout = new_layout(sample, self.model, self.config, self.pooling, extractor)
-        layout.source = source
-        self.backend.create(layout)
-        self.backend.layout = layout
-    if self.backend.exact: self.backend.save(layout, None)
-    else:
-        learned = first_centroids(sample, count, layout, self.config)
-        self.backend.save(replace(layout, centroid_state=CentroidState(CENTROID_FIELDS[0])), learned)
-
-@patch
-def _is_begun(self:Index):
-    "Whether another process has made the index and learned its centroids."
-    self.backend.refresh()
-    return self.layout is not None and self.backend.centroids is not None
+        return add_images(self.backend, images, self.model, self.config, columns, update, batch_size,
+                          show_progress_bar, encoded, share)
+    finally: self._names = None
 
 # %% ../../nbs/search/10_index.ipynb #2aea4026
 @patch
@@ -315,8 +214,7 @@ def recall(self:Index,
     if self.layout is None or self.backend.exact: return 1.
     captions = encode_sentences(sentences, self.model, self.layout)
     ranking = region_ranking(self.backend, self.model)
-    approximate = best_names(ranking, captions, k, max(k, candidates or self.candidates))
-    return found_fraction(approximate, best_names(ranking, captions, k, len(self)))
+    return measured_recall(ranking, captions, max(k, candidates or self.candidates), k)
 
 @patch
 def calibrate(self:Index,
@@ -326,7 +224,7 @@ def calibrate(self:Index,
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
-    require_recall(recall)
+    if not 0 < recall <= 1: raise ValueError(f"a recall of {recall}; give one above 0, at most 1")
     if self.layout is None or self.backend.exact: return self
     captions = encode_sentences(sentences, self.model, self.layout)
     enough = enough_candidates(region_ranking(self.backend, self.model), captions, k, recall, show_progress_bar)
@@ -350,7 +248,7 @@ class _ReadOnDemand(Sequence):
 
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
-        stored = chain.from_iterable(map(self.index.backend.read, batches(names, 256)))
+        stored = chain.from_iterable(map(self.index.backend.read, chunked(names, 256)))
         images = {x.image_id: x for x in stored}
         missing = [k for k in names if k not in images]
         if missing:
@@ -407,7 +305,8 @@ def similarity(self:Index,
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
     model = model or self.model
-    if model is not None: self._require_same_model(model)
+    if model is not self._checked_model: require_same_model(self.backend, model) # a fingerprint reads all weights
+    self._checked_model = model
     _require_valid_search(candidates=candidates, pooling=pooling, rerank=rerank, model=model)
     captions = encode_sentences(captions, model, self.layout)
     if self.layout is None: return torch.zeros(0, len(captions.names))
