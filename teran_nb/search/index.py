@@ -130,16 +130,6 @@ def add(self:Index,
                           show_progress_bar, encoded, share)
     finally: self._names = None
 
-# %% ../../nbs/search/10_index.ipynb #2aea4026
-@patch
-def delete(self:Index,
-    image_ids:str|Sequence[str], # Names of images; those that are not there do not matter
-) -> None:
-    "Delete images."
-    image_ids = [image_ids] if isinstance(image_ids, str) else list(image_ids)
-    if image_ids and self.layout: self.backend.remove(image_ids)
-    self._names = None
-
 # %% ../../nbs/search/10_index.ipynb #fd4afdde
 @patch
 def search(self:Index,
@@ -201,6 +191,16 @@ def _align(self:Index, image, captions, j, pooling):
         regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
         image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
         model_note=self.model.note if self.model else "")
+
+# %% ../../nbs/search/10_index.ipynb #2aea4026
+@patch
+def delete(self:Index,
+    image_ids:str|Sequence[str], # Names of images; those that are not there do not matter
+) -> None:
+    "Delete images."
+    image_ids = [image_ids] if isinstance(image_ids, str) else list(image_ids)
+    if image_ids and self.layout: self.backend.remove(image_ids)
+    self._names = None
 
 # %% ../../nbs/search/10_index.ipynb #781b1919
 @patch
