@@ -504,7 +504,7 @@ def scale(images, sentences, args, folder):
         if row["way"] != "two stages": continue
         candidates = candidates_of(row)
         computed = cost(row["images"], measured, candidates)
-        rows.append([f"{row['images']:,}", f"{candidates:,}", f"{computed['CPU ms of a shard a search']:.1f}", f"{row['CPU ms']:.1f}", f"{measured.bytes_per_image:,.0f}", f"{row['bytes an image']:,}"])
+        rows.append([f"{row['images']:,}", f"{candidates:,}", f"{computed.shard_ms:.1f}", f"{row['CPU ms']:.1f}", f"{measured.bytes_per_image:,.0f}", f"{row['bytes an image']:,}"])
     print(markdown_table(["images","candidates","CPU ms, computed","measured","bytes an image, computed","measured"], rows) + "\n", flush=True)
 
 def candidates_of(row): return int(row["what"].split()[-2].replace(",", ""))

@@ -218,3 +218,27 @@ def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
     pages, figures = pages_of(tmp_path)
     assert figures == {"samples", "answers"} and {"index.html", "sentences-1.html"} <= pages.keys()
     assert all(text in pages["sentences-1.html"] for text in asked.texts)
+
+
+def test_an_index_does_not_mix_the_boxes_of_two_functions(drawn, clip, tmp_path):
+    "Functions without a name have one fingerprint; with names, the index of one refuses the other."
+    def halves(pictures):
+        return [[(0, 0, p.width / 2, p.height), (p.width / 2, 0, p.width, p.height)] for p in pictures]
+
+    def middle(pictures):
+        return [[(p.width / 4, p.height / 4, p.width * 3 / 4, p.height * 3 / 4)] for p in pictures]
+
+    def model_by(function):
+        return DualEncoder(load_model(clip).family, DualConfig(regions="boxes", ranking_head="alignment"), boxes=function)
+
+    paths = [drawn[i].path for i in range(3)]
+    with pytest.raises(ValueError, match=r'give it one, such as `boxes\.name = "halves"`'):
+        Index.open(tmp_path / "index", model_by(halves)).add(paths)
+    assert Index(model_by(halves)).add(paths) == 3
+    halves.name, middle.name = "halves", "middle"
+    index = Index.open(tmp_path / "index", model_by(halves))
+    index.add(paths[:2])
+    assert [len(index.parts[i]) for i in range(2)] == [2, 2]
+    index.close()
+    with pytest.raises(ValueError, match="holds what another model encoded"):
+        Index.open(tmp_path / "index", model_by(middle))

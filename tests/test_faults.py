@@ -103,7 +103,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "pretrained.opening": ("_config _image_processor _tokenizer _prompt_processor family_of pretrained_name", "dual"),
     "published.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
-    "search.checksums": ("file_checksum FileChecksums", "search index"),
+    "search.checksums": ("file_checksum open", "search index"),
     "search.edge": ("EdgeBackend create _open _load_centroids _holds_images", "search index"),
 }
 IN_NONE = {  # and why

@@ -296,7 +296,7 @@ DAMAGES = {  # what is done to the folder, the error at opening, a part of its s
     "metadata rotated": (lambda f: rotate(page_file(f)), ValueError, "page_0.dat does not match its checksum; the index is damaged"),
     "metadata rotated after a kill": (lambda f: (rotate(page_file(f)), unlist(f)), ValueError, "the engine cannot read or change"),
     "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "are no centroids of 8 dimensions; rebuild the index"),
-    "other dim without centroids": (lambda f: edit_json(f / "index.json", dim=8, slot=""), ValueError, "layout.dim is 8, and the vectors in"),
+    "other dim without centroids": (lambda f: edit_json(f / "index.json", dim=8, centroid_state={"field": ""}), ValueError, "layout.dim is 8, and the vectors in"),
     "residual is a text": (lambda f: edit_json(f / "index.json", residual="?"), ValueError, 'residual is "?", not a number; copy it again'),
     "layout cut": (lambda f: (f / "index.json").write_text((f / "index.json").read_text()[:99]), ValueError, "index.json is not JSON"),
     "layout missing": (lambda f: (f / "index.json").unlink(), FileNotFoundError, "holds images; copy the index again"),

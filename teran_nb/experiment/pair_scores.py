@@ -22,7 +22,6 @@ from ..data.collection import Collection, open_picture
 from ..data.phrase_table import matching_words
 from ..data.minimal_pairs import MinimalPairs
 from ..data.inputs import GivenImage, region_sets, sentences
-from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
 from ..model.encoder import Encoded, Encoder
 from .conditions import footnote
@@ -258,7 +257,7 @@ def context_scores(
     "Scores of minimal pairs with and without the context of words and regions."
     if pairs is None: return PairComparison()
     compared = PairComparison({model.name or "model": scores or score_pairs(model, pairs, collection)})
-    if model.is_cross_encoder or model.ranks_by != POOLINGS[model.pooling].title: return compared
+    if model.is_cross_encoder or not model.ranks_by_alignment: return compared
     bags = {"words alone": (True,False)}
     if not model.own_regions: bags |= {"regions alone": (False,True), "both alone": (True,True)}
     for name,(words,regions) in bags.items():

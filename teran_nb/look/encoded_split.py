@@ -21,10 +21,11 @@ from ..core.files import project_path
 from ..data.collection import Collection
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
+from ..model.encoding_cache import vector_gigabytes
 from ..experiment.metrics import Ranks, ranking, ranks
 from ..experiment.runs import load_models
 from ..search.index import Index
-from ..search.collection_index import similarity_of, vector_gigabytes
+from ..search.collection_index import similarity_of
 from .word_search import RegionMatch, best_regions
 
 # %% ../../nbs/look/06_encoded_split.ipynb #d78a9f01

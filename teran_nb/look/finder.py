@@ -32,7 +32,6 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..experiment.metrics import ranking
 from ..experiment.datasets import Data
-from ..search.building import ranks_by_alignment
 from ..search.index import Index
 from .word_search import UNKNOWN_PIECES, RegionMatch, word_vectors
 from .view import AlignmentView
@@ -303,7 +302,7 @@ def _model_notes(self:Finder, split):
     if is_cross_encoder and self.rerank:
         yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates
-    if indexed and ranks_by_alignment(model, self.pooling):
+    if indexed and (self.pooling or model.ranks_by_alignment):
         pictures = f"{len(self.collection):,} pictures"
         yield f"The best {images.candidates:,} of {pictures} are compared word by word; the others are left out."
 

@@ -28,9 +28,9 @@ from ..photos.extractors import build_extractor
 from ..photos.recipes import Recipe, recipe_hash
 from ..photos.prepare import Prepared, prepare
 from ..model.encoder import Encoded, Encoder
-from ..model.encoding_cache import encoding_key, load_or_encode
+from ..model.encoding_cache import encoding_key, load_or_encode, vector_gigabytes
 from ..search.index import Index
-from ..search.collection_index import index_images, similarity_of, vector_gigabytes
+from ..search.collection_index import index_images, similarity_of
 from .galleries import SentenceAnswers, ask as search_sentences
 from .encoded_split import open_models
 

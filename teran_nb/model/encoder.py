@@ -58,8 +58,10 @@ class Encoder:
     "Encodes images and captions separately; the regions and words of a pair can be aligned."
     name:str = "" # For titles and tables
     fingerprint:str = "" # Changes whenever an encoding would; caches and indexes store it
+    storage_refusal:str = "" # Why `fingerprint` may miss a change, and the cure; empty where its encodings may be stored
     # how it ranks
     pooling:str = "mrsw" # How its alignment is pooled, a name in `POOLINGS`
+    ranks_by_alignment:bool = True # Whether its own score of a pair is the alignment, pooled by `pooling`
     is_cross_encoder:bool = False # Whether a score needs both sides of a pair together
     index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
     note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else

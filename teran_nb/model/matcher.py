@@ -194,6 +194,8 @@ def reads_pictures(self:Matcher) -> bool: return self.vision is not None
 def index_refusal(self:Matcher) -> str: return self.ranking_head.index_refusal
 @patch(as_prop=True)
 def ranks_by(self:Matcher) -> str: return self.ranking_head.ranks_by
+@patch(as_prop=True)
+def ranks_by_alignment(self:Matcher) -> bool: return self.ranking_head.ranks_by_alignment
 
 @patch(as_prop=True)
 def fingerprint(self:Matcher) -> str:

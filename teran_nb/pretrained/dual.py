@@ -109,8 +109,7 @@ class DualEncoder(Encoder):
         self.name = name or family.name
         self.stop_words = stop_words(config.stop_words) if config.stop_words else frozenset()
         self.detect_boxes = boxes
-        has_name = boxes is None or hasattr(boxes, "name") # the fingerprints of two functions without one are equal
-        self.cache_folder = user_path(cache_folder) if cache_folder and has_name else None
+        self.cache_folder = user_path(cache_folder) if cache_folder and not self.storage_refusal else None
     def __repr__(self):
         c = self.config
         return f"DualEncoder({self.name}: {c.regions} by {c.dense!r}, {c.words}, ranks by {self.ranks_by})"
@@ -124,6 +123,11 @@ class DualEncoder(Encoder):
         words = [c.words,c.templates,c.phrases,c.stop_words]
         regions = c.regions if c.boxes_by == "roi-align" else f"{c.regions} by {c.boxes_by}"
         return digest([self.family.fingerprint, c.dense, regions, c.scales, boxes, words])
+    @property
+    def storage_refusal(self) -> str:
+        if self.detect_boxes is None or hasattr(self.detect_boxes, "name"): return ""
+        return ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
+                "give it one, such as `boxes.name = \"halves\"`")
     def find_extractor(self) -> Windows: # For a folder of pictures that becomes a collection
         "Windows, which need no model; the encoder reads the pictures themselves."
         return Windows()
@@ -138,16 +142,19 @@ def pooling(self:DualEncoder) -> str: # How its alignment is pooled, a name in `
     return "mrsw" if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
 
 @patch(as_prop=True)
+def ranks_by_alignment(self:DualEncoder) -> bool: # Whether its score is the pooled alignment
+    return self.late_interaction or self.config.ranking_head == "alignment"
+
+@patch(as_prop=True)
 def ranks_by(self:DualEncoder) -> str: # For titles and tables
-    by_alignment = self.late_interaction or self.config.ranking_head == "alignment"
-    return POOLINGS[self.pooling].title if by_alignment else "its own score"
+    return POOLINGS[self.pooling].title if self.ranks_by_alignment else "its own score"
 
 @patch(as_prop=True)
 def note(self:DualEncoder) -> str: # Empty where the own score is the alignment
     "A caution for readers of words and boxes."
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."
-    if self.late_interaction or self.config.ranking_head == "alignment": return ""
+    if self.ranks_by_alignment: return ""
     return ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
             "what its patches fit; they do not add up to that score.")
 

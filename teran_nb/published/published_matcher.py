@@ -47,7 +47,9 @@ class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
     index_refusal = "it compares padded slots, as published code does"
     @property
-    def ranks_by(self) -> str: return POOLINGS[self.pooling].title if self.pooling in POOLINGS else self.pooling
+    def ranks_by(self) -> str: return POOLINGS[self.pooling].title if self.ranks_by_alignment else self.pooling
+    @property
+    def ranks_by_alignment(self) -> bool: return self.pooling in POOLINGS
     def similarity(self, images:Vectors, captions:Vectors, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`, from `Slots`."
         return reference_similarity(images.parts, captions.parts, pooling or self.pooling, **options)

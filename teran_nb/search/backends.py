@@ -47,8 +47,8 @@ class CentroidState:
     field:str="" # Which of `CENTROID_FIELDS` holds them; empty: no centroids
     added_regions:int=bounded(0, at_most=2**63-1) # Vectors that got centroids since these were learned
     added_distance:float=0. # Sum of the distances of these from their centroids
-    calibrated_images:int=0 # Images at the last `Index.calibrate`; 0 before
-    calibrated_candidates:int=0 # Candidates that it found to be enough
+    calibrated_images:int=bounded(0) # Images at the last `Index.calibrate`; 0 before
+    calibrated_candidates:int=bounded(0) # Candidates that it found to be enough
 
 @dataclass
 class Layout:
@@ -67,7 +67,7 @@ class Layout:
     centroid_state:CentroidState=CentroidState() # With `columns`, all that changes after the first image
 
 # %% ../../nbs/search/01_backends.ipynb #899463eb
-_SAVED_NAMES = { # Names of format 1 and those of today
+_FORMAT_1 = { # Its names and those of today
     "model": "fingerprint", "whole": "whole_dim", "pooled": "merged_count", "coded": "merged_for_centroids",
     "slot": "centroid_state.field", "added": "centroid_state.added_regions", "distance": "centroid_state.added_distance"}
 _SavedLayout = TypedDict("_SavedLayout", {"dim": int})
@@ -77,24 +77,21 @@ _REMEDY = "copy it again, or make the index again"
 def saved_layout(
     layout:Layout, # Of an index
     centroids:Centroids|None, # Of the index
-) -> dict: # For JSON, in format 1
+) -> dict: # For JSON
     "What a backend saves about an index; `read_layout` reads it."
-    saved = rename_fields(asdict(layout), {name: saved_name for saved_name,name in _SAVED_NAMES.items()})
-    state = saved.pop("centroid_state")
-    saved["measured"] = [state["calibrated_images"],state["calibrated_candidates"]] if state["calibrated_images"] else []
-    return {"format": 1, "layout": saved, "residual": 0. if centroids is None else centroids.residual}
+    return {"format": 2, "layout": asdict(layout), "residual": 0. if centroids is None else centroids.residual}
 
 def read_layout(
     saved:Any, # What a backend has kept about an index
     place:str|Path, # Its file or server, for errors
 ) -> Layout:
     "Check the layout of an index field by field, because it may come from another program."
-    if checked(saved, dict, place, _REMEDY).get("format") != 1:
-        raise ValueError(f"{place} has the format {saved.get('format')!r:.40}; this version reads 1; "
+    if checked(saved, dict, place, _REMEDY).get("format") not in (1,2):
+        raise ValueError(f"{place} has the format {saved.get('format')!r:.40}; this version reads 1 and 2; "
                          "make the index again")
     checked(saved, _Saved, place, _REMEDY)
     try:
-        layout = to_config(Layout, _calibration_read(rename_fields(saved["layout"], _SAVED_NAMES)))
+        layout = to_config(Layout, saved["layout"] if saved["format"] == 2 else _from_format_1(saved["layout"]))
         one_of(layout.dtype, ("float16","float32"), "precision")
         one_of(layout.centroid_state.field, ("",*CENTROID_FIELDS), "centroid field")
         if not layout.pooling: raise ValueError("Layout.pooling is empty")
@@ -102,14 +99,16 @@ def read_layout(
     except (TypeError,ValueError) as e: raise ValueError(f"{place}: {e}; {_REMEDY}") from None
     return layout
 
-def _calibration_read(fields):
-    "Fields of a layout; the list `measured` of format 1 becomes two fields of its `CentroidState`."
+def _from_format_1(fields):
+    "The fields of a layout under the names of today; its list `measured` becomes two fields of `CentroidState`."
+    fields = rename_fields(fields, _FORMAT_1)
     calibrated = checked(fields.pop("measured", []), list[int], "Layout.measured")
     if not calibrated: return fields
-    if len(calibrated) != 2 or min(calibrated) < 1:
+    if len(calibrated) != 2:
         raise ValueError(f"Layout.measured is {calibrated}; it holds a number of images and one of candidates")
-    state = {"calibrated_images": calibrated[0], "calibrated_candidates": calibrated[1]}
-    return fields | {"centroid_state": fields.get("centroid_state", {}) | state}
+    state = fields.setdefault("centroid_state", {})
+    state["calibrated_images"],state["calibrated_candidates"] = calibrated
+    return fields
 
 # %% ../../nbs/search/01_backends.ipynb #f2817bf9
 class Condition(NamedTuple):

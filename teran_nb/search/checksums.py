@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import NotRequired, TypedDict
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core.files import digest, read_json, require_file
 from ..core.writing import write_json
@@ -46,8 +47,6 @@ def file_checksum(
     return f"{checksum:08x}"
 
 # %% ../../nbs/search/03_checksums.ipynb #04416648
-_SMALL = 2**20 # Bytes of a file that is compared when an index is opened, whatever it holds
-_VECTOR_FILES = "/vectors/chunk_","/matrix.dat","/quantized.data" # in names of files from which no length or place is read
 REPAIR_ADVICE = "copy the index again, make it again, or remove checksums.json to open it unchecked"
 
 class _SavedChecksums(TypedDict):
@@ -71,75 +70,87 @@ class FileChecksums:
     @property
     def is_complete(self) -> bool: return bool(self.files) and not self.is_partial # Whether every file is listed
 
-    def open(self) -> None:
-        "Read the list, unless another version of the engine wrote the files, and compare names, sizes and small files."
-        for path in self.shard.rglob("*"):
-            if not path.is_dir(): require_file(path)
-        if self.is_withdrawn: return
-        saved = read_json(self.path, _SavedChecksums, REPAIR_ADVICE)
-        if saved.pop("self") != digest(saved):
-            raise ValueError(f"{self.path} does not match its own checksum; {REPAIR_ADVICE}")
-        if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
-        self.is_withdrawn = not saved["files"]
-        self.is_partial = saved.get("partial", False)
-        self.check(vector_files=False)
-        if self.is_partial: self.withdraw() # the engine changes files when it loads what was not closed
-
-    def check(self,
-        vector_files:bool=True, # Whether to compare the content of large files with vectors too
-    ) -> None:
-        "Compare names, sizes and contents with the list (ValueError)."
-        present = self._present() if self.files else {}
-        for name,(size,checksum) in self.files.items():
-            problem = ""
-            now = require_file(present[name]).stat().st_size if name in present else None
-            has_lengths = not any(part in f"/{name}" for part in _VECTOR_FILES)
-            if now is None: problem = "is not there"
-            elif now != size: problem = f"has {now:,} bytes instead of {size:,}"
-            elif vector_files or now <= _SMALL or has_lengths:
-                if file_checksum(present[name]) != checksum: problem = "does not match its checksum"
-            if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {REPAIR_ADVICE}")
-
-    def withdraw(self) -> None:
-        "Empty the list before files change."
-        if not self.is_withdrawn: self._save({})
-        self.files = {}
-        self.is_withdrawn = True
-        self.is_partial = False
-
-    def write_small(self) -> None:
-        "List small files while the index stays open."
-        with suppress(OSError): # without space the list stays empty
-            self._save(self._entries(_BLOCK), partial=True)
-            self.is_withdrawn = False
-            self.is_partial = True
-
-    def write(self,
-        files:dict|None=None, # An earlier list of the same files; None: as they are now
-    ) -> None:
-        "List all files."
-        if files is None: files = self._entries()
-        with suppress(OSError): # without space the list stays empty
-            self._save(files)
-            self.files = files
-            self.is_withdrawn = False
-
     def _present(self):
         "The engine's files but for journals, which have checksums of their own and are removed when they are read."
         paths = [p for p in self.shard.rglob("*") if not p.is_dir() and p.name != "tracker_journal.dat"]
         return {p.relative_to(self.shard).as_posix(): p for p in paths}
 
-    def _entries(self, below=float("inf")):
-        "Bytes and checksum of each file with fewer bytes than `below`."
-        entries = {}
-        for name,path in sorted(self._present().items()):
-            size = path.stat().st_size
-            if size < below: entries[name] = (size,file_checksum(path))
-        return entries
+# %% ../../nbs/search/03_checksums.ipynb #60569f04
+@patch
+def write(self:FileChecksums,
+    files:dict|None=None, # An earlier list of the same files; None: as they are now
+) -> None:
+    "List all files."
+    if files is None: files = self._entries()
+    with suppress(OSError): # without space the list stays empty
+        self._save(files)
+        self.files = files
+        self.is_withdrawn = False
 
-    def _save(self, files, **more):
-        saved = {"engine": version("qdrant-edge-py"), "files": files, **more}
-        write_json(self.path, saved | {"self": digest(saved)})
+@patch
+def write_small(self:FileChecksums) -> None:
+    "List small files while the index stays open."
+    with suppress(OSError): # without space the list stays empty
+        self._save(self._entries(_BLOCK), partial=True)
+        self.is_withdrawn = False
+        self.is_partial = True
+
+@patch
+def withdraw(self:FileChecksums) -> None:
+    "Empty the list before files change."
+    if not self.is_withdrawn: self._save({})
+    self.files = {}
+    self.is_withdrawn = True
+    self.is_partial = False
+
+@patch
+def _entries(self:FileChecksums, below=float("inf")):
+    "Bytes and checksum of each file with fewer bytes than `below`."
+    entries = {}
+    for name,path in sorted(self._present().items()):
+        size = path.stat().st_size
+        if size < below: entries[name] = (size,file_checksum(path))
+    return entries
+
+@patch
+def _save(self:FileChecksums, files, **more):
+    saved = {"engine": version("qdrant-edge-py"), "files": files, **more}
+    write_json(self.path, saved | {"self": digest(saved)})
+
+# %% ../../nbs/search/03_checksums.ipynb #9ca7b316
+_SMALL = 2**20 # Bytes of a file that is compared when an index is opened, whatever it holds
+_VECTOR_FILES = "/vectors/chunk_","/matrix.dat","/quantized.data" # in names of files from which no length or place is read
+
+@patch
+def open(self:FileChecksums) -> None:
+    "Read the list, unless another version of the engine wrote the files, and compare names, sizes and small files."
+    for path in self.shard.rglob("*"):
+        if not path.is_dir(): require_file(path)
+    if self.is_withdrawn: return
+    saved = read_json(self.path, _SavedChecksums, REPAIR_ADVICE)
+    if saved.pop("self") != digest(saved):
+        raise ValueError(f"{self.path} does not match its own checksum; {REPAIR_ADVICE}")
+    if saved["engine"] == version("qdrant-edge-py"): self.files = saved["files"]
+    self.is_withdrawn = not saved["files"]
+    self.is_partial = saved.get("partial", False)
+    self.check(vector_files=False)
+    if self.is_partial: self.withdraw() # the engine changes files when it loads what was not closed
+
+@patch
+def check(self:FileChecksums,
+    vector_files:bool=True, # Whether to compare the content of large files with vectors too
+) -> None:
+    "Compare names, sizes and contents with the list (ValueError)."
+    present = self._present() if self.files else {}
+    for name,(size,checksum) in self.files.items():
+        problem = ""
+        now = require_file(present[name]).stat().st_size if name in present else None
+        has_lengths = not any(part in f"/{name}" for part in _VECTOR_FILES)
+        if now is None: problem = "is not there"
+        elif now != size: problem = f"has {now:,} bytes instead of {size:,}"
+        elif vector_files or now <= _SMALL or has_lengths:
+            if file_checksum(present[name]) != checksum: problem = "does not match its checksum"
+        if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {REPAIR_ADVICE}")
 
 # %% ../../nbs/search/03_checksums.ipynb #8456144e
 def edge_engine() -> ModuleType: # `qdrant_edge`
@@ -170,7 +181,7 @@ def reading_problem(
     if done.returncode < 0: return f"it ends a process by signal {-done.returncode}"
     if not done.returncode: return ""
     last_line = done.stderr.strip().rpartition("\n")[2]
-    return last_line.partition(": ")[2] or "it says nothing"
+    return last_line.partition(": ")[2] or "it gives no reason"
 
 def image_checksum(
     image:StoredImage, # To be written, or as it was read

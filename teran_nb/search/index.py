@@ -15,28 +15,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.parallel import Share, wait_for
+from ..core.parallel import Share
 from ..core.config import one_of
 from ..core.display import progress
-from ..data.collection import Collection
-from ..data.inputs import Images, Sentences, given_images
+from ..data.inputs import Images, Sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.encoder import Encoded, Encoder
-from .backends import (
-    Backend, CENTROID_FIELDS, CentroidState, Layout, MemoryBackend, RESERVED, read_conditions)
+from .backends import Backend, Layout, MemoryBackend, RESERVED, read_conditions
 from .edge import open_edge
 from .server import ServerBackend
 from .building import (
-    IndexConfig, centroid_drift, damaged_images, encode_new, encode_sample, first_centroids, image_count, new_images,
-    new_layout, read_columns, relearn_centroids, require_names, require_storable, warn_of_drift, write_images)
+    IndexConfig, add_images, centroid_drift, damaged_images, relearn_centroids, require_same_model)
 from .ranking import (
-    CrossEncoderRanking, batches, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
-from .candidates import best_names, candidates_for, enough_candidates, found_fraction, require_recall
+    CrossEncoderRanking, encode_sentences, ranking_for, region_ranking, stored_pooling, to_encoded)
+from .candidates import candidates_for, enough_candidates, measured_recall
 from .hits import Hit, Hits
 
 # %% ../../nbs/search/10_index.ipynb #3d4db66e
@@ -53,13 +50,8 @@ class Index:
         self._names = None
         self._rows = {}
         self._candidates = None
-        if self.backend.layout is not None: self._require_same_model()
-
-    def _require_same_model(self):
-        fingerprint = self.backend.layout.fingerprint
-        if self.model is not None and fingerprint not in ("",self.model.fingerprint):
-            raise ValueError(f"{self.backend.place} holds what another model encoded; "
-                             "open it with that one, or make an index with this one")
+        require_same_model(self.backend, model)
+        self._checked_model = model # It encoded the images
 
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
@@ -67,7 +59,7 @@ class Index:
     def pooling(self) -> str:
         "Used when a search names none."
         if self.layout: return stored_pooling(self.backend)
-        return self.config.pooling or (self.model.pooling if self.model else "mrsw")
+        return self.config.pooling_for(self.model)
     @property
     def candidates(self) -> int:
         "Images whose regions a search compares, unless it names another number; set None for the automatic number."
@@ -133,106 +125,10 @@ def add(self:Index,
     share:Share=Share(), # Which of several processes this is; each adds its part of the images, on a server
 ) -> int: # Images that were written, by this process
     "Add images. When it was interrupted, the same call continues."
-    if not isinstance(images, Encoded):
-        if self.model is None:
-            raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
-        if not isinstance(images, Collection):
-            images = list(given_images(images))
-            require_names(images)
-    if batch_size < 1: raise ValueError(f"a batch of {batch_size}; add at least 1 image at a time")
-    count = image_count(images)
-    columns = read_columns(columns or {}, count)
-    extractor = images.features.extractor if isinstance(images, Collection) and not self.model.own_regions else ""
-    self._require_same_source(images, extractor, encoded)
-    if not count: return 0
-    self._require_begun(images, extractor, encoded, share)
-    def stored_paths(names):
-        return {} if update else {x.image_id: x.metadata.get("path") for x in self.backend.read(names, False)}
-    written = 0
     try:
-        with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
-            for new in new_images(images, columns, stored_paths, batch_size, share):
-                vectors = encode_new(new, images, self.model, encoded)
-                require_storable(vectors, self.layout.dim)
-                self._look_up(new[0].metadata)
-                written += write_images(self.backend, vectors, [x.metadata for x in new])
-                bar.update(len(new))
-    finally:
-        self._names = None
-        if written: self.backend.save(self.layout, self.backend.centroids)
-    warn_of_drift(self.backend)
-    return written
-
-@patch
-def _require_same_source(self:Index, images, extractor, encoded):
-    "Refuse features of another extractor, and vectors of other images."
-    if self.layout and extractor and self.layout.extractor not in ("",extractor):
-        raise ValueError(f"{self.backend.place} holds images as features of {self.layout.extractor!r} described them, "
-                         f"these are of {extractor!r}; make another index")
-    if encoded is None: return
-    if isinstance(images, Encoded): raise ValueError("these images are encoded already; leave out `encoded`")
-    names = images.image_ids if isinstance(images, Collection) else [image.image_id for image in images]
-    if list(encoded.names) != names:
-        raise ValueError(f"the vectors are of {len(encoded.names):,} other images, or in another order; "
-                         "give those of these images")
-
-@patch
-def _look_up(self:Index, metadata):
-    "Make columns fast that appear for the first time."
-    for column,value in metadata.items():
-        if column in RESERVED or column in self.layout.columns: continue
-        if isinstance(value, list): value = value[0] if value else ""
-        self.backend.look_up(column, value)
-        self.layout.columns += (column,)
-
-# %% ../../nbs/search/10_index.ipynb #3b19d739
-@patch
-def _require_begun(self:Index, images, extractor, encoded, share):
-    "Make the layout and the first centroids, or wait until the first process has made them."
-    if share.processes > 1 and not isinstance(self.backend, ServerBackend):
-        raise ValueError(f"{self.backend.place} is written by one process at a time; "
-                         "connect to a server, or give the first process `encoded` images that all processes encoded")
-    if share.rank: wait_for(self._is_begun)
-    if self.layout is not None and (self.backend.exact or self.backend.centroids is not None): return
-    sample = images if isinstance(images, Encoded) else encoded
-    if sample is None: sample = encode_sample(self.model, images, self.config.seed)
-    self.begin(sample, image_count(images), extractor)
-
-@patch
-def begin(self:Index,
-    sample:Encoded, # Some of the images
-    count:int, # Images that will be added
-    extractor:str="", # Of their region features; empty: any
-    source:str="", # Digest of their collection
-) -> None:
-    "Make the layout and the first centroids of a new index."
-    require_storable(sample, self.layout.dim if self.layout else 0)
-    layout = self.layout
-    if layout is None:
-        layout = new_layout(sample, self.model, self.config, self.pooling, extractor)
-        layout.source = source
-        self.backend.create(layout)
-        self.backend.layout = layout
-    if self.backend.exact: self.backend.save(layout, None)
-    else:
-        learned = first_centroids(sample, count, layout, self.config)
-        self.backend.save(replace(layout, centroid_state=CentroidState(CENTROID_FIELDS[0])), learned)
-
-@patch
-def _is_begun(self:Index):
-    "Whether another process has made the index and learned its centroids."
-    self.backend.refresh()
-    return self.layout is not None and self.backend.centroids is not None
-
-# %% ../../nbs/search/10_index.ipynb #2aea4026
-@patch
-def delete(self:Index,
-    image_ids:str|Sequence[str], # Names of images; those that are not there do not matter
-) -> None:
-    "Delete images."
-    image_ids = [image_ids] if isinstance(image_ids, str) else list(image_ids)
-    if image_ids and self.layout: self.backend.remove(image_ids)
-    self._names = None
+        return add_images(self.backend, images, self.model, self.config, columns, update, batch_size,
+                          show_progress_bar, encoded, share)
+    finally: self._names = None
 
 # %% ../../nbs/search/10_index.ipynb #fd4afdde
 @patch
@@ -245,10 +141,11 @@ def search(self:Index,
     rerank:int=0, # Images that a cross-encoder scores itself, at least `k`
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
-    _require_valid_search(k, candidates, pooling)
+    _require_valid_search(k, candidates, pooling, rerank, self.model)
     read_conditions(where) # refuses wrong ones
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
+    self._require_columns(where or {})
     ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
@@ -258,10 +155,22 @@ def search(self:Index,
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
 
-def _require_valid_search(k=1, candidates=0, pooling=""):
+def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    if rerank and (pooling or model is None or not model.is_cross_encoder):
+        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
+
+@patch
+def _require_columns(self:Index, where):
+    "Refuse columns that no image has (ValueError)."
+    def unknown(): return [column for column in where if column not in (*self.layout.columns,*RESERVED)]
+    if not unknown(): return
+    self.backend.refresh() # another process may have added them
+    if columns := unknown():
+        known = ", ".join(sorted(self.layout.columns)) or "none"
+        raise ValueError(f"no image has a column {columns[0]!r}; known are {known}")
 
 @patch
 def _hit(self:Index, image, score, captions, j, pooling):
@@ -283,6 +192,16 @@ def _align(self:Index, image, captions, j, pooling):
         image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
         model_note=self.model.note if self.model else "")
 
+# %% ../../nbs/search/10_index.ipynb #2aea4026
+@patch
+def delete(self:Index,
+    image_ids:str|Sequence[str], # Names of images; those that are not there do not matter
+) -> None:
+    "Delete images."
+    image_ids = [image_ids] if isinstance(image_ids, str) else list(image_ids)
+    if image_ids and self.layout: self.backend.remove(image_ids)
+    self._names = None
+
 # %% ../../nbs/search/10_index.ipynb #781b1919
 @patch
 def recall(self:Index,
@@ -295,8 +214,7 @@ def recall(self:Index,
     if self.layout is None or self.backend.exact: return 1.
     captions = encode_sentences(sentences, self.model, self.layout)
     ranking = region_ranking(self.backend, self.model)
-    approximate = best_names(ranking, captions, k, max(k, candidates or self.candidates))
-    return found_fraction(approximate, best_names(ranking, captions, k, len(self)))
+    return measured_recall(ranking, captions, max(k, candidates or self.candidates), k)
 
 @patch
 def calibrate(self:Index,
@@ -306,7 +224,7 @@ def calibrate(self:Index,
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
-    require_recall(recall)
+    if not 0 < recall <= 1: raise ValueError(f"a recall of {recall}; give one above 0, at most 1")
     if self.layout is None or self.backend.exact: return self
     captions = encode_sentences(sentences, self.model, self.layout)
     enough = enough_candidates(region_ranking(self.backend, self.model), captions, k, recall, show_progress_bar)
@@ -330,7 +248,7 @@ class _ReadOnDemand(Sequence):
 
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
-        stored = chain.from_iterable(map(self.index.backend.read, batches(names, 256)))
+        stored = chain.from_iterable(map(self.index.backend.read, chunked(names, 256)))
         images = {x.image_id: x for x in stored}
         missing = [k for k in names if k not in images]
         if missing:
@@ -383,16 +301,20 @@ def similarity(self:Index,
     pooling:str="", # As of `search`
     candidates:int=0, # As of `search`
     rerank:int=0, # As of `search`; images that a cross-encoder scores itself
+    model:Encoder|None=None, # Ranks an index that was opened without a model
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
-    _require_valid_search(candidates=candidates, pooling=pooling)
-    captions = encode_sentences(captions, self.model, self.layout)
+    model = model or self.model
+    if model is not self._checked_model: require_same_model(self.backend, model) # a fingerprint reads all weights
+    self._checked_model = model
+    _require_valid_search(candidates=candidates, pooling=pooling, rerank=rerank, model=model)
+    captions = encode_sentences(captions, model, self.layout)
     if self.layout is None: return torch.zeros(0, len(captions.names))
     count = len(self.names)
-    ranking = ranking_for(self.backend, self.model, pooling)
+    ranking = ranking_for(self.backend, model, pooling)
     is_cross_encoder = isinstance(ranking, CrossEncoderRanking)
     if is_cross_encoder and not rerank:
-        raise ValueError(f"{self.model.index_refusal or 'it is a cross-encoder'}; "
+        raise ValueError(f"{model.index_refusal or 'it is a cross-encoder'}; "
                          "choose a pooling, or how many images to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
@@ -400,8 +322,10 @@ def similarity(self:Index,
         if ranking.needs_words and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
-        rows = torch.tensor([self._rows[key] for key in keys], dtype=torch.int64)
-        sims[rows,j] = torch.tensor(scores)
+        known = [i for i,key in enumerate(keys) if key in self._rows] # another process may have added the others
+        if not known: continue
+        rows = torch.tensor([self._rows[keys[i]] for i in known])
+        sims[rows,j] = torch.tensor([scores[i] for i in known])
         if is_cross_encoder: self._rerank(sims[:,j], rows, rerank, ranking, captions.take([j]))
     return sims
 

@@ -87,25 +87,31 @@ class ServerBackend(QdrantBackend):
 @patch
 def refresh(self:ServerBackend) -> None:
     "Read the layout of the index again; another process may have changed it."
-    self.layout = None
-    self.centroids = None
-    if not self.call("collection_exists", self.name): return
-    dim = self._region_dim()
-    if not self.call("collection_exists", self.about_name): return
-    points = self.call("retrieve", self.about_name, [_LAYOUT_ID], with_payload=True)
-    if not points: return # a process was killed before its first image
-    saved = points[0].payload
-    self.layout = read_layout(saved, self.place)
-    if self.layout.dim != dim:
-        raise ValueError(f"{self.place} has vectors of {dim} numbers, and says that they have "
-                         f"{self.layout.dim}; choose another name")
-    if self.layout.centroid_state.field:
-        self.centroids = Centroids(self._load_centroids(saved.get("centroids", 0)), saved["residual"])
+    self.layout,self.centroids = self._read_about()
 
 @patch
-def _region_dim(self:ServerBackend):
+def _read_about(self:ServerBackend):
+    "The layout and the centroids that the server holds; None before the first image."
+    if not self.call("collection_exists", self.name): return None,None
+    info = self.call("get_collection", self.name)
+    dim = self._region_dim(info.config.params)
+    if not self.call("collection_exists", self.about_name): return None,None
+    points = self.call("retrieve", self.about_name, [_LAYOUT_ID], with_payload=True)
+    if not points: return None,None # a process was killed before its first image
+    saved = points[0].payload
+    layout = read_layout(saved, self.place)
+    if layout.dim != dim:
+        raise ValueError(f"{self.place} has vectors of {dim} numbers, and says that they have "
+                         f"{layout.dim}; choose another name")
+    looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
+    layout.columns = tuple(dict.fromkeys([*layout.columns,*looked_up]))
+    field = layout.centroid_state.field
+    if not field: return layout,None
+    return layout,Centroids(self._load_centroids(field, saved.get("centroids", 0)), saved["residual"])
+
+@patch
+def _region_dim(self:ServerBackend, params):
     "Numbers of a region in the collection; ValueError if it has other fields than an index."
-    params = self.call("get_collection", self.name).config.params
     fields = params.vectors or {}
     sparse = params.sparse_vectors or {}
     names = [*fields, *sparse] if isinstance(fields, dict) else ["one vector without a name"]
@@ -116,11 +122,11 @@ def _region_dim(self:ServerBackend):
     return regions.size
 
 @patch
-def _load_centroids(self:ServerBackend, count):
+def _load_centroids(self:ServerBackend, field, count):
     if not 0 < count <= _FIRST_CENTROID_ID[CENTROID_FIELDS[0]]:
         raise ValueError(f"{self.place} says that it has {count:,} centroids; "
                          "copy the index again, or make it again")
-    first = _FIRST_CENTROID_ID[self.layout.centroid_state.field]
+    first = _FIRST_CENTROID_ID[field]
     ids = list(range(first, first + count))
     vectors = {}
     for i in range(0, count, 1000):
