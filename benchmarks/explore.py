@@ -74,8 +74,8 @@ def open_collection(folder):
 
 def explorer(folder, index, run):
     "The explorer as a notebook shows it."
-    return Explorer(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index.open(index)},
-                    query="a red kite above the small house")
+    finder = Finder(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index.open(index)})
+    return Explorer(finder.ask("a red kite above the small house"))
 
 def finder(folder, images, dim, indexed, candidates):
     "A finder whose collection is encoded already, and in an index if so."

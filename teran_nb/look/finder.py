@@ -4,11 +4,12 @@
 
 # %% auto #0
 __all__ = ['QUERY_CHOICES', 'QueryResult', 'RankedItem', 'describe_like', 'OwnPicture', 'own_picture', 'query_notes',
-           'one_word_apart', 'Finder']
+           'changed_words', 'Finder']
 
 # %% ../../nbs/look/07_finder.ipynb #a46a81cd
-import difflib, re, time
-from collections.abc import Callable, Mapping, Sequence
+import re, time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 from PIL import Image
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from ..core.config import one_of
@@ -122,22 +124,16 @@ def query_notes(
 # %% ../../nbs/look/07_finder.ipynb #d857d49e
 QUERY_CHOICES = ("all","failures","successes","differences") # Which captions or pictures of the split are listed
 
-def one_word_apart(
-    a:str, # A sentence
-    b:str, # Another one
-) -> bool: # False where they are equal
-    "Whether one word was changed, added or removed."
-    x = a.split()
-    y = b.split()
-    if not x or not y: return False
-    changes = []
-    for kind,i1,i2,j1,j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
-        if kind != "equal": changes.append(max(i2-i1, j2-j1))
-    return changes == [1]
-
 def _normalized(text):
     "A caption without case, spaces and final punctuation."
     return " ".join(text.casefold().split()).rstrip(" .!?")
+
+def changed_words(
+    a:str, # A sentence
+    b:str, # Another one
+) -> int: # The fewest changes that turn one into the other
+    "Words that are changed, added or removed; case and final punctuation do not count."
+    return Levenshtein.distance(_normalized(a).split(), _normalized(b).split())
 
 # %% ../../nbs/look/07_finder.ipynb #78a692bb
 class Finder:
@@ -146,12 +142,10 @@ class Finder:
         models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two are shown
         data:Collection|Data, # A collection, or the data of an experiment
         split:str="", # Which images; `test` where there is such a split, else all
-        pooling:str="", # How alignments are pooled; each model's own score when empty
         per_page:int=12, # Results on a page
-        memory:float=4, # GB that the vectors of one split may take, for each model
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
         encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
-        rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
+        memory:float=4, # GB that the vectors of one split may take, for each model
     ):
         models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not models: raise ValueError("no model to ask; give one, or several by their names")
@@ -162,8 +156,8 @@ class Finder:
         self.per_page = per_page
         self.examples = list(examples)
         self.shown_models = list(models)[:2] # Side by side
-        self.pooling = pooling
-        self.rerank = rerank
+        self.pooling = "" # each model's own score
+        self.rerank = 0 # pairs that a cross-encoder scores itself, of each query; 0: all
         self.min_cosine = 0. # Filter of the results
         self._open_split(split or ("test" if "test" in self.splits else "all"))
         self._clear()
@@ -183,10 +177,20 @@ class Finder:
         self.direction = "t2i"
         self.query = ""
         self.picture = None # a row of the split, or an `OwnPicture`
+        self.original = "" # caption of the split that the query is, or was edited from word by word
         self.true_items = frozenset()
         self.results = {}
         self.word = None # row of the chosen word in `words`
         self.page = 0 # of the results
+
+    @contextmanager
+    def unchanged_on_error(self) -> Iterator[None]:
+        "Leave the finder as it was if an action inside fails. `ask`, `ask_by_picture` and `choose` do so."
+        before = dict(vars(self))
+        try: yield
+        except BaseException: # an interrupted search, too
+            vars(self).update(before)
+            raise
 
     @property
     def models(self) -> dict[str,Encoder]: return {name: split.model for name,split in self.encoded_splits.items()} # By name
@@ -208,6 +212,10 @@ class Finder:
         if self.direction == "i2t" and self.results: return self.collection.captions.texts
         return self.collection.image_ids
     @property
+    def edits(self) -> int:
+        "Words of the original caption that were changed; its true match is marked for one at most."
+        return changed_words(self.original, self.query) if self.original else 0
+    @property
     def image(self) -> CollectionImage|None:
         "The picture of the query."
         if self.picture is None or isinstance(self.picture, OwnPicture): return self.picture
@@ -225,15 +233,19 @@ def ask(self:Finder,
 ) -> Finder: # Itself
     "Search pictures by a sentence."
     query = " ".join(query.split())
-    edited = self.direction == "t2i" and one_word_apart(self.query, query)
-    previous_ranks = {name: result.rank for name,result in self.results.items()} if edited else {}
-    true_items = self.true_items if edited else frozenset()
-    own_captions = self._captions_of.get(_normalized(query), [])
-    if own_captions: true_items = frozenset(int(self.collection.captions.image_of[i]) for i in own_captions)
-    self._clear()
-    self.query = query
-    self.true_items = true_items
-    return self._search(previous_ranks)
+    changes = changed_words(self.query, query)
+    edited = changes <= 1 and self.query and query
+    previous_ranks = {name: result.rank for name,result in self.results.items()} if edited and changes else {}
+    original = self.original if edited else ""
+    if _normalized(query) in self._captions_of: original = query
+    with self.unchanged_on_error():
+        self._clear()
+        self.query = query
+        self.original = original
+        if original and self.edits <= 1:
+            captions = self._captions_of[_normalized(original)]
+            self.true_items = frozenset(int(self.collection.captions.image_of[i]) for i in captions)
+        return self._search(previous_ranks)
 
 @patch
 def ask_by_picture(self:Finder,
@@ -243,13 +255,14 @@ def ask_by_picture(self:Finder,
     if not self.captioned:
         raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures "
                          "answer")
-    self._clear()
-    self.direction = "i2t"
-    self.picture = picture
-    if isinstance(picture, (int,np.integer)):
-        self.picture = int(picture)
-        self.true_items = frozenset(map(int, self.collection.captions.of(self.picture)))
-    return self._search()
+    with self.unchanged_on_error():
+        self._clear()
+        self.direction = "i2t"
+        self.picture = picture
+        if isinstance(picture, (int,np.integer)):
+            self.picture = int(picture)
+            self.true_items = frozenset(map(int, self.collection.captions.of(self.picture)))
+        return self._search()
 
 @patch
 def edit(self:Finder,
@@ -257,6 +270,7 @@ def edit(self:Finder,
     text:str="", # What replaces it; empty removes it
 ) -> Finder: # Itself
     "Change one word of the query; the new word becomes the chosen one."
+    if not 0 <= word < len(self.words): raise IndexError(f"the query has no word {word}; it has {len(self.words)}")
     start,end = self.words[word]
     self.ask(self.query[:start] + text + self.query[end:])
     if text.strip() and word < len(self.words): self.word = word
@@ -370,28 +384,30 @@ def choose(self:Finder,
     shown_models:Sequence[str]|None=None, # Names; as they are when None
     pooling:str|None=None, # "" is each model's own score; as it is when None
     split:str|None=None, # As it is when None
-    rerank:int|None=None, # As of `Finder`; as it is when None
+    rerank:int|None=None, # Pairs that a cross-encoder scores itself, of each query; all when 0, as it is when None
 ) -> Finder: # Itself
     "Change settings and ask the same query again. The chosen word stays if the first model reads it."
     shown_models = list(shown_models or self.shown_models)
     for name in shown_models: one_of(name, self.models, "model")
     pooling = self.pooling if pooling is None else pooling
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    if rerank is not None and rerank < 0: raise ValueError(f"re-rank the best {rerank} pairs; give 0 for all, or more")
     chosen_word = None if self.word is None else self.words[self.word]
-    self.shown_models = shown_models
-    self.pooling = pooling
-    self.page = 0
-    self.word = None
-    self.rerank = self.rerank if rerank is None else rerank
-    if split is None or split == self.split:
-        self._search()
-        if chosen_word in self.words: self.word = self.words.index(chosen_word) # models may read different words
-        return self
-    query,direction = self.query,self.direction
-    uploaded = self.picture if isinstance(self.picture, OwnPicture) else None # a picture of the split belongs to it
-    self._open_split(split)
-    self._clear()
-    return self.ask(query) if direction == "t2i" else self.ask_by_picture(uploaded)
+    with self.unchanged_on_error():
+        self.shown_models = shown_models
+        self.pooling = pooling
+        self.page = 0
+        self.word = None
+        self.rerank = self.rerank if rerank is None else rerank
+        if split is None or split == self.split:
+            self._search()
+            if chosen_word in self.words: self.word = self.words.index(chosen_word) # models may read different words
+            return self
+        query,direction = self.query,self.direction
+        uploaded = self.picture if isinstance(self.picture, OwnPicture) else None # a picture of the split belongs to it
+        self._open_split(split)
+        self._clear()
+        return self.ask(query) if direction == "t2i" else self.ask_by_picture(uploaded)
 
 # %% ../../nbs/look/07_finder.ipynb #75763971
 @patch
