@@ -26,7 +26,7 @@ from ..model.alignment import POOLINGS
 from .view import TEMPLATES, collection_title
 from .finder import Finder, QUERY_CHOICES, describe_like, own_picture
 from .result_page import (
-    InlineThumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
+    Thumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
 
 # %% ../../nbs/look/09_explore.ipynb #4c1a08b7
 def _row(*widgets):
@@ -384,7 +384,7 @@ class Explorer:
     ):
         if not finder.results: finder.ask(next(iter(finder.sentences), ""))
         self.finder = finder
-        self.thumbs = InlineThumbnails()
+        self.thumbs = Thumbnails()
         self.output = project_path(output)
         self.query_panel = _QueryPanel(finder, self.act, describe or describe_like(finder.whole.features))
         self.settings = _SettingsPanel(finder, self.act)
