@@ -24,7 +24,7 @@ from ..data.features import Regions
 from ..data.minimal_pairs import is_drawn
 from ..model.alignment import POOLINGS
 from .view import TEMPLATES, collection_title
-from .finder import Finder, QUERY_CHOICES, describe_like, own_picture
+from .finder import Finder, QUERY_CHOICES, describe_like, uploaded_picture
 from .result_page import (
     Thumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
 
@@ -135,7 +135,7 @@ class _QueryPanel(_Panel):
         if not files: return
         content = io.BytesIO(files[0]["content"])
         name = files[0]["name"]
-        self.finder.ask_by_picture(own_picture(content, self.describe, name))
+        self.finder.ask_by_picture(uploaded_picture(content, self.describe, name))
 
     def show(self):
         finder = self.finder

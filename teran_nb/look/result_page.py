@@ -23,7 +23,7 @@ from ..model.alignment import POOLINGS
 from ..experiment.pair_scores import PairScores, score_pairs
 from .word_search import RegionMatch
 from .view import AlignmentView, TEMPLATES
-from .finder import Finder, OwnPicture, RankedItem
+from .finder import Finder, UploadedPicture, RankedItem
 
 # %% ../../nbs/look/08_result_page.ipynb #91b04c96
 class Thumbnail(NamedTuple):
@@ -165,7 +165,7 @@ def query_head(
     name = ""
     hint = ""
     if finder.picture is not None:
-        own = isinstance(finder.picture, OwnPicture)
+        own = isinstance(finder.picture, UploadedPicture)
         name = finder.image.path.name if own else finder.image.regions.image_id
         picture = thumbs.shrink(finder.image.picture()) if own else thumbs(finder.image.path)
     elif live and finder.direction == "i2t": hint = "Click one, or upload your own."
