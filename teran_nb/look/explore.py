@@ -30,7 +30,8 @@ from .result_page import (
 
 # %% ../../nbs/look/09_explore.ipynb #4c1a08b7
 def _row(*widgets):
-    return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible"))
+    layout = W.Layout(flex_flow="row wrap", grid_gap="0 8px", align_items="center", width="100%", overflow="visible")
+    return W.Box(widgets, layout=layout)
 
 def _html(width="100%"):
     html = W.HTML(layout=W.Layout(width=width))
