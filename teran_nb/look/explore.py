@@ -380,7 +380,7 @@ class Explorer:
     "A search page in a notebook: type, click, hover. `finder` holds its state."
     def __init__(self,
         finder:Finder, # What to search; asked the first of its sentences if it was asked nothing
-        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` the collection's by default
+        describe:Callable[[Image.Image],Regions]|None=None, # Regions of an uploaded picture; `describe_like` by default
         output:str|Path="runs/explorer", # Folder for saved pages
     ):
         if not finder.results: finder.ask(next(iter(finder.sentences), ""))

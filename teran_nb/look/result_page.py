@@ -153,7 +153,8 @@ def result_head(
     return TEMPLATES.fragment(
         "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if finder.direction == "t2i" else "sentences",
         candidates=len(result.order), kept=len(finder.kept_items(name)), best_true=finder.best_true(name),
-        word=word, changed=result.previous_rank is not None, original=finder.original, edits=finder.edits, notes=result.notes)
+        word=word, changed=result.previous_rank is not None, notes=result.notes,
+        original=finder.original, edits=finder.edits)
 
 def query_head(
     finder:Finder, # With its query
