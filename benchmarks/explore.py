@@ -27,7 +27,7 @@ from common import machine, unit_sets
 from teran_nb.data.captions import Captions
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.display import markdown_table
-from teran_nb.look.result_page import InlineThumbnails, static_page
+from teran_nb.look.result_page import Thumbnails, static_page
 from teran_nb.look.explore import Explorer
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
@@ -74,8 +74,8 @@ def open_collection(folder):
 
 def explorer(folder, index, run):
     "The explorer as a notebook shows it."
-    return Explorer(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index.open(index)},
-                    query="a red kite above the small house")
+    finder = Finder(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index.open(index)})
+    return Explorer(finder.ask("a red kite above the small house"))
 
 def finder(folder, images, dim, indexed, candidates):
     "A finder whose collection is encoded already, and in an index if so."
@@ -109,7 +109,7 @@ def timed(do, n):
 
 def measure(f, n, by_picture=True):
     "Milliseconds of what a reader does: median, worst, and median of the CPU."
-    rng,thumbs = np.random.default_rng(1),InlineThumbnails()
+    rng,thumbs = np.random.default_rng(1),Thumbnails()
     asked = sentences(rng, n+1)
     def page(do): return lambda i: (do(i),static_page(f, thumbs))
     def word(i): f.word = 1; return f.nearest_regions(1)

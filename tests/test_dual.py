@@ -17,8 +17,8 @@ from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.metrics import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
-from teran_nb.look.finder import Finder, own_picture
-from teran_nb.look.mine import open_mine
+from teran_nb.look.finder import Finder, uploaded_picture
+from teran_nb.look.own_pictures import open_own_pictures
 from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
@@ -63,7 +63,7 @@ def test_boxes_in_figures_are_those_of_the_patches(drawn, clip):
     assert len(show_word(drawn, answers, "house")) == 3
     finder = Finder(model, drawn, split="all").ask("a house")
     assert finder.nearest_regions(1, 1)[0].box[2:] != drawn[0].regions.boxes[0].tolist()[2:]
-    finder.ask_by_picture(own_picture(drawn[0].path, lambda picture: drawn[0].regions))
+    finder.ask_by_picture(uploaded_picture(drawn[0].path, lambda picture: drawn[0].regions))
     assert len(finder.page_items("model")) == 12
 
 
@@ -137,7 +137,7 @@ def test_files_of_other_libraries_are_named(tmp_path):
 
 
 def test_own_pictures(clip, tmp_path):
-    mine = open_mine(clip, output=tmp_path / "mine", show_progress_bar=False)
+    mine = open_own_pictures(clip, output=tmp_path / "mine", show_progress_bar=False)
     asked = mine.ask("a house")
     assert len(asked.sim) == len(mine.collection) and "clip" in mine._repr_markdown_()
 
@@ -145,7 +145,7 @@ def test_own_pictures(clip, tmp_path):
 @pytest.mark.slow
 def test_memory_is_that_of_the_patches(clip, tmp_path):
     "The collection has 36 regions a picture, the model 160 patches; only the patches need more than this memory."
-    mine = open_mine(clip, output=tmp_path / "mine", show_progress_bar=False, memory=4e-4, dual={"regions": "windows"})
+    mine = open_own_pictures(clip, output=tmp_path / "mine", show_progress_bar=False, memory=4e-4, dual={"regions": "windows"})
     assert isinstance(mine.images, Index) and "in two stages" in mine._repr_markdown_()
     assert len(mine.ask("a house").sim) == 36
 
@@ -211,7 +211,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
     played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
-    asked, mine = played["answers"], played["mine"]
+    asked, mine = played["answers"], played["photos"]
     assert mine.model.config.words == "tokens" and "No single token" in mine.model.note
     assert asked.texts == ["a red house", "two dogs"]
     assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)

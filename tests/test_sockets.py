@@ -85,7 +85,7 @@ def look_at(model, collection, folder):
     finder = Finder(model, collection, split="all").ask("a red kite above a house")
     assert len(finder.page_items("model")) == 12
     assert finder.ask_by_picture(0).page_items("model")[0].item == int(result.sim[0].argmax())
-    explorer = Explorer(model, collection, split="all", output=folder / "explorer")
+    explorer = Explorer(Finder(model, collection, split="all"), output=folder / "explorer")
     explorer.click(0)
     assert "answered in" in explorer.status.value
     assert "srcdoc" in explorer.results.view.value

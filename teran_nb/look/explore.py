@@ -7,7 +7,7 @@ __all__ = ['Explorer']
 
 # %% ../../nbs/look/09_explore.ipynb #0534c28b
 import asyncio, io, time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import ipywidgets as W
@@ -20,118 +20,18 @@ from PIL import Image
 from ..core.files import project_path
 from ..core.writing import atomic
 from ..core.pages import html_text
-from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.minimal_pairs import is_drawn
 from ..model.alignment import POOLINGS
-from ..model.encoder import Encoder
-from ..experiment.datasets import Data
 from .view import TEMPLATES, collection_title
-from .finder import Finder, QUERY_CHOICES, describe_like, own_picture
+from .finder import Finder, QUERY_CHOICES, describe_like, uploaded_picture
 from .result_page import (
-    InlineThumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
-
-# %% ../../nbs/look/09_explore.ipynb #9db344e5
-class Explorer:
-    "A search page in a notebook: type, click, hover. `finder` holds its state."
-    def __init__(self,
-        models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two stand side by side
-        data:Collection|Data, # A collection, or the data of an experiment
-        split:str="", # Which images; `test` where there is such a split
-        query:str="", # The first query; a sentence of the split when empty
-        pooling:str="", # How alignments are pooled; each model's own score when empty
-        describe:Callable[[Image.Image],Regions]|None=None, # Finds the regions of an uploaded picture; `describe_like` these by default
-        output:str|Path="runs/explorer", # Folder for saved pages
-        per_page:int=12, # Results on a page
-        examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
-        rerank:int=0, # Pairs that a cross-encoder scores itself, of each query; all when 0
-    ):
-        finder = Finder(models, data, split, pooling, per_page, examples=examples, encoded=encoded, rerank=rerank)
-        finder.ask(query or next(iter(finder.sentences), ""))
-        self.finder = finder
-        self.thumbs = InlineThumbnails()
-        self.output = project_path(output)
-        self.query_panel = _QueryPanel(finder, self.act, describe or describe_like(finder.whole.features))
-        self.query_list = _QueryList(finder, self.act)
-        self.word_panel = _WordPanel(finder, self.act, self.thumbs, self.open)
-        self.pair_panel = _PairPanel(finder, self.act)
-        self.results = _ResultPanel(finder, self.act, self.thumbs, self.click)
-        self.status = _html()
-        self.saved = _html("auto")
-        self.export = _button("Save this page as HTML", 190)
-        self.export.on_click(lambda _: self.act(self._save_new))
-        self._static_class = f"teran-static-{id(self):x}"
-        self._static_display = None
-        self._renewal = None
-        self.root = self._root()
-        self.refresh()
-
-# %% ../../nbs/look/09_explore.ipynb #78a83385
-@patch
-def act(self:Explorer,
-    action:Callable[[],object], # Of a reader, such as a search
-) -> None:
-    "Run an action and show the result. An error is shown on the page; the finder is then as it was before."
-    before = dict(vars(self.finder))
-    self.status.value = '<p class="quiet" role="status">working …</p>'
-    try:
-        action()
-        self.refresh()
-    except Exception as e: # widgets would hide it in a log
-        vars(self.finder).update(before)
-        self.query_panel.update()
-        self._show_status("alert", "note", str(e) or repr(e))
-
-@patch
-def refresh(self:Explorer) -> None:
-    "Show the finder's state."
-    for panel in (self.query_panel,self.results,self.word_panel): panel.update()
-    self.pair_panel.picture = self._picture()
-    self.pair_panel.update()
-    _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
-    time_and_hint = f"answered in {1000*self.finder.seconds:.0f} ms. {self._hint()}" if self.finder.results else ""
-    self._show_status("status", "quiet", time_and_hint)
-    if self._static_display: self._renew_static_page()
-    self.query_list.update()
-
-@patch
-def _picture(self:Explorer):
-    "Row of the query picture, or of the picture whose alignment is open; None where there is none."
-    picture = self.finder.picture
-    if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
-    return self.results.opened_item if self.results.opened else None
-
-@patch
-def _hint(self:Explorer):
-    "What a reader can do next."
-    if self.results.opened: return ""
-    hint = "Click a result to see which word matches which region"
-    return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
-
-@patch
-def _show_status(self:Explorer, role, kind, text):
-    self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
-
-# %% ../../nbs/look/09_explore.ipynb #01b88634
-@patch
-def click(self:Explorer,
-    item:int, # Row of a candidate
-) -> None:
-    "Open the alignment of a result; without a query, search by that picture."
-    if self.finder.results: self.open(item)
-    else: self.act(lambda: self.finder.ask_by_picture(item))
-
-@patch
-def open(self:Explorer,
-    item:int, # Row of a candidate
-) -> None:
-    "Show why a candidate matches the query."
-    self.act(lambda: self.results.open(item))
+    Thumbnails, pair_table, picture_pairs, query_head, region_cards, result_cards, result_head, static_page)
 
 # %% ../../nbs/look/09_explore.ipynb #4c1a08b7
 def _row(*widgets):
-    return W.Box(widgets, layout=W.Layout(flex_flow="row wrap", align_items="center", width="100%", overflow="visible"))
+    layout = W.Layout(flex_flow="row wrap", grid_gap="0 8px", align_items="center", width="100%", overflow="visible")
+    return W.Box(widgets, layout=layout)
 
 def _html(width="100%"):
     html = W.HTML(layout=W.Layout(width=width))
@@ -204,7 +104,7 @@ class _Panel:
 
 # %% ../../nbs/look/09_explore.ipynb #62102aa5
 class _QueryPanel(_Panel):
-    "The query, the models and the settings."
+    "The query: a sentence, or a picture."
     def __init__(self, finder, act, describe):
         self.describe = describe # finds the regions of an uploaded picture
         super().__init__(finder, act)
@@ -220,33 +120,13 @@ class _QueryPanel(_Panel):
         self.another = _button("Another picture", 130)
         self.upload = W.FileUpload(accept="image/*", multiple=False, description="Upload a picture",
                                    layout=W.Layout(width="190px"))
-        self.model = _menu("Model", list(finder.models), finder.first_model)
-        self.compared = _menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "")
-        self.pooling = _menu("Pooling", [("each model's own",""),*((p.title,name) for name,p in POOLINGS.items())], "")
-        reranks = sorted({0,20,100,500,finder.rerank})
-        self.rerank = _menu("Re-rank", [(f"the best {n}" if n else "every pair",n) for n in reranks], finder.rerank)
-        self.split = _menu("Split", finder.splits, finder.split, flex="0 1 140px", min_width="120px")
-        self.min_cosine = W.FloatSlider(
-            0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
-            style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
-        menus = _row(self.model, self.compared, self.pooling, self.rerank, self.split)
-        self.box = W.VBox([_row(self.direction), _row(self.text, self.go, self.another, self.upload), menus],
-                          layout=W.Layout(width="100%"))
-        self._listen()
-
-    def _listen(self):
-        "Connect the widgets with the finder."
-        finder = self.finder
+        rows = [_row(self.direction), _row(self.text, self.go, self.another, self.upload)]
+        self.box = W.VBox(rows, layout=W.Layout(width="100%"))
         self.on_change(self.direction, self._change_direction)
         self.on_change(self.text, finder.ask)
         self.on_click(self.go, lambda: finder.ask(self.text.value))
         self.on_click(self.another, lambda: finder.ask_by_picture(None))
         self.on_change(self.upload, self._ask_by_upload)
-        for menu in (self.model,self.compared): self.on_change(menu, lambda _: self._choose_models())
-        self.on_change(self.pooling, lambda pooling: finder.choose(pooling=pooling))
-        self.on_change(self.rerank, lambda rerank: finder.choose(rerank=rerank))
-        self.on_change(self.split, lambda split: finder.choose(split=split))
-        self.on_change(self.min_cosine, self._filter)
 
     def _change_direction(self, direction):
         if direction == "i2t": self.finder.ask_by_picture(None)
@@ -256,7 +136,37 @@ class _QueryPanel(_Panel):
         if not files: return
         content = io.BytesIO(files[0]["content"])
         name = files[0]["name"]
-        self.finder.ask_by_picture(own_picture(content, self.describe, name))
+        self.finder.ask_by_picture(uploaded_picture(content, self.describe, name))
+
+    def show(self):
+        finder = self.finder
+        by_sentence = finder.direction == "t2i"
+        self.direction.value = finder.direction
+        if by_sentence: self.text.value = finder.query
+        _show_if(finder.captioned, self.direction)
+        _show_if(by_sentence, self.text, self.go)
+        _show_if(not by_sentence, self.upload)
+        _show_if(finder.picture is not None, self.another)
+
+# %% ../../nbs/look/09_explore.ipynb #a08d8939
+class _SettingsPanel(_Panel):
+    "Models, pooling, re-ranking, split, and the filter by cosine."
+    def make(self):
+        finder = self.finder
+        self.model = _menu("Model", list(finder.models), finder.first_model)
+        self.compared = _menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "")
+        self.pooling = _menu("Pooling", [("each model's own",""),*((p.title,name) for name,p in POOLINGS.items())], "")
+        self.rerank = _menu("Re-rank", [("every pair",0)], 0)
+        self.split = _menu("Split", finder.splits, finder.split, flex="0 1 140px", min_width="120px")
+        self.min_cosine = W.FloatSlider(
+            0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
+            style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
+        self.box = _row(self.model, self.compared, self.pooling, self.rerank, self.split)
+        for menu in (self.model,self.compared): self.on_change(menu, lambda _: self._choose_models())
+        self.on_change(self.pooling, lambda pooling: finder.choose(pooling=pooling))
+        self.on_change(self.rerank, lambda rerank: finder.choose(rerank=rerank))
+        self.on_change(self.split, lambda split: finder.choose(split=split))
+        self.on_change(self.min_cosine, self._filter)
 
     def _choose_models(self):
         names = [self.model.value,self.compared.value]
@@ -268,20 +178,16 @@ class _QueryPanel(_Panel):
 
     def show(self):
         finder = self.finder
-        by_sentence = finder.direction == "t2i"
-        self.direction.value = finder.direction
         self.split.value = finder.split
         self.pooling.value = finder.pooling
+        reranks = sorted({0,20,100,500,finder.rerank})
+        self.rerank.options = [(f"the best {n}" if n else "every pair",n) for n in reranks]
         self.rerank.value = finder.rerank
         self.min_cosine.value = finder.min_cosine
         self.model.value = finder.first_model
         self.compared.value = finder.shown_models[1] if len(finder.shown_models) > 1 else ""
-        if by_sentence: self.text.value = finder.query
-        _show_if(finder.captioned, self.direction)
-        _show_if(by_sentence, self.text, self.go)
-        _show_if(not by_sentence, self.upload)
-        _show_if(finder.picture is not None, self.another)
-        _show_if(not finder.pooling and any(finder.models[n].is_cross_encoder for n in finder.shown_models), self.rerank)
+        crossing = any(finder.models[name].is_cross_encoder for name in finder.shown_models)
+        _show_if(not finder.pooling and crossing, self.rerank)
 
 # %% ../../nbs/look/09_explore.ipynb #7927a401
 class _WordPanel(_Panel):
@@ -469,25 +375,112 @@ class _ResultPanel(_Panel):
         self.previous.disabled = finder.page == 0
         self.next.disabled = finder.page+1 >= pages
 
-# %% ../../nbs/look/09_explore.ipynb #a79d84a9
+# %% ../../nbs/look/09_explore.ipynb #9db344e5
+class Explorer:
+    "A search page in a notebook: type, click, hover. `finder` holds its state."
+    def __init__(self,
+        finder:Finder, # What to search; asked the first of its sentences if it was asked nothing
+        describe:Callable[[Image.Image],Regions]|None=None, # Regions of an uploaded picture; `describe_like` by default
+        output:str|Path="runs/explorer", # Folder for saved pages
+    ):
+        if not finder.results: finder.ask(next(iter(finder.sentences), ""))
+        self.finder = finder
+        self.thumbs = Thumbnails()
+        self.output = project_path(output)
+        self.query_panel = _QueryPanel(finder, self.act, describe or describe_like(finder.whole.features))
+        self.settings = _SettingsPanel(finder, self.act)
+        self.word_panel = _WordPanel(finder, self.act, self.thumbs, self.open)
+        self.query_list = _QueryList(finder, self.act)
+        self.pair_panel = _PairPanel(finder, self.act)
+        self.results = _ResultPanel(finder, self.act, self.thumbs, self.click)
+        self.status = _html()
+        self.saved = _html("auto")
+        self.export = _button("Save this page as HTML", 190)
+        self.export.on_click(lambda _: self.act(self._save_new))
+        self._static_class = f"teran-static-{id(self):x}"
+        self._static_display = None
+        self._renewal = None
+        self.root = self._root()
+        self.refresh()
+
+    def _style(self, *more): return "\n".join(TEMPLATES.source(name) for name in ("explore.css",*more))
+
+    def _root(self):
+        "All widgets in one column, with their style, which hides the static page while the widgets have a kernel."
+        live_class = f"teran-live-{id(self):x}"
+        live = f".{live_class}:not(.jupyter-widgets-disconnected)"
+        hide = f"body:has({live}) .{self._static_class} {{ display: none !important }}"
+        style = _html()
+        style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
+        results = self.results
+        rows = [style, self.query_panel.box, self.settings.box, self.word_panel.box, self.settings.min_cosine,
+                self.query_list.box, self.status, results.query, results.alignment, self.pair_panel.box,
+                self.word_panel.regions, results.all, results.pager, _row(self.export, self.saved)]
+        root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
+        root.add_class("teran-root").add_class(live_class)
+        return root
+
+# %% ../../nbs/look/09_explore.ipynb #78a83385
 @patch
-def _style(self:Explorer, *more): return "\n".join(TEMPLATES.source(name) for name in ("explore.css",*more))
+def act(self:Explorer,
+    action:Callable[[],object], # Of a reader, such as a search
+) -> None:
+    "Run an action and show the result. An error is shown on the page; the finder is then as it was before."
+    self.status.value = '<p class="quiet" role="status">working …</p>'
+    try:
+        with self.finder.unchanged_on_error():
+            action()
+            self.refresh()
+    except Exception as e: # widgets would hide it in a log
+        self.query_panel.update()
+        self.settings.update()
+        self._show_status("alert", "note", str(e) or repr(e))
 
 @patch
-def _root(self:Explorer):
-    "All widgets in one column, with their style."
-    live_class = f"teran-live-{id(self):x}"
-    live = f".{live_class}:not(.jupyter-widgets-disconnected)"
-    hide = f"body:has({live}) .{self._static_class} {{ display: none !important }}"
-    style = _html()
-    style.value = f'<style>{self._style("explore_widgets.css")}\n{hide}</style>'
-    results = self.results
-    rows = [style, self.query_panel.box, self.word_panel.box, self.query_panel.min_cosine, self.query_list.box,
-            self.status, results.query, results.alignment, self.pair_panel.box, self.word_panel.regions,
-            results.all, results.pager, _row(self.export, self.saved)]
-    root = W.VBox(rows, layout=W.Layout(width="100%", overflow="visible"))
-    root.add_class("teran-root").add_class(live_class)
-    return root
+def refresh(self:Explorer) -> None:
+    "Show the finder's state."
+    for panel in (self.query_panel,self.settings,self.results,self.word_panel): panel.update()
+    self.pair_panel.picture = self._picture()
+    self.pair_panel.update()
+    _show_if(self.word_panel.regions.layout.display != "none" and not self.results.opened, self.word_panel.regions)
+    time_and_hint = f"answered in {1000*self.finder.seconds:.0f} ms. {self._hint()}" if self.finder.results else ""
+    self._show_status("status", "quiet", time_and_hint)
+    if self._static_display: self._renew_static_page()
+    self.query_list.update()
+
+@patch
+def _picture(self:Explorer):
+    "Row of the query picture, or of the picture whose alignment is open; None where there is none."
+    picture = self.finder.picture
+    if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
+    return self.results.opened_item if self.results.opened else None
+
+@patch
+def _hint(self:Explorer):
+    "What a reader can do next."
+    if self.results.opened: return ""
+    hint = "Click a result to see which word matches which region"
+    return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
+
+@patch
+def _show_status(self:Explorer, role, kind, text):
+    self.status.value = Markup('<p class="{}" role="{}">{}</p>').format(kind, role, html_text(text)) if text else ""
+
+# %% ../../nbs/look/09_explore.ipynb #01b88634
+@patch
+def click(self:Explorer,
+    item:int, # Row of a candidate
+) -> None:
+    "Open the alignment of a result; without a query, search by that picture."
+    if self.finder.results: self.open(item)
+    else: self.act(lambda: self.finder.ask_by_picture(item))
+
+@patch
+def open(self:Explorer,
+    item:int, # Row of a candidate
+) -> None:
+    "Show why a candidate matches the query."
+    self.act(lambda: self.results.open(item))
 
 # %% ../../nbs/look/09_explore.ipynb #ed2fa73f
 _IN_NOTEBOOK = "The explorer as it was when this notebook was saved. To search, run the cell; that needs a kernel."

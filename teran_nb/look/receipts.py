@@ -79,7 +79,8 @@ def show_receipt(
     low = min(0, values.min())
     high = max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
-    _receipt_table(ax, rows, names, "sum" if a.model_note else "similarity")
+    total = "sum" if a.model_note else "similarity"
+    _receipt_table(ax, rows, names, total)
     meaning = f"Contribution of each word, by the pooling {POOLINGS[a.pooling].title}. "
     if a.model_note: meaning += f"Their sum does not rank: {a.model_note}"
     else: meaning += "Their sum is the similarity."
@@ -87,16 +88,18 @@ def show_receipt(
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
-    ax.set_title(_receipt_title(a, rows), fontsize=10)
+    ax.set_title(_receipt_title(rows, a.words, names, total), fontsize=10)
     return ax
 
-def _receipt_title(a, rows):
-    "The word that makes the greatest difference between the two pictures."
-    single = [row for row in rows if row[0] in (*a.words,REST)] # not the sum of other words
+def _receipt_title(rows, words, names, total):
+    "The word that makes the greatest difference, and its share of both similarities."
+    single = [row for row in rows if row[0] in (*words,REST)] # not the sum of other words
     word,first,second = max(single, key=lambda row: abs(row[1]-row[2]))
-    difference = first-second
-    if abs(difference) < 1e-6: return "No word makes a difference"
-    total = sum(row[1]-row[2] for row in rows)
-    decimals = _decimals([difference])
+    if abs(first-second) < 1e-6: return "No word makes a difference"
+    decimals = _decimals([first-second])
+    sums = np.array([row[1:] for row in rows]).sum(0)
+    first,second,first_sum,second_sum = (f"{v:z.{decimals}f}" for v in (first,second,*sums))
     subject = "The part not from words" if word == REST else f"“{shortened(word, 20)}”"
-    return f"{subject} makes the greatest difference: {difference:+z.{decimals}f}; all together {total:+z.{decimals}f}"
+    first_name,second_name = (shortened(name, 12) for name in names)
+    return (f"{subject} makes the greatest difference:\n{first} of the {first_name} picture's {total} of {first_sum}, "
+            f"{second} of the {second_name} picture's {second_sum}")

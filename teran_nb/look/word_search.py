@@ -91,6 +91,7 @@ class RegionMatch:
         x1,y1,x2,y2 = self.box
         return x1/width,y1/height,x2/width,y2/height
 
+# %% ../../nbs/look/04_word_search.ipynb #f9107cbd
 @dataclass(frozen=True, repr=False)
 class RegionHits(MarkdownRepr):
     "The best regions of a collection for one word, one region per image; shows itself as a table."

@@ -20,6 +20,7 @@ from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.look.explore import Explorer
+from teran_nb.look.finder import Finder
 from teran_nb.look.view import AlignmentView
 from teran_nb.look.website import write_site
 from teran_nb.model.matcher import make_matcher
@@ -68,7 +69,7 @@ def write_pages(folder, payloads, rng):
         pages.append(("view", path))
     write_site(folder / "site", model, collection, evaluate(model, collection), per_page=10, region_pages=8, word_cards=8)
     pages += [("site", p) for p in sorted((folder / "site").rglob("*.html"))]
-    explorer = Explorer(model, collection, query=collection.captions.texts[0], output=folder / "explorer")
+    explorer = Explorer(Finder(model, collection), output=folder / "explorer")
     explorer.save(folder / "explorer.html")
     pages.append(("explorer", folder / "explorer.html"))
     return pages
