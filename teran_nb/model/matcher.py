@@ -27,10 +27,11 @@ from ..data.inputs import Images, Sentences, given_images, region_sets, sentence
 from ..photos.fine_tuning import LearningBackbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import extractor_for_model, training_features
+from .alignment import POOLINGS
 from .encoder import Encoded, Encoder, Vectors
 from .similarity import BlockOptions
-from .text import TokenBatch, TokenWords, Tokens, text_encoder, without_words
-from .regions import RegionBatch, region_batch
+from .text import TokenWords, Tokens, text_encoder, without_words
+from .regions import region_batch
 from .network import Network, NetworkConfig
 from .saving import HubModel
 
@@ -38,6 +39,7 @@ from .saving import HubModel
 class Matcher(Network, Encoder, HubModel):
     "Encodes images and captions separately, region by region and word by word."
     name = "matcher" # For titles and tables
+    sorts_by_length = True # Batches hold items of like length; False keeps the given order
 
 def make_matcher(
     config:NetworkConfig, # Everything about the network
@@ -66,36 +68,6 @@ def cache_key(self:Matcher, collection:Collection) -> list: # For JSON
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
     return Encoder.cache_key(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
-# %% ../../nbs/model/15_matcher.ipynb #881e5b03
-@patch
-def batch_order(self:Matcher, lengths:Sequence[int]) -> np.ndarray: return np.argsort(lengths, kind="stable")
-
-@patch
-def stored_regions(self:Matcher, vectors:Tensor, batch:RegionBatch) -> Packed:
-    "Regions as an `Encoded` holds them."
-    return self.region_parts(vectors, batch)
-
-@patch
-def stored_words(self:Matcher, vectors:Tensor, batch:TokenBatch) -> Packed:
-    "Words as an `Encoded` holds them."
-    return self.word_parts(vectors, batch)
-
-@patch
-def empty_parts(self:Matcher) -> Packed: return Packed(torch.zeros(0, self.config.dim), [0])
-
-@patch
-def warn_wordless(self:Matcher, tokens:Tokens) -> None:
-    "Warn of captions that have nothing to align."
-    wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
-    if wordless and self.ranking_head.needs_words:
-        warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
-                      "they score 0 with every image", stacklevel=3)
-
-@patch
-def caption_words(self:Matcher, tokens:Tokens, parts:Packed) -> TokenWords:
-    "The word of each word vector, as an `Encoded` holds them."
-    return TokenWords(tokens, self.text.tokenizer)
-
 # %% ../../nbs/model/15_matcher.ipynb #bf00f246
 @patch
 def encode_batches(self:Matcher,
@@ -107,8 +79,8 @@ def encode_batches(self:Matcher,
 ) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
     "Encode items in batches of like length."
     if batch_size < 1: raise ValueError(f"batch_size={batch_size}; encode at least 1 at a time")
-    if not len(lengths): return torch.zeros(0, self.config.dim),self.empty_parts()
-    order = self.batch_order(lengths)
+    if not len(lengths): return torch.zeros(0, self.config.dim),Packed(torch.zeros(0, self.config.dim), [0])
+    order = np.argsort(lengths, kind="stable") if self.sorts_by_length else np.arange(len(lengths))
     chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
     wholes = []
     sets = []
@@ -137,7 +109,7 @@ def encode_images(self:Matcher,
         if self.vision is not None: padded = padded._replace(pixels=self.vision.read([images[i].open() for i in rows]))
         padded = padded.to(self.device)
         whole,vectors = self.forward_regions(padded)
-        return whole,self.stored_regions(vectors, padded)
+        return whole,self.region_parts(vectors, padded)
     whole,parts = self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar)
     return Encoded(whole, parts, sets.names)
 
@@ -156,14 +128,17 @@ def encode_captions(self:Matcher,
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
     tokens = self.tokens(sentences(captions))
-    self.warn_wordless(tokens)
+    wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
+    if wordless and self.ranking_head.needs_words:
+        warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
+                      "they score 0 with every image", stacklevel=2)
     def encode(rows):
         padded = tokens[rows].padded().to(self.device)
         whole,vectors = self.forward_words(padded)
-        return whole,self.stored_words(vectors, padded)
+        return whole,self.word_parts(vectors, padded)
     lengths = [len(ids) for ids in tokens.ids]
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode captions", show_progress_bar)
-    return Encoded(whole, parts, tokens.texts, self.caption_words(tokens, parts))
+    return Encoded(whole, parts, tokens.texts, TokenWords(tokens, self.text.tokenizer))
 
 # %% ../../nbs/model/15_matcher.ipynb #99362892
 @patch
@@ -193,7 +168,9 @@ def reads_pictures(self:Matcher) -> bool: return self.vision is not None
 @patch(as_prop=True)
 def index_refusal(self:Matcher) -> str: return self.ranking_head.index_refusal
 @patch(as_prop=True)
-def ranks_by(self:Matcher) -> str: return self.ranking_head.ranks_by
+def ranks_by(self:Matcher) -> str:
+    if self.config.ranking_head != "alignment": return self.ranking_head.ranks_by
+    return POOLINGS[self.pooling].title
 
 @patch(as_prop=True)
 def fingerprint(self:Matcher) -> str:

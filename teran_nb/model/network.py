@@ -9,6 +9,7 @@ __all__ = ['EARLIER_NETWORK_FIELDS', 'NetworkConfig', 'toy_network', 'Network']
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -45,6 +46,7 @@ class NetworkConfig:
     stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
+    poolings = POOLINGS # Among which `pooling` is a name; no field
     def __post_init__(self):
         if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
@@ -53,8 +55,6 @@ class NetworkConfig:
             trained = ", ".join(self.training_heads)
             raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}; "
                              "add it to training_heads")
-    @property
-    def poolings(self) -> dict: return POOLINGS # Among which `pooling` is a name; the published code has others
 
 # names that fields of `NetworkConfig` had in files of earlier versions, each with today's name
 EARLIER_NETWORK_FIELDS = {
@@ -159,9 +159,12 @@ def similarity(self:Network,
     for name in options: one_of(name, BlockOptions.__annotations__, "option")
     if pooling and (head not in ("","alignment") or rerank):
         raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
-    if pooling: return self.heads["alignment"].similarity(images, captions, pooling=pooling, **options)
-    if head and head not in self.heads:
-        raise ValueError(f"this model has no {head} head; its heads are {', '.join(self.heads)}")
-    chosen = self.heads[head or self.config.ranking_head]
-    if not (rerank and chosen.is_cross_encoder): return chosen.similarity(images, captions, **options)
-    return reranked(chosen, images, captions, self.heads["alignment"].similarity(images, captions), rerank, **options)
+    name = "alignment" if pooling else head or self.config.ranking_head
+    if name not in self.heads: raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
+    chosen = self.heads[name]
+    if rerank and not chosen.is_cross_encoder:
+        raise ValueError(f"rerank={rerank} needs a head that reads image and caption together, and {name!r} is none; leave it 0")
+    pool = partial(self.heads["alignment"].similarity, images, captions, pooling or self.config.pooling)
+    if name == "alignment": return pool(**options)
+    if not rerank: return chosen.similarity(images, captions, **options)
+    return reranked(chosen, images, captions, pool(), rerank, **options)
