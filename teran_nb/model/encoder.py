@@ -112,13 +112,21 @@ def ranks_by(self:Encoder) -> str: return POOLINGS[self.pooling].title # What pa
 def eval_mode(self:Encoder) -> AbstractContextManager: return torch.no_grad() # A network also leaves out dropout
 
 @patch
+def check_rerank(self:Encoder, rerank:int, pooling:str="") -> None:
+    "Refuse to re-rank by an encoder that does not read image and caption together, or by a pooling (ValueError)."
+    if rerank and (pooling or not self.is_cross_encoder):
+        raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; leave it 0")
+
+@patch
 def similarity(self:Encoder,
     images:Encoded|Vectors|Images, # Images, encoded or not
     captions:Encoded|Vectors|Sentences, # Captions, encoded or not
     pooling:str="", # How the alignment is pooled; the encoder's own by default
+    rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by the alignment; 0 for all
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
     return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
 

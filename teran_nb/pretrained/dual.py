@@ -342,9 +342,11 @@ def similarity(self:DualEncoder,
     images:Encoded|Images, # Pictures, encoded or not
     captions:Encoded|Sentences, # Sentences, encoded or not
     pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
+    rerank:int=0, # Only of a cross-encoder, which this is not
     **how, # As of `teran_nb.model.similarity.similarity`; for alignments only
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
     if pooling or self.late_interaction or self.config.ranking_head == "alignment":
         return similarity(images.parts, captions.parts, pooling or self.pooling, **how)
