@@ -15,7 +15,7 @@ from ..core.files import project_path
 from ..core.config import one_of, override
 from ..data.collection import CollectionImage
 from ..data.minimal_pairs import scene_pairs
-from ..model.word_relations import WordRelations, word_relations
+from ..model.relation_distances import WordRelations, word_relations
 from ..published.papers import PUBLISHED
 from .metrics import Retrieval
 from .results import Results
