@@ -66,7 +66,7 @@ def check(self:Matcher, regions:Regions) -> None:
 
 @patch
 def cache_key(self:Matcher, collection:Collection) -> list: # For JSON
-    "Changes whenever the features would, and where the model reads picture files, whenever these would."
+    "Identifies the input data of stored encodings: region features, image ids, and picture files where they are read."
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
     return Encoder.cache_key(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
@@ -102,7 +102,7 @@ def encode_images(self:Matcher,
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
     if self.vision is not None: images = list(given_images(images)) # regions alone would leave out the pictures
-    sets = region_sets(images, self.describe)
+    sets = region_sets(images, self.extract_regions)
     if len(sets): self.check(sets[0]) # features of another extractor are refused before any encoding
     def encode(rows):
         regions = [sets[i] for i in rows]
@@ -194,7 +194,7 @@ def cross_encode(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Ten
 
 # %% ../../nbs/model/15_matcher.ipynb #4c7bd0f2
 @patch(as_prop=True)
-def note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
+def alignment_note(self:Matcher) -> str: # Empty where the alignment was trained and no head mixes the sides
     "What a reader of any alignment of this model should know."
     if self.is_cross_encoder:
         return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were "
