@@ -212,8 +212,8 @@ def _require_words(captions, encoder):
                          f"{len(captions.names)}; give `Encoded.words` one CaptionWords a caption")
     for caption,words,count in zip(captions.names, captions.words, captions.parts.lengths.tolist()):
         if len(words.word_of) != count:
-            raise ValueError(f"encode_captions of {encoder.name!r} gives {count} vectors for {caption!r}, and words for "
-                             f"{len(words.word_of)}; `word_of` has the word of each vector, -1 for none")
+            raise ValueError(f"encode_captions of {encoder.name!r} gives {count} vectors for {caption!r}, and words "
+                             f"for {len(words.word_of)}; `word_of` has the word of each vector, -1 for none")
 
 # %% ../../nbs/model/20_checks.ipynb #68ac6961
 def _require_same_encoding(encode, items, encoded, kind, encoder):
@@ -225,8 +225,8 @@ def _require_same_encoding(encode, items, encoded, kind, encoder):
             same = other.parts[k].shape == encoded.parts[i].shape
             same = same and torch.allclose(other.parts[k], encoded.parts[i], atol=1e-3)
             if not (same and torch.allclose(other.whole[k], encoded.whole[i], atol=1e-3)):
-                raise ValueError(f"encode_{kind} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} {case} than "
-                                 "among all; mask the padding, switch dropout off, and return the given order")
+                raise ValueError(f"encode_{kind} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} "
+                                 f"{case} than among all; mask the padding, switch dropout off, and keep the given order")
 
 # %% ../../nbs/model/20_checks.ipynb #3a558a7e
 def _require_same_scores(encoder, images, captions):
@@ -236,8 +236,8 @@ def _require_same_scores(encoder, images, captions):
     for i,j in product(range(len(images.names)), range(len(captions.names))):
         score = encoder.explain(images, i, captions, j, pooling=pooling).score()
         if abs(score - float(sim[i,j])) > 1e-2*max(1, abs(score)):
-            raise ValueError(f"{encoder.name!r} gives {float(sim[i,j]):.4f} as the similarity of image {i} and caption {j} with "
-                             f"pooling {pooling!r}, and its alignment scores {score:.4f}; given a pooling, "
+            raise ValueError(f"{encoder.name!r} gives {float(sim[i,j]):.4f} as the similarity of image {i} and caption "
+                             f"{j} with pooling {pooling!r}, and its alignment scores {score:.4f}; given a pooling, "
                              "`similarity` pools the inner products of `parts`")
 
 def check_encoder(
@@ -247,8 +247,8 @@ def check_encoder(
 ) -> None:
     "Refuse an encoder whose vectors, words and scores do not fit together, or depend on a batch (ValueError)."
     if not encoder.name or not encoder.fingerprint:
-        raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders apart "
-                         "by the fingerprint, so set both")
+        raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders "
+                         "apart by the fingerprint, so set both")
     images,captions = list(given_images(images)),sentences(captions)
     if len(images) < 2 or len(captions) < 2:
         raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
