@@ -20,6 +20,7 @@ from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, uploaded_picture
 from teran_nb.look.own_pictures import open_own_pictures
 from teran_nb.look.word_search import best_regions, show_word, word_vector
+from teran_nb.model.checks import check_encoder
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
@@ -46,6 +47,7 @@ def own_home(tmp_path, monkeypatch):
                          ids=["patches and prompts", "boxes, ranked by the alignment", "tokens"])
 def test_every_way_to_look_at_it(drawn, clip, config, tmp_path):
     model = DualEncoder(load_model(clip).family, config, "clip")
+    check_encoder(model, [drawn[i] for i in range(3)], drawn.captions.texts[:4])
     result = look_at(model, drawn, tmp_path)
     assert result.images.boxes is not None
     alignment = next(model.alignments(drawn, result.images, result.captions))
@@ -212,7 +214,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
     played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
     asked, mine = played["answers"], played["photos"]
-    assert mine.model.config.words == "tokens" and "No single token" in mine.model.note
+    assert mine.model.config.words == "tokens" and "No single token" in mine.model.alignment_note
     assert asked.texts == ["a red house", "two dogs"]
     assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)
     pages, figures = pages_of(tmp_path)

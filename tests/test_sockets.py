@@ -1,19 +1,15 @@
 """What a user plugs in, a pooling, an encoder, a loss or a head, works everywhere without touching another file."""
 import json
-import re
+import warnings
 from dataclasses import replace
-from zlib import crc32
 
 import matplotlib
 import nbformat
 import pytest
 import torch
-import torch.nn.functional as F
 
 from conftest import ROOT, papermill
 from teran_nb.core.environment import seed_everything
-from teran_nb.core.packed import Packed
-from teran_nb.data.inputs import region_sets, sentences
 from teran_nb.experiment.evaluation import evaluate
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.objective import check_loss
@@ -27,38 +23,16 @@ from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
-from teran_nb.model.checks import check_head, check_pooling
-from teran_nb.model.encoder import Encoded, Encoder
+from teran_nb.model.checks import check_encoder, check_head, check_pooling
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss
 from teran_nb.model.network import NetworkConfig, toy_network
 from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.model.pair import CaptionWords
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.search.collection_index import index_images, similarity_of
 
 matplotlib.use("Agg")
-
-
-class Toy(Encoder):
-    "No network: a fixed random projection of the regions, a fixed random vector for each word."
-    name, fingerprint = "toy", "toy-0"
-
-    def encode_images(self, images, batch_size=128, show_progress_bar=False):
-        images = region_sets(images)
-        project = torch.randn(images[0].features.shape[1], 16, generator=torch.Generator().manual_seed(0))
-        parts = Packed.from_sets([F.normalize(torch.tensor(r.features).float() @ project, dim=-1) for r in images])
-        return Encoded(torch.zeros(len(images), 16), parts, images.names)
-
-    def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
-        texts, sets, words = sentences(captions), [], []
-        for text in texts:
-            spans = [m.span() for m in re.finditer(r"\w+", text)]
-            words.append(CaptionWords([text[a:b] for a, b in spans], spans, list(range(len(spans)))))
-            vectors = [torch.randn(16, generator=torch.Generator().manual_seed(crc32(w.encode()))) for w in words[-1].texts]
-            sets.append(F.normalize(torch.stack(vectors), dim=-1) if vectors else torch.zeros(0, 16))
-        return Encoded(torch.zeros(len(texts), 16), Packed.from_sets(sets), texts, words)
 
 
 def small_network(drawn, **fields):
@@ -98,7 +72,14 @@ def look_at(model, collection, folder):
 
 
 def test_an_encoder_of_twenty_lines(drawn, tmp_path):
-    look_at(Toy(), drawn, tmp_path)
+    "The cells of the page, in a process that has nothing else; the features are a read-only file."
+    copied = {"__name__": "__main__"}
+    exec(own_cell("encoder"), copied)
+    toy = copied["Toy"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_encoder(toy, [drawn[i] for i in range(4)], drawn.captions.texts[:6])
+    look_at(toy, drawn, tmp_path)
 
 
 def test_a_pooling_of_one_cell(drawn, tmp_path):
@@ -198,12 +179,13 @@ def test_a_loss_is_resumed(drawn, tmp_path):
 OWN = {  # page, lines of the cells that a reader copies from it
     "pooling": ("model/00_alignment", '@register_pooling("smooth"'),
     "loss": ("model/01_losses", "import positives, register_loss", '@register_loss("wrong-images")'),
+    "encoder": ("model/04_encoder", "import Encoded, Encoder", "class Toy(Encoder)"),
     "head": ("model/13_network", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
 }
 
 
 def own_cell(kind):
-    "The cells of a pooling, loss or head of one's own, as the pages have them, with the import that alignment names in its text."
+    "The cells of a pooling, loss, encoder or head of one's own, as the pages have them, with the import that alignment names in its text."
     page, *lines = OWN[kind]
     cells = nbformat.read(ROOT / f"nbs/{page}.ipynb", as_version=4).cells
     copied = ["from teran_nb import register_pooling"] if kind == "pooling" else []

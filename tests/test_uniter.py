@@ -21,7 +21,7 @@ from teran_nb.experiment.run_folders import new_run_folder
 from teran_nb.experiment.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
-from teran_nb.model.word_relations import word_relations
+from teran_nb.model.relation_distances import word_relations
 from teran_nb.published.uniter import UniterMatcher
 
 

@@ -122,7 +122,7 @@ class RegionSets(Sequence):
 
 def region_sets(
     images:Images, # One image or many
-    describe:Callable[[GivenImage],Regions]|None=None, # Makes the regions of a picture, such as `Encoder.describe`
+    describe:Callable[[GivenImage],Regions]|None=None, # Makes the regions of a picture, such as `Encoder.extract_regions`
 ) -> RegionSets: # With `names` and `lengths`
     "The regions of some images."
     if isinstance(images, (Collection,Features)):

@@ -15,7 +15,7 @@ from ..core.files import project_path
 from ..core.config import one_of, override
 from ..data.collection import CollectionImage
 from ..data.minimal_pairs import scene_pairs
-from ..model.word_relations import WordRelations, word_relations
+from ..model.relation_distances import WordRelations, word_relations
 from ..published.papers import PUBLISHED
 from .metrics import Retrieval
 from .results import Results
@@ -106,7 +106,6 @@ def without_contexts(
             model = load_model(result.about["run"], device)
             model.config = override(model.config, about_row.test)
             model.name = row
-            model.heads["alignment"].pooling = model.config.pooling
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
                 line = row if name == row else f"{row}-{name.replace(' ', '-')}"

@@ -90,8 +90,7 @@ def evaluate(
     if isinstance(relevance, Relevance): relevance = [relevance]
     folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
     for r in relevance: r.require_captions(captions)
-    if rerank and (pooling or not model.is_cross_encoder):
-        raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; leave it 0")
+    model.check_rerank(rerank, pooling)
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)
     options = {"rerank": rerank} if rerank else {}

@@ -199,11 +199,11 @@ class WithoutContext(Encoder):
         self.extractor,self.pooling = model.extractor,model.pooling
         self.device,self.own_regions = model.device,model.own_regions
     def cache_key(self, collection): return self.model.cache_key(collection)
-    def describe(self, image): return self.model.describe(image)
+    def extract_regions(self, image): return self.model.extract_regions(image)
     def encode_images(self, images, batch_size=128, show_progress_bar=False):
         if not self.regions:
             return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
-        sets = region_sets(images, self.describe)
+        sets = region_sets(images, self.extract_regions)
         alone = []
         for r in sets:
             for k in range(len(r)):

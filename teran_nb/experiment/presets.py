@@ -16,9 +16,8 @@ from ..core.display import MarkdownRepr, markdown_table
 from ..model.text import RecurrentConfig, TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.joint import JointConfig
-from ..model.network import NetworkConfig
+from ..model.network import NetworkConfig, small_network
 from ..model.mined_negatives import JointTraining
-from ..model.small_models import small_network
 from .train_config import TrainConfig
 
 # %% ../../nbs/experiment/14_presets.ipynb #0a90ee3b

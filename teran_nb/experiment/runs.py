@@ -234,7 +234,6 @@ def evaluate_run(
     for model,origin in zip(models, origins):
         if isinstance(model, DualEncoder): origin["changed"] = dual_options
         model.config = override(model.config, changes)
-        if isinstance(model, Matcher): model.heads["alignment"].pooling = model.config.pooling
     conditions = _conditions(row, models, origins)
     def result_of(model):
         return evaluate(model, collection, protocol, relevance, ndcg, rerank=rerank, pairs=pairs,

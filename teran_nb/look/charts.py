@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.iais import SCHEDULES
-from ..model.word_relations import WordRelations
+from ..model.relation_distances import WordRelations
 from ..published.papers import PUBLISHED, published
 from ..experiment.relevance import Relevance
 from ..experiment.ndcg import agreement

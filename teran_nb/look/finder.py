@@ -311,7 +311,7 @@ def _model_notes(self:Finder, split):
     model = split.model
     images = split.images
     is_cross_encoder = model.is_cross_encoder and not self.pooling
-    if model.note and (is_cross_encoder or not model.is_cross_encoder): yield model.note
+    if model.alignment_note and (is_cross_encoder or not model.is_cross_encoder): yield model.alignment_note
     if is_cross_encoder: yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
     if is_cross_encoder and self.rerank:
         yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."

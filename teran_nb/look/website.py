@@ -273,7 +273,7 @@ def index_page(self:_SiteBuilder,
         sentences = [self.sentence(c) for c in queries] if direction == "t2i" else []
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
-    notes = [note for note in (getattr(self.result, "note", ""), self.model.note) if note]
+    notes = [note for note in (getattr(self.result, "note", ""), self.model.alignment_note) if note]
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
         about=" · ".join(f"{name} {value}" for name,value in about.items() if value != ""),
         scores=_scores(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)

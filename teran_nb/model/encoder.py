@@ -64,7 +64,7 @@ class Encoder:
     ranks_by_alignment:bool = True # Whether its own score of a pair is the alignment, pooled by `pooling`
     is_cross_encoder:bool = False # Whether a score needs both sides of a pair together
     index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
-    note:str = "" # What a reader of any of its alignments should know, such as that the model ranks by something else
+    alignment_note:str = "" # What to know of its alignments, such as that the model ranks by something else
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     cache_folder:Path|None = None # Where `encode_images` stores encoded collections; None where it stores none
     # what it reads of an image
@@ -87,7 +87,7 @@ def check(self:Encoder, regions:Regions) -> None:
 
 @patch
 def cache_key(self:Encoder, collection:Collection) -> list: # For JSON
-    "Changes whenever the encoded images of a collection would, except by another encoder, as its `fingerprint` does."
+    "Identifies the input data of stored encodings: region features and image ids; `fingerprint` identifies the model."
     return [collection.features.manifest["sha256"],collection.image_ids]
 
 @patch
@@ -96,7 +96,7 @@ def find_extractor(self:Encoder) -> Extractor:
     return rebuild_extractor(self.extractor, self.device.type)
 
 @patch
-def describe(self:Encoder, image:GivenImage) -> Regions:
+def extract_regions(self:Encoder, image:GivenImage) -> Regions:
     "The regions of a picture that came without them."
     if self.picture_extractor is None:
         try: self.picture_extractor = self.find_extractor()
@@ -114,13 +114,22 @@ def ranks_by(self:Encoder) -> str: return POOLINGS[self.pooling].title # What pa
 def eval_mode(self:Encoder) -> AbstractContextManager: return torch.no_grad() # A network also leaves out dropout
 
 @patch
+def check_rerank(self:Encoder, rerank:int, pooling:str="") -> None:
+    "Refuse to re-rank by an encoder that does not read image and caption together, or by a pooling (ValueError)."
+    if rerank and (pooling or not self.is_cross_encoder):
+        raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; "
+                         "leave it 0")
+
+@patch
 def similarity(self:Encoder,
     images:Encoded|Vectors|Images, # Images, encoded or not
     captions:Encoded|Vectors|Sentences, # Captions, encoded or not
     pooling:str="", # How the alignment is pooled; the encoder's own by default
+    rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by the alignment; 0 for all
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
+    self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
     return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
 
@@ -201,7 +210,7 @@ def explain(self:Encoder,
     boxes,size = self.boxes_of(images, i, regions)
     alignment = Alignment.from_vectors(
         region_vectors, word_vectors, captions.words[j], boxes, size=size, caption=captions.names[j],
-        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.note)
+        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.alignment_note)
     known = [self.is_known(word) for word in alignment.words]
     if all(known): return alignment
     return replace(alignment, known=known, warning=self.words_warning(alignment.words))
@@ -221,7 +230,7 @@ def align(self:Encoder,
         raise TypeError(f"a sentence is aligned with one image, not with {len(given)}; `similarity` takes several")
     image = given[0]
     regions = image.regions
-    if regions is None and not self.own_regions: regions = self.describe(image)
+    if regions is None and not self.own_regions: regions = self.extract_regions(image)
     reads_picture = self.own_regions or self.reads_pictures
     encoded = self.encode_images([image._replace(regions=regions) if reads_picture else regions])
     picture = image.open if isinstance(image.picture, Path) else image.picture

@@ -19,7 +19,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..core.packed import Packed, length_mask
 from ..core.config import new_name
 from ..core.display import progress as show_progress
-from .alignment import POOLINGS
 from .similarity import BlockOptions, every_pair, similarity
 from .encoder import Vectors
 
@@ -69,22 +68,12 @@ class AlignmentHead(Head):
     "Pools the alignment of regions and words (TERAN)."
     needs_words = True
     aligns = True
+    ranks_by = "the alignment"
     ranks_by_alignment = True
     index_refusal = ""
-    def __init__(self,
-        pooling:str="mrsw", # A name in `POOLINGS`
-    ):
-        super().__init__()
-        self.pooling = pooling
-    @classmethod
-    def build(cls, config:Any) -> "AlignmentHead":
-        "The head that pools as a `NetworkConfig` says."
-        return cls(config.pooling)
-    @property
-    def ranks_by(self) -> str: return POOLINGS[self.pooling].title
-    def similarity(self, images:Vectors, captions:Vectors, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
-        "Similarity of every pair, `(images, captions)`."
-        return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+    def similarity(self, images:Vectors, captions:Vectors, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
+        "Similarity of every pair, `(images, captions)`; a network gives the pooling of its configuration."
+        return similarity(images.parts, captions.parts, pooling, **options)
 
 @register_head("global")
 class GlobalHead(Head):

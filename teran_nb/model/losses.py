@@ -41,7 +41,31 @@ def _require_batch(sim, image_of):
                          f"{images-1}; count the rows of the similarities from 0")
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
-NEGATIVES = ("hardest","all","summed")
+# The cost of each true pair, a caption and its image, `(captions,)`
+def _hardest_cost(sim, true, true_sim, image_of, margin):
+    "A hinge for the hardest wrong caption, and one for the hardest wrong image."
+    wrong = sim.masked_fill(true, -torch.inf)
+    hardest_caption = wrong.amax(1)[image_of] # of each caption's image, (captions,)
+    hardest_image = wrong.amax(0) # of each caption, (captions,)
+    caption_cost = (margin + hardest_caption - true_sim).clamp(min=0)
+    image_cost = (margin + hardest_image - true_sim).clamp(min=0)
+    return caption_cost + image_cost
+
+def _all_cost(sim, true, true_sim, image_of, margin):
+    "A hinge for every wrong caption and for every wrong image."
+    is_wrong = (~true).to(sim.dtype) # 1 or 0, (images, captions)
+    of_image = sim[image_of] # row l: the image of caption l against every caption, (captions, captions)
+    caption_cost = (margin + of_image - true_sim[:,None]).clamp(min=0)*is_wrong[image_of]
+    image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
+    return caption_cost.sum(1) + image_cost.sum(0)
+
+def _summed_cost(sim, true, true_sim, image_of, margin):
+    "One hinge for the sum of all wrong similarities."
+    wrong = sim.masked_fill(true, 0)
+    total = wrong.sum(1)[image_of] + wrong.sum(0)
+    return (total - true_sim + margin).clamp(min=0)
+
+NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost, "summed": _summed_cost}
 
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
@@ -55,23 +79,7 @@ def triplet(
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(sim, image_of)
     true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption and its image, (captions,)
-    if negatives == "hardest":
-        wrong = sim.masked_fill(true, -torch.inf)
-        hardest_caption = wrong.amax(1)[image_of] # of each caption's image, (captions,)
-        hardest_image = wrong.amax(0) # of each caption, (captions,)
-        caption_cost = (margin + hardest_caption - true_sim).clamp(min=0)
-        image_cost = (margin + hardest_image - true_sim).clamp(min=0)
-        cost = caption_cost + image_cost
-    elif negatives == "all":
-        is_wrong = (~true).to(sim.dtype) # 1 or 0, (images, captions)
-        of_image = sim[image_of] # row l: the image of caption l against every caption, (captions, captions)
-        caption_cost = (margin + of_image - true_sim[:,None]).clamp(min=0)*is_wrong[image_of]
-        image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
-        cost = caption_cost.sum(1) + image_cost.sum(0)
-    else:
-        wrong = sim.masked_fill(true, 0)
-        total = wrong.sum(1)[image_of] + wrong.sum(0)
-        cost = (total - true_sim + margin).clamp(min=0)
+    cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
     return cost.sum() if reduction == "sum" else cost.mean()
 
 # %% ../../nbs/model/01_losses.ipynb #05bc0f25

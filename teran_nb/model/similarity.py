@@ -70,21 +70,22 @@ def _max(x):
 class _Block:
     "Sets of a pack, sorted by length; those of one length are a group `(sets, length)`, by position `(length, sets)`."
     def __init__(self, offsets, sets, by_position, in_place):
-        self.sets = sets
-        lengths = offsets.diff()[sets]
-        owners = torch.repeat_interleave(lengths) # for each vector, the place of its set in `sets`
-        first = offsets[sets] + lengths - lengths.cumsum(0)
-        rows = torch.arange(len(owners), device=lengths.device) + first[owners]
-        lengths,counts = lengths.unique_consecutive(return_counts=True)
+        # the values in comments are those of four captions of 3, 0, 1 and 3 words: offsets [0,3,3,4,7]
+        self.sets = sets # [2, 0, 3], the shortest first
+        lengths = offsets.diff()[sets] # [1, 3, 3]
+        owners = torch.repeat_interleave(lengths) # for each vector, the place of its set in `sets`: [0, 1,1,1, 2,2,2]
+        shift = offsets[sets] + lengths - lengths.cumsum(0) # from place in the block to row of the pack: [3, -1, 0]
+        rows = torch.arange(len(owners), device=lengths.device) + shift[owners] # [3, 0,1,2, 4,5,6]
+        lengths,counts = lengths.unique_consecutive(return_counts=True) # lengths [1, 3] of [1, 2] sets
         self.counts = counts.tolist()
         self.shapes = []
         groups = []
-        members = torch.stack([owners,rows]).split((counts*lengths).tolist(), 1)
+        members = torch.stack([owners,rows]).split((counts*lengths).tolist(), 1) # columns 0, and 1 to 6
         for count,length,group in zip(self.counts, lengths.tolist(), members):
-            if by_position: group = group.view(2, count, length).mT.flatten(1)
+            if by_position: group = group.view(2, count, length).mT.flatten(1) # rows 0,1,2, 4,5,6 become 0,4, 1,5, 2,6
             self.shapes.append((length,count) if by_position else (count,length))
             groups.append(group)
-        self.owners,self.rows = torch.cat(groups, 1)
+        self.owners,self.rows = torch.cat(groups, 1) # by position: [0, 1,2, 1,2, 1,2] and [3, 0,4, 1,5, 2,6]
         self.start = int(self.rows.min())
         self.order = self.rows - self.start if in_place else None
         self.contiguous = in_place or bool((self.rows.diff() == 1).all())

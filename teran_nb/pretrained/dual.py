@@ -150,7 +150,7 @@ def ranks_by(self:DualEncoder) -> str: # For titles and tables
     return POOLINGS[self.pooling].title if self.ranks_by_alignment else "its own score"
 
 @patch(as_prop=True)
-def note(self:DualEncoder) -> str: # Empty where the own score is the alignment
+def alignment_note(self:DualEncoder) -> str: # Empty where the own score is the alignment
     "A caution for readers of words and boxes."
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."
@@ -352,10 +352,12 @@ def similarity(self:DualEncoder,
     images:Encoded|Images, # Pictures, encoded or not
     captions:Encoded|Sentences, # Sentences, encoded or not
     pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
+    rerank:int=0, # Only of a cross-encoder, which this is not
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
     for name in options: one_of(name, BlockOptions.__annotations__, "option")
+    self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
     if pooling or self.late_interaction or self.config.ranking_head == "alignment":
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)

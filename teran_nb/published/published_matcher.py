@@ -7,22 +7,19 @@ __all__ = ['PublishedConfig', 'PublishedAlignmentHead', 'PublishedMatcher']
 
 # %% ../../nbs/published/03_published_matcher.ipynb #fc253101
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
 
-import numpy as np
-import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..core.packed import Packed
+from ..data.inputs import Sentences
 from ..model.alignment import POOLINGS
 from ..model.similarity import BlockOptions
-from ..model.encoder import Vectors
+from ..model.encoder import Encoded, Vectors
 from ..model.heads import AlignmentHead
-from ..model.text import TextEncoder, TokenBatch, TokenWords, Tokens
+from ..model.text import TextEncoder, TokenBatch, TokenWords
 from ..model.regions import RegionBatch
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
@@ -35,35 +32,32 @@ from .variants import Variant, VariantConfig, VariantMatcher, network_fields
 class PublishedConfig(VariantConfig):
     "Configuration of a network of the authors' code."
     reference:Reference=Reference("teran") # Code that is repeated
+    poolings = REFERENCE_POOLINGS # Among which `pooling` is a name; no field
     def __post_init__(self):
         super().__post_init__()
         if self.stop_words:
             raise ValueError(f"the published code knows no stop_words={self.stop_words!r}; its filter is "
                              "Reference('teran', stop_words=True)")
-    @property
-    def poolings(self) -> tuple: return REFERENCE_POOLINGS # Among which `pooling` is a name
 
 class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
+    needs_words = False # the published code gives captions without words a score too
     index_refusal = "it compares padded slots, as published code does"
-    @property
-    def ranks_by(self) -> str: return POOLINGS[self.pooling].title if self.ranks_by_alignment else self.pooling
-    @property
-    def ranks_by_alignment(self) -> bool: return self.pooling in POOLINGS
-    def similarity(self, images:Vectors, captions:Vectors, pooling:str="", **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Vectors, captions:Vectors, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`, from `Slots`."
-        return reference_similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+        return reference_similarity(images.parts, captions.parts, pooling, **options)
 
 # %% ../../nbs/published/03_published_matcher.ipynb #e6409804
 class PublishedMatcher(VariantMatcher):
     "A `Matcher` that repeats the published code of TERN or TERAN, faults included."
     Config = PublishedConfig
+    sorts_by_length = False # the scores may depend on the batch
     def __init__(self,
         config:PublishedConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
     ):
         super().__init__(config, text)
-        self.heads["alignment"] = PublishedAlignmentHead(config.pooling)
+        self.heads["alignment"] = PublishedAlignmentHead()
         self.stops = stop_ids(text.tokenizer, config.reference.stop_list) if config.reference.stop_words else None
         # The published optimizer leaves out a frozen text encoder. The encoder still has dropout,
         # and its gradients count in the norm by which gradients are clipped.
@@ -75,41 +69,43 @@ class PublishedMatcher(VariantMatcher):
         "Why an index of vectors cannot answer for this model."
         return PublishedAlignmentHead.index_refusal
 
+    @property
+    def ranks_by_alignment(self) -> bool:
+        "Whether it ranks by the alignment, pooled by a name in `POOLINGS`; the published code has other poolings too."
+        return super().ranks_by_alignment and self.pooling in POOLINGS
+
+    @property
+    def ranks_by(self) -> str:
+        "What pairs are ranked by, in words; a pooling of the published code only by its name."
+        unknown = self.config.ranking_head == "alignment" and self.pooling not in POOLINGS
+        return self.pooling if unknown else super().ranks_by
+
     def slot_vectors(self, x:Tensor, mask:Tensor, gather:nn.Module) -> Tensor:
         "Vectors of all slots, `(n, slots, dim)`; unit vectors in TERAN's code, 0 at padding for some gathers."
         if gather.clears_padding: x = x.masked_fill(~mask[...,None], 0)
         return F.normalize(x, dim=-1) if self.config.reference.unit_parts else x
 
-    def region_parts(self, vectors:Tensor, batch:RegionBatch, slots:int=0) -> Packed:
-        "The regions that take part, in so many slots; 0: as many as the batch needs."
-        return region_slots(vectors, batch.mask, slots)
+    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
+        "Vectors of the images and of the captions of a batch, in as many slots as the batch needs."
+        whole_images,regions = self.forward_regions(images)
+        whole_captions,words = self.forward_words(captions)
+        image_vectors = Vectors(whole_images, region_slots(regions, images.mask))
+        caption_vectors = Vectors(whole_captions, word_slots(words, captions.ids, captions.mask, stops=self.stops))
+        return image_vectors,caption_vectors
 
-    def word_parts(self, vectors:Tensor, batch:TokenBatch, slots:int=0) -> Packed:
-        "The tokens that take part, in so many slots; 0: as many as the batch needs."
-        return word_slots(vectors, batch.ids, batch.mask, slots, self.stops)
+    def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Slots:
+        "The regions that take part, in the slots of the published evaluation."
+        return region_slots(vectors, batch.mask, self.config.reference.regions)
 
-    def stored_regions(self, vectors:Tensor, batch:RegionBatch) -> Packed:
-        "Regions as an `Encoded` holds them: in the slots of the published evaluation."
-        return self.region_parts(vectors, batch, self.config.reference.regions)
+    def word_parts(self, vectors:Tensor, batch:TokenBatch) -> Slots:
+        "The tokens that take part, in the slots of the published evaluation."
+        return word_slots(vectors, batch.ids, batch.mask, self.config.reference.tokens, self.stops)
 
-    def stored_words(self, vectors:Tensor, batch:TokenBatch) -> Packed:
-        "Words as an `Encoded` holds them: in the slots of the published evaluation."
-        return self.word_parts(vectors, batch, self.config.reference.tokens)
-
-    def batch_order(self, lengths:Sequence[int]) -> np.ndarray:
-        "The given order, since the scores may depend on the batch."
-        return np.arange(len(lengths))
-
-    def empty_parts(self) -> Packed:
-        "Parts of no images or no captions."
-        return Slots(torch.zeros(0, self.config.dim), [0], [], 0, [])
-
-    def caption_words(self, tokens:Tokens, parts:Packed) -> TokenWords:
-        "The words behind the vectors that take part."
-        return TokenWords(tokens, self.text.tokenizer, parts.slot_of)
-
-    def warn_wordless(self, tokens:Tokens) -> None:
-        "No warning, because the published code scores captions without words too."
+    def encode_captions(self, captions:Sentences, batch_size:int=512, show_progress_bar:bool=False) -> Encoded:
+        "Encode captions; their words are those of the tokens that take part."
+        encoded = super().encode_captions(captions, batch_size, show_progress_bar)
+        if not encoded.names: return encoded
+        return encoded._replace(words=TokenWords(encoded.words.tokens, self.text.tokenizer, encoded.parts.slot_of))
 
 # %% ../../nbs/published/03_published_matcher.ipynb #219678f7
 @patch

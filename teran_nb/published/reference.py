@@ -203,10 +203,10 @@ def reference_similarity(
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code has NaN
     "The similarity matrix of the published code."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")
+    if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
     if not (isinstance(regions, Slots) and isinstance(words, Slots)):
         raise ValueError("the published code's similarity needs its `Slots`; "
                          "encode both sides with one model that repeats it")
-    if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
     if pooling == "sum": return _sum(regions, words)
     if pooling == "mean": return _sum(regions, words)/(regions.size*words.size)
     if pooling == "scan-sentences":

@@ -115,7 +115,7 @@ class UniterMatcher(Matcher):
         self.vision = None
         self.regions = UniterRegions(config.regions.features, config.joint.width)
         head = UniterHead(config.joint, embeddings, (tokenizer.cls_token_id,tokenizer.sep_token_id))
-        self.heads = nn.ModuleDict({"alignment": AlignmentHead(config.pooling), "global": GlobalHead(), "joint": head})
+        self.heads = nn.ModuleDict({"alignment": AlignmentHead(), "global": GlobalHead(), "joint": head})
         self.left_out = {} # weights that no score uses, set by `load_uniter`
     @property
     def device(self) -> torch.device: return self.regions.kind.device
