@@ -70,7 +70,6 @@ def _saved_rate(rate):
 def evaluate(
     model:Encoder, # What to evaluate
     collection:Collection, # Images and captions
-    /,
     protocol:str|Protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection by default
     relevance:Relevance|Sequence[Relevance]=(), # Of its captions for its images, one or several, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
@@ -79,7 +78,7 @@ def evaluate(
     show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head
     pairs:MinimalPairs|None=None, # Minimal pairs to score, of these images or with pictures of their own
-    **about, # What the numbers are printed with: model, seed, commit
+    about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, grounding where the collection has links, and minimal pairs where some are given."
     captions = collection.captions
@@ -97,9 +96,8 @@ def evaluate(
     options = {"rerank": rerank} if rerank else {}
     sim = model.similarity(encoded_images.to(model.device), encoded_captions.to(model.device), pooling,
                            show_progress_bar=show_progress_bar, **options).cpu()
-    if pooling: about["pooling"] = pooling
-    about |= options
-    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, **about)
+    about = (about or {}) | ({"pooling": pooling} if pooling else {}) | options
+    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, about)
     has_boxes = encoded_images.boxes is not None or collection.features.boxes is not None
     grounded = None
     relation_metrics = {}
@@ -115,11 +113,10 @@ def evaluate(
 def ensemble(
     members:Iterable[Evaluation], # One for each model, on the same images and captions; of an iterator one at a time is held
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`
-    /,
     protocol:str|Protocol="all", # As of `evaluate`
     relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
     ndcg:NdcgRule=NdcgRule(), # As of `evaluate`
-    **about, # As of `evaluate`
+    about:dict|None=None, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
@@ -141,7 +138,7 @@ def ensemble(
         if pair_scores is not None: pair_scores = _summed(pair_scores, member.pair_scores)
         del member
     sim = total/n
-    ranked = retrieval(sim, image_of, protocol, relevance, ndcg, **about)
+    ranked = retrieval(sim, image_of, protocol, relevance, ndcg, about)
     if pair_scores is not None:
         pair_scores = replace(pair_scores, sims=pair_scores.sims/n, second_sims=pair_scores.second_sims/n,
                               unrelated_sims=pair_scores.unrelated_sims/n)

@@ -191,7 +191,7 @@ def retrieval(
     protocol:str|Protocol="all", # Name in `PROTOCOLS`, or a `Protocol`; any other name ranks all against all
     relevance:Relevance|Sequence[Relevance]=(), # Of all captions for all images, one or several, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
-    **about, # Further conditions of the numbers: model, seed, commit
+    about:dict|None=None, # Further conditions of the numbers: model, seed, commit
 ) -> Retrieval: # Recall@1, 5, 10, median and mean rank, NDCG@25, in both directions
     "Evaluate a similarity matrix."
     sim = torch.as_tensor(sim).cpu()
@@ -205,6 +205,13 @@ def retrieval(
                          f"{image_of.shape}; give (images, captions) and (captions,)")
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
     parts = folds(protocol, image_of, len(sim))
+    images,captions = parts[0]
+    candidates = Candidates(len(images), len(captions), len(parts))
+    conditions = {"protocol": protocol.name, "candidates": str(candidates)}
+    if relevance: conditions["NDCG@25"] = str(ndcg)
+    about = about or {}
+    for name in conditions.keys() & about.keys():
+        raise ValueError(f"about names {name}, which this measurement decides; leave it out")
     measured = []
     for images,captions in parts:
         if len(parts) == 1: part_sim,part_relevance = sim,relevance
@@ -215,10 +222,6 @@ def retrieval(
     metrics = {}
     for k in measured[0]:
         metrics[k] = float(np.mean([m[k] for m in measured]))
-    images,captions = parts[0]
-    candidates = Candidates(len(images), len(captions), len(parts))
-    conditions = {"protocol": protocol.name, "candidates": str(candidates)}
-    if relevance: conditions["NDCG@25"] = str(ndcg)
     return Retrieval(metrics, conditions | about)
 
 # %% ../../nbs/experiment/03_metrics.ipynb #52278148
@@ -232,7 +235,7 @@ def chance(
 ) -> Retrieval: # Of a model called `chance`
     "Evaluate random similarities."
     sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
-    return retrieval(sim, image_of, protocol, relevance, ndcg, model="chance", seed=seed)
+    return retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": seed})
 
 # %% ../../nbs/experiment/03_metrics.ipynb #662d939d
 def chance_bound(

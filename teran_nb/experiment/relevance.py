@@ -143,13 +143,12 @@ def spice(
     tuples:Tuples|str|Path=None, # Their tuples, or a file of them; by default the original program parses them
     subset:str="", # Only tuples of this kind: `object`, `attribute`, `relation`, `colour`, `number`, `size`
     cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
-    **program, # For `parse_tuples`, such as `processes`
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
     if subset: one_of(subset, SUBSETS, "subset of SPICE")
     fingerprint = _captions_digest(captions)
     file = "" if tuples is None or isinstance(tuples, Tuples) else f"{tuples}: "
-    if tuples is None: tuples = parse_tuples(captions, **program)
+    if tuples is None: tuples = parse_tuples(captions)
     elif file: tuples = read_tuples(tuples)
     if subset: tuples = tuples.subset(subset)
     try:
