@@ -20,8 +20,7 @@ from ..core.writing import atomic
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from ..published.papers import PUBLISHED, published, table
-from .conditions import format_metric, metric_named
-from .metrics import chance_bound
+from .metrics import chance_bound, format_metric, metric_named
 from .results import Results, format_seeds, read_results
 
 # %% ../../nbs/experiment/22_claims.ipynb #9f800541

@@ -27,7 +27,8 @@ from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
 from ..data.phrase_table import matching_words
 from ..data.stopwords import stop_words
-from .conditions import footnote, format_metric, metric_named
+from .conditions import footnote
+from .metrics import format_metric, metric_named
 from .metrics import Retrieval
 from .results import Results
 

@@ -34,7 +34,7 @@ from ..model.text import without_words
 from ..model.saving import load_weights
 from ..model.matcher import Matcher
 from .relevance import Relevance, rouge_l
-from .conditions import format_metric, metric_named
+from .metrics import format_metric, metric_named
 from .evaluation import evaluate
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig, learning_rate_at, optimizer_of, pooling_at
 from .batches import Batch, Batches, deal

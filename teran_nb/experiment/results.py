@@ -22,8 +22,9 @@ from ..core.writing import atomic
 from ..core.schema import checked
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
-from .conditions import CONDITIONS, RELEVANCE_LABELS, footnote, format_metric, metric_named
-from .metrics import Retrieval
+from .relevance import RELEVANCE_LABELS
+from .conditions import CONDITIONS, footnote
+from .metrics import Retrieval, format_metric, metric_named
 
 # %% ../../nbs/experiment/04_results.ipynb #54efe28f
 def _merge(*many):

@@ -17,7 +17,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
 from ..model.mined_negatives import JointTraining
-from .conditions import NDCGS, RECALLS
+from .metrics import NDCGS, RECALLS
 
 # %% ../../nbs/experiment/08_train_config.ipynb #79089251
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's
