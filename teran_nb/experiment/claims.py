@@ -157,8 +157,8 @@ def claim_interval(
 ) -> tuple[float,float]|None: # None with one seed and no queries, or where `welch` has none
     "95 % interval of the difference that a claim says is above 0; a number that is NaN is refused."
     if np.isnan([*better,*worse]).any():
-        raise ValueError(f"claim {claim.text!r}: {[*map(float, better)]} against {[*map(float, worse)]}; NaN is no measurement, "
-                         "so leave out that seed")
+        numbers = f"{[*map(float, better)]} against {[*map(float, worse)]}"
+        raise ValueError(f"claim {claim.text!r}: {numbers}; NaN is no measurement, so leave out that seed")
     if min(len(better), len(worse)) > 1: return welch(*claim.sides(better, worse))
     return paired_bootstrap(*claim.sides(*queries)) if len(queries) else None
 
@@ -210,8 +210,9 @@ class Findings(MarkdownRepr):
         "Write the table."
         with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
-_FOOTNOTE = ("Numbers are of the first / second row that the claim compares. The 95 % interval is that of the difference, and a "
-             "claim agrees where all of it is above 0. Welch over seeds; with one seed, a paired bootstrap over queries.")
+_FOOTNOTE = """Numbers are of the first / second row that the claim compares.
+The 95 % interval is that of the difference, and a claim agrees where all of it is above 0.
+Welch over seeds; with one seed, a paired bootstrap over queries."""
 
 # %% ../../nbs/experiment/22_claims.ipynb #9f2a377e
 def findings(
