@@ -87,10 +87,11 @@ def evaluate(
                          "ask it by sentences of your own, as the notebook mine does")
     protocol = named_protocol(protocol or collection.name)
     if isinstance(relevance, Relevance): relevance = [relevance]
-    folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
+    folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     if rerank and (pooling or not model.is_cross_encoder):
-        raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; leave it 0")
+        raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; "
+                         "leave it 0")
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)
     options = {"rerank": rerank} if rerank else {}
@@ -106,12 +107,13 @@ def evaluate(
         grounded = grounding(model.alignments(collection, encoded_images, encoded_captions), captions.links)
     if relations or "joint" in getattr(model, "heads", {}):
         relation_metrics = relation_distances(model, collection, encoded_images, encoded_captions)
-    if pairs is not None: pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
+    if pairs is not None:
+        pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
     return Evaluation(ranked, grounded, encoded_images, encoded_captions, sim, relation_metrics, pair_scores)
 
 # %% ../../nbs/experiment/07_evaluation.ipynb #0241fb60
 def ensemble(
-    members:Iterable[Evaluation], # One for each model, on the same images and captions; of an iterator one at a time is held
+    members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # As of `evaluate`
     relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
@@ -129,9 +131,9 @@ def ensemble(
     pair_scores = first.pair_scores
     del first # its other parts are not needed, and the next member takes as much memory
     for member in members:
-        for what,names,other in (("images",images.names,member.images.names), ("captions",captions.names,member.captions.names)):
-            if names != other:
-                raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same "
+        for kind,ours,theirs in (("images",images,member.images), ("captions",captions,member.captions)):
+            if ours.names != theirs.names:
+                raise ValueError(f"the members of an ensemble rank different {kind}; evaluate all of them on the same "
                                  "split")
         total = total.add_(member.sim)
         n = n+1
@@ -147,4 +149,5 @@ def ensemble(
 def _summed(a, b):
     "The sum of the scores of two members; None where they scored other pairs."
     if b is None or a.minimal_pairs != b.minimal_pairs: return None
-    return replace(a, sims=a.sims+b.sims, second_sims=a.second_sims+b.second_sims, unrelated_sims=a.unrelated_sims+b.unrelated_sims)
+    return replace(a, sims=a.sims+b.sims, second_sims=a.second_sims+b.second_sims,
+                   unrelated_sims=a.unrelated_sims+b.unrelated_sims)
