@@ -118,7 +118,8 @@ def folds(
     image_of = np.asarray(image_of)
     if image_of.ndim != 1: raise ValueError(f"images of captions have the shape {image_of.shape}; it is (captions,)")
     if len(image_of) and not 0 <= image_of.min() <= image_of.max() < images:
-        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to {images-1}")
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
+                         f"{images-1}")
     if images % protocol.folds:
         raise ValueError(f"{protocol.folds} folds do not divide {images:,} images; "
                          "choose a protocol without folds, or another split")
@@ -229,7 +230,7 @@ def register_metric(
     digits:int|None=1, # As in `Metric`
     lower_is_better:bool=False, # As in `Metric`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
-    "Register a formula `(sim, image_of)` to `{\"t2i\": number, \"i2t\": number}`, which `retrieval` computes from then on."
+    "Register a formula: `(sim, image_of)` to a dict of one number for `t2i` and one for `i2t`."
     new_name(name, "metric")
     if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
         raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are names "
@@ -240,7 +241,8 @@ def register_metric(
         # a cell that runs again replaces its own metric
         if known and (known.module != module or known.formula.__module__ != formula.__module__):
             raise ValueError(f"there is a metric {name!r} already; choose another name")
-        METRICS[name] = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula, module=module)
+        METRICS[name] = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula,
+                               module=module)
         return formula
     return register
 
