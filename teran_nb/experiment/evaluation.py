@@ -73,7 +73,7 @@ def evaluate(
     protocol:str|Protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection by default
     relevance:Relevance|Sequence[Relevance]=(), # Of its captions for its images, one or several, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
-    pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
+    pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by its alignment; 0 for all
     show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head

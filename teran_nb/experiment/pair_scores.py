@@ -159,7 +159,7 @@ def score_pairs(
     pairs:MinimalPairs, # With pictures, or with images of the collection
     collection:Collection|None=None, # Whose images the pairs name, where the pairs have no pictures
     images:Encoded|None=None, # The collection's images, if they are encoded already
-    pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
+    pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     show_progress_bar:bool=False, # Show progress
     about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> PairScores:
