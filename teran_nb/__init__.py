@@ -23,6 +23,7 @@ _SHORT = {
     "register_pooling": "model.alignment",
     "register_loss": "model.losses",
     "register_head": "model.heads",
+    "register_metric": "experiment.metrics",
     "show_grounding": "look.show",
     "show_alignment": "look.show",
     "show_heat": "look.show",

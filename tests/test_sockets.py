@@ -1,4 +1,4 @@
-"""What a user plugs in, a pooling, an encoder, a loss or a head, works everywhere without touching another file."""
+"""What a user plugs in, a pooling, an encoder, a loss, a metric or a head, works everywhere without touching another file."""
 import json
 import warnings
 from dataclasses import replace
@@ -10,9 +10,15 @@ import torch
 
 from conftest import ROOT, papermill
 from teran_nb.core.environment import seed_everything
-from teran_nb.experiment.evaluation import evaluate
+from teran_nb.experiment.documents import fill_document
+from teran_nb.experiment.entries import read_registry
+from teran_nb.experiment.evaluation import ensemble, evaluate
 from teran_nb.experiment.learner import fit
+from teran_nb.experiment.metrics import METRICS, Protocol, ranks, register_metric
 from teran_nb.experiment.objective import check_loss
+from teran_nb.experiment.records import write_entries
+from teran_nb.experiment.reproduction import compare_with_registry
+from teran_nb.experiment.results import results, toy_results
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.explore import Explorer
@@ -221,3 +227,29 @@ def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
     config = json.loads((tmp_path / f"runs/tiny-teran-mrsw-{name}/config.json").read_text(encoding="utf8"))
     trained_with = config["train"]["loss"] if kind == "loss" else config["model"]["ranking_head"]
     assert trained_with == name
+
+
+def test_a_metric_of_one_cell(drawn, tmp_path):
+    @register_metric("first", "first quarter")
+    def first_quarter(sim, image_of):
+        r = ranks(sim, image_of)
+        return {"t2i": (r.t2i < len(sim) / 4).mean(), "i2t": torch.tensor(r.i2t < len(sim) / 4).float().mean()}
+
+    try:
+        result = evaluate(Toy(), drawn, Protocol("halves", 2), about={"model": "toy"})
+        assert "first quarter %" in result._repr_markdown_()
+        both = ensemble([result, result], drawn.captions.image_of, Protocol("halves", 2))
+        assert both.metrics["t2i_first"] == result.metrics["t2i_first"]
+        assert "t2i first quarter %" in (result | both).table()
+        seeds = toy_results(.1, .2).lines["teran-mrsw"]
+        seeds = [replace(r, metrics=r.metrics | {"t2i_first": .5 + r["t2i_r1"]}, about=r.about | {"data": "abc"}) for r in seeds]
+        write_entries(results(*seeds), tmp_path / "registry", "train")
+        read = read_registry(tmp_path / "registry")
+        assert read.table()["t2i first quarter %"].tolist() == ["65.0 ± 7.1"]
+        assert set(compare_with_registry(read, tmp_path / "registry").metric) >= {"t2i_first", "t2i_r1"}
+        text = fill_document("<!-- results: table registry metrics=t2i_first -->\n<!-- end -->", tmp_path)
+    finally:
+        del METRICS["first"]
+    assert "65.0 ± 7.1" in text
+    assert "first quarter" not in read._repr_markdown_()  # in a process that does not know it, shown only by its name
+    assert read.table(["t2i_first"])["t2i_first"].tolist() == ["0.65 ± 0.0707107"]

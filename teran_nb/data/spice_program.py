@@ -139,7 +139,7 @@ def find_spice_program() -> SpiceProgram:
         commands.append(f"curl -f --create-dirs --output-dir {home()/'spice'} --remote-name-all {' '.join(addresses)}")
     if missing:
         raise FileNotFoundError(f"SPICE needs {', '.join(missing)}, not found here; `{' && '.join(commands)}` gets it; "
-                                "a file of tuples needs none of them: relevance(captions, 'spice', tuples=...)")
+                                "a file of tuples needs none of them: spice(captions, tuples)")
     return SpiceProgram(Path(java), Path(package.submodule_search_locations[0])/"spice", tuple(jars.values()))
 
 # %% ../../nbs/data/20_spice_program.ipynb #f9b06ea4

@@ -25,8 +25,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS
 from ..data.minimal_pairs import is_drawn, scene_pairs
-from .conditions import metric_named
-from .metrics import Retrieval, chance_bound
+from .metrics import Retrieval, chance_bound, metric_named
 from .results import Results, format_seeds
 from .pair_scores import score_pairs
 from .presets import PRESETS

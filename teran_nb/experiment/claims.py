@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtrit
 
 from ..core.files import project_path, read_json
@@ -20,8 +21,7 @@ from ..core.writing import atomic
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from ..published.papers import PUBLISHED, published, table
-from .conditions import format_metric, metric_named
-from .metrics import chance_bound
+from .metrics import chance_bound, format_metric, metric_named
 from .results import Results, format_seeds, read_results
 
 # %% ../../nbs/experiment/22_claims.ipynb #9f800541
@@ -123,14 +123,14 @@ CLAIMS = (
 def welch(
     higher:Sequence, # One number a seed, two at least
     lower:Sequence, # Of another row, two at least
-) -> tuple[float,float]: # Low and high end
+) -> tuple[float,float]|None: # Low and high end; None where each row gives all its seeds the same number
     "95 % confidence interval of the difference of two means, with unequal variances (Welch 1947)."
     higher = np.asarray(higher, dtype=float)
     lower = np.asarray(lower, dtype=float)
+    if not np.ptp(higher) and not np.ptp(lower): return None # how far seeds scatter is not known
     variances = higher.var(ddof=1)/len(higher),lower.var(ddof=1)/len(lower) # of the two means
     difference = float(higher.mean() - lower.mean())
     variance = sum(variances)
-    if not variance: return difference,difference
     freedom = variance**2/(variances[0]**2/(len(higher)-1) + variances[1]**2/(len(lower)-1))
     half = float(stdtrit(freedom, .975)*variance**.5)
     return difference - half,difference + half
@@ -154,8 +154,11 @@ def claim_interval(
     better:Sequence, # Our numbers of the better row, one a seed
     worse:Sequence, # Of the worse row
     queries:Sequence=(), # Of both rows, each one number a query; used where a row has one seed
-) -> tuple[float,float]|None: # None with one seed and no queries
-    "95 % interval of the difference that a claim says is above 0."
+) -> tuple[float,float]|None: # None with one seed and no queries, or where `welch` has none
+    "95 % interval of the difference that a claim says is above 0; a number that is NaN is refused."
+    if np.isnan([*better,*worse]).any():
+        numbers = f"{[*map(float, better)]} against {[*map(float, worse)]}"
+        raise ValueError(f"claim {claim.text!r}: {numbers}; NaN is no measurement, so leave out that seed")
     if min(len(better), len(worse)) > 1: return welch(*claim.sides(better, worse))
     return paired_bootstrap(*claim.sides(*queries)) if len(queries) else None
 
@@ -167,10 +170,10 @@ def verdict(
     queries:Sequence=(), # As of `claim_interval`
 ) -> str: # `agrees`, `disagrees: ...`, `undecided` or `not learned`
     "Whether our numbers support a claim; decided only where the rows learned and the 95 % interval excludes 0."
+    interval = claim_interval(claim, better, worse, queries)
     one_seed = "" if min(len(better), len(worse)) > 1 else " (one seed)"
     above_chance = better if claim.kind == "fails" else [*better,*worse]
     if min(above_chance) <= chance_level: return "not learned" + one_seed
-    interval = claim_interval(claim, better, worse, queries)
     if interval is None or interval[0] <= 0 <= interval[1]: return "undecided" + one_seed
     if interval[0] > 0: return "agrees" + one_seed
     return f"disagrees: {_OTHERWISE[claim.kind]}{one_seed}"
@@ -207,8 +210,9 @@ class Findings(MarkdownRepr):
         "Write the table."
         with atomic(path) as tmp: tmp.write_text(self._repr_markdown_(), encoding="utf8")
 
-_FOOTNOTE = ("Numbers are of the first / second row that the claim compares. The 95 % interval is that of the difference, and a "
-             "claim agrees where all of it is above 0. Welch over seeds; with one seed, a paired bootstrap over queries.")
+_FOOTNOTE = """Numbers are of the first / second row that the claim compares.
+The 95 % interval is that of the difference, and a claim agrees where all of it is above 0.
+Welch over seeds; with one seed, a paired bootstrap over queries."""
 
 # %% ../../nbs/experiment/22_claims.ipynb #9f2a377e
 def findings(
@@ -221,7 +225,9 @@ def findings(
         sides = (claim.better,claim.metric),(claim.worse,claim.against or claim.metric)
         if any(row not in results.lines for row,_ in sides): continue
         ours = []
-        for row,metric in sides: ours.append([r.metrics[metric] for r in results.lines[row] if metric in r.metrics])
+        for row,metric in sides:
+            values = [r.metrics.get(metric) for r in results.lines[row]]
+            ours.append([value for value in values if pd.notna(value)])
         if not all(ours): continue
         printed = tuple(_printed(row, metric, claim.protocol) for row,metric in sides)
         chance_level = chance_bound(results.lines[claim.better][0], claim.metric) if not claim.against else -np.inf

@@ -18,7 +18,7 @@ from ..core.files import project_path, read_json
 from ..core.writing import write_json
 from ..core.config import one_of
 from ..data.minimal_pairs import is_drawn, scene_pairs
-from .metrics import Retrieval, ranks
+from .metrics import Retrieval, own_metrics, ranks
 from .results import Results
 from .rows import ROWS, trained_as
 from .datasets import Data, todays_source
@@ -96,7 +96,7 @@ _Tested = TypedDict("_Tested", { # a file of test metrics
     "ranks": NotRequired[dict[str,list[int]]]}) # From 0, by direction and query
 
 def _test_once(data, row, runs, device):
-    "The content of a row's file of test metrics, in its first run; other data or another split are tested anew."
+    "The content of a row's file of test metrics, in its first run; other data or metrics are measured anew."
     path = runs[0]/f"metrics-{row}.json"
     cure = "remove it, and the run is tested again"
     has_pairs = is_drawn(data.test)
@@ -104,7 +104,8 @@ def _test_once(data, row, runs, device):
     stored = read_json(path, _Tested, cure) if path.is_file() else {}
     before = stored.get("of", {})
     if "data" in before: before = before | {"data": todays_source(before["data"])}
-    if before != tested_on or "ranks" not in stored:
+    is_measured = "ranks" in stored and all(f"t2i_{name}" in stored["metrics"] for name in own_metrics())
+    if before != tested_on or not is_measured:
         relevance = data.relevance("test")
         pairs = scene_pairs(data.test) if has_pairs else None
         result = evaluate_run(runs, data.test, device, row=row, relevance=relevance, pairs=pairs, relations=True)[1]
@@ -112,33 +113,6 @@ def _test_once(data, row, runs, device):
         by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()}
         write_json(path, {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query})
     return read_json(path, _Tested, cure)
-
-# %% ../../nbs/experiment/20_compare.ipynb #1a09676c
-def compare(
-    data:Data, # What all models learn from
-    rows:Iterable[str], # Names of `ROWS`
-    seeds:Iterable[int], # The same for all rows
-    output:str|Path="runs/compare", # Where the runs are kept and found again
-    grid:dict|None=None, # For `tune`: every row is trained with its best combination; none for the preset's
-    grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
-    **settings, # Other parameters of `make_plan`, such as `preset` and `epochs`
-) -> Results: # On the test split, a line for each row; `about(row, "run")` are the folders
-    "Train and test several rows with several seeds; finished runs are read, not repeated."
-    lines = dict.fromkeys(rows, ())
-    for row in lines: one_of(row, ROWS, "row")
-    seeds = list(dict.fromkeys(seeds))
-    if not seeds: raise ValueError("no seeds; give one at least, such as seeds=[0]")
-    choices = {}
-    if grid:
-        members = max((ROWS[row].members for row in lines), default=1)
-        if any(seed <= GRID_SEED < seed + members for seed in seeds):
-            raise ValueError(f"the seeds {seeds} train a model of the table with seed {GRID_SEED}, by which the grid chooses; "
-                             "leave that seed out")
-        grid_settings = settings | ({"epochs": grid_epochs} if grid_epochs else {})
-        for row in lines: choices[row] = tune(data, row, grid, output, **grid_settings)
-    for seed in seeds:
-        for row in lines: lines[row] += (_outcome(data, row, seed, project_path(output), choices.get(row), settings),)
-    return Results(lines)
 
 # %% ../../nbs/experiment/20_compare.ipynb #7879d14c
 def _outcome(data, row, seed, output, choices, settings):
@@ -159,6 +133,33 @@ def _how_trained(plan, run, choices):
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.validation for choice in choices}}
     return about
 
+# %% ../../nbs/experiment/20_compare.ipynb #1a09676c
+def compare(
+    data:Data, # What all models learn from
+    rows:Iterable[str], # Names of `ROWS`
+    seeds:Iterable[int], # The same for all rows
+    output:str|Path="runs/compare", # Where the runs are kept and found again
+    grid:dict|None=None, # For `tune`: every row is trained with its best combination; none for the preset's
+    grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
+    **settings, # Other parameters of `make_plan`, such as `preset` and `epochs`
+) -> Results: # On the test split, a line for each row; `about(row, "run")` are the folders
+    "Train and test several rows with several seeds; finished runs are read, not repeated."
+    lines = dict.fromkeys(rows, ())
+    for row in lines: one_of(row, ROWS, "row")
+    seeds = list(dict.fromkeys(seeds))
+    if not seeds: raise ValueError("no seeds; give one at least, such as seeds=[0]")
+    choices = {}
+    if grid:
+        members = max((ROWS[row].members for row in lines), default=1)
+        if any(seed <= GRID_SEED < seed + members for seed in seeds):
+            raise ValueError(f"the seeds {seeds} train a model of the table with seed {GRID_SEED}, by which the grid "
+                             "chooses; leave that seed out")
+        grid_settings = settings | ({"epochs": grid_epochs} if grid_epochs else {})
+        for row in lines: choices[row] = tune(data, row, grid, output, **grid_settings)
+    for seed in seeds:
+        for row in lines: lines[row] += (_outcome(data, row, seed, project_path(output), choices.get(row), settings),)
+    return Results(lines)
+
 # %% ../../nbs/experiment/20_compare.ipynb #733d2ab1
 def trainings(
     results:Results, # Of `compare`
@@ -177,7 +178,7 @@ def trainings(
 def sweep(
     data:Data, # What the row learns from
     row:str, # One of `ROWS`
-    field:str, # Dotted name of a field, as `overrides` of `make_plan` names it; several are joined by commas; empty: none
+    field:str, # Dotted name of a field, as in `overrides` of `make_plan`; several are joined by commas; empty: none
     values:Iterable, # Of the field; of several fields, a list for each point
     seeds:Iterable[int], # The same for all values
     output:str|Path="runs/sweep", # Where the runs are kept and found again, a folder for each value

@@ -70,16 +70,15 @@ def _saved_rate(rate):
 def evaluate(
     model:Encoder, # What to evaluate
     collection:Collection, # Images and captions
-    /,
     protocol:str|Protocol="", # Name in `PROTOCOLS`, or a `Protocol`; all of the collection by default
     relevance:Relevance|Sequence[Relevance]=(), # Of its captions for its images, one or several, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
-    pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
+    pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by its alignment; 0 for all
     show_progress_bar:bool=False, # Show progress
     relations:bool=False, # Measure relations also of a model without the joint head
     pairs:MinimalPairs|None=None, # Minimal pairs to score, of these images or with pictures of their own
-    **about, # What the numbers are printed with: model, seed, commit
+    about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, grounding where the collection has links, and minimal pairs where some are given."
     captions = collection.captions
@@ -88,7 +87,7 @@ def evaluate(
                          "ask it by sentences of your own, as the notebook mine does")
     protocol = named_protocol(protocol or collection.name)
     if isinstance(relevance, Relevance): relevance = [relevance]
-    folds(protocol, captions.image_of, len(collection)) # refuses what the protocol cannot rank, before anything is encoded
+    folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     model.check_rerank(rerank, pooling)
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
@@ -96,9 +95,8 @@ def evaluate(
     options = {"rerank": rerank} if rerank else {}
     sim = model.similarity(encoded_images.to(model.device), encoded_captions.to(model.device), pooling,
                            show_progress_bar=show_progress_bar, **options).cpu()
-    if pooling: about["pooling"] = pooling
-    about |= options
-    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, **about)
+    about = (about or {}) | ({"pooling": pooling} if pooling else {}) | options
+    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, about)
     has_boxes = encoded_images.boxes is not None or collection.features.boxes is not None
     grounded = None
     relation_metrics = {}
@@ -107,18 +105,18 @@ def evaluate(
         grounded = grounding(model.alignments(collection, encoded_images, encoded_captions), captions.links)
     if relations or "joint" in getattr(model, "heads", {}):
         relation_metrics = relation_distances(model, collection, encoded_images, encoded_captions)
-    if pairs is not None: pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
+    if pairs is not None:
+        pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
     return Evaluation(ranked, grounded, encoded_images, encoded_captions, sim, relation_metrics, pair_scores)
 
 # %% ../../nbs/experiment/07_evaluation.ipynb #0241fb60
 def ensemble(
-    members:Iterable[Evaluation], # One for each model, on the same images and captions; of an iterator one at a time is held
+    members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
     image_of:Sequence[int], # Row of each caption's image, `(captions,)`
-    /,
     protocol:str|Protocol="all", # As of `evaluate`
     relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
     ndcg:NdcgRule=NdcgRule(), # As of `evaluate`
-    **about, # As of `evaluate`
+    about:dict|None=None, # As of `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
@@ -131,16 +129,16 @@ def ensemble(
     pair_scores = first.pair_scores
     del first # its other parts are not needed, and the next member takes as much memory
     for member in members:
-        for what,names,other in (("images",images.names,member.images.names), ("captions",captions.names,member.captions.names)):
-            if names != other:
-                raise ValueError(f"the members of an ensemble rank different {what}; evaluate all of them on the same "
+        for kind,ours,theirs in (("images",images,member.images), ("captions",captions,member.captions)):
+            if ours.names != theirs.names:
+                raise ValueError(f"the members of an ensemble rank different {kind}; evaluate all of them on the same "
                                  "split")
         total = total.add_(member.sim)
         n = n+1
         if pair_scores is not None: pair_scores = _summed(pair_scores, member.pair_scores)
         del member
     sim = total/n
-    ranked = retrieval(sim, image_of, protocol, relevance, ndcg, **about)
+    ranked = retrieval(sim, image_of, protocol, relevance, ndcg, about)
     if pair_scores is not None:
         pair_scores = replace(pair_scores, sims=pair_scores.sims/n, second_sims=pair_scores.second_sims/n,
                               unrelated_sims=pair_scores.unrelated_sims/n)
@@ -149,4 +147,5 @@ def ensemble(
 def _summed(a, b):
     "The sum of the scores of two members; None where they scored other pairs."
     if b is None or a.minimal_pairs != b.minimal_pairs: return None
-    return replace(a, sims=a.sims+b.sims, second_sims=a.second_sims+b.second_sims, unrelated_sims=a.unrelated_sims+b.unrelated_sims)
+    return replace(a, sims=a.sims+b.sims, second_sims=a.second_sims+b.second_sims,
+                   unrelated_sims=a.unrelated_sims+b.unrelated_sims)

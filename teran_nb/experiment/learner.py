@@ -34,7 +34,7 @@ from ..model.text import without_words
 from ..model.saving import load_weights
 from ..model.matcher import Matcher
 from .relevance import Relevance, rouge_l
-from .conditions import format_metric, metric_named
+from .metrics import chance, format_metric, metric_named, own_metrics
 from .evaluation import evaluate
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig, learning_rate_at, optimizer_of, pooling_at
 from .batches import Batch, Batches, deal
@@ -359,10 +359,11 @@ def _check_possible(model, train, val, config, relevance, folder, resume):
     if config.select == "words" and (val.features.boxes is None or not any(val.captions.links or ())):
         raise ValueError("select='words' needs a validation split with known links, and with boxes of its regions")
     names = _relevance_names(relevance)
-    if "ndcg_" in config.select and config.select.split("_ndcg_")[1] not in names:
+    if "_ndcg_" in config.select and config.select.split("_ndcg_")[1] not in names:
         raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "
                          f"only {', '.join(names)}")
     for r in relevance: r.require_captions(val.captions)
+    if own_metrics(): chance(val.captions.image_of, len(val)) # calls them once
     if not deal(train.captions.image_of, config.batch_size, config.captions_per_image):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     n_images = len(set(train.captions.image_of))

@@ -115,48 +115,21 @@ class PairScores(MarkdownRepr):
         header = ["minimal pairs","pairs","right %","95 % interval","chance %","unrelated image %"]
         return markdown_table(header, rows) + footnote(self.about)
 
-# %% ../../nbs/experiment/06_pair_scores.ipynb #687ad4db
-def score_pairs(
-    model:Encoder, # Any
-    pairs:MinimalPairs, # With pictures, or with images of the collection
-    collection:Collection|None=None, # Whose images the pairs name, where the pairs have no pictures
-    /,
-    images:Encoded|None=None, # The collection's images, if they are encoded already
-    pooling:str="", # Rank by the alignment, pooled so; as the model ranks by default
-    show_progress_bar:bool=False, # Show progress
-    **about, # What the numbers are printed with: model, seed, commit
-) -> PairScores:
-    "Compare the images of minimal pairs with their captions."
-    encoded,row = _pair_images(model, pairs, collection, images, show_progress_bar)
-    column = {} # of each caption
-    for p in pairs.items:
-        for text in (p.true_caption,p.false_caption): column.setdefault(text, len(column))
-    captions = model.encode_captions(list(column), show_progress_bar=show_progress_bar).to(model.device)
-    sims = {name: np.full((len(pairs),2), np.nan) for name in ("own","second","unrelated")}
-    comparisons = list(zip(pairs.images, _comparisons(pairs)))
-    with model.eval_mode():
-        for image,compared in progress(comparisons, "minimal pairs", disable=not show_progress_bar):
-            columns = []
-            for _,j in compared: columns += [column[pairs.items[j].true_caption],column[pairs.items[j].false_caption]]
-            scores = model.similarity(encoded.take([row[image]]).to(model.device), captions.take(columns), pooling)
-            for (name,j),both in zip(compared, scores.float().cpu().numpy().reshape(-1, 2)): sims[name][j] = both
-    if pooling: about["pooling"] = pooling
-    return PairScores(pairs, sims["own"], sims["second"], sims["unrelated"], about)
-
+# %% ../../nbs/experiment/06_pair_scores.ipynb #58289051
 def _comparisons(pairs):
-    "For each image, the pairs with whose captions it is compared, and as which image: own, second or unrelated."
-    place = {image: k for k,image in enumerate(pairs.images)}
-    comparisons = [[] for _ in place]
-    for j,p in enumerate(pairs.items):
-        k = place[p.image,p.box]
-        comparisons[k].append(("own",j))
-        if p.second_image: comparisons[place[p.second_image,None]].append(("second",j))
-        elif len(place) > 1: comparisons[(k+1) % len(place)].append(("unrelated",j))
+    "For each image, the pairs with whose captions it is compared, and its role: own, second or unrelated image."
+    row_of = {image: row for row,image in enumerate(pairs.images)}
+    comparisons = [[] for _ in row_of]
+    for j,pair in enumerate(pairs.items):
+        own_row = row_of[pair.image,pair.box]
+        comparisons[own_row].append(("own",j))
+        if pair.second_image: comparisons[row_of[pair.second_image,None]].append(("second",j))
+        elif len(row_of) > 1: comparisons[(own_row+1) % len(row_of)].append(("unrelated",j))
     return comparisons
 
 def _pair_images(model, pairs, collection, images, show_progress_bar):
     "The encoded images of pairs, and the row of each."
-    row_of = {image: k for k,image in enumerate(pairs.images)}
+    row_of = {image: row for row,image in enumerate(pairs.images)}
     if pairs.pictures is not None:
         given = []
         for name,box in pairs.images:
@@ -178,6 +151,36 @@ def _cropped(path, box):
     "The part of a picture that a pair shows."
     picture = open_picture(path, path.name)
     return picture if box is None else picture.crop(tuple(round(v) for v in box))
+
+# %% ../../nbs/experiment/06_pair_scores.ipynb #687ad4db
+def score_pairs(
+    model:Encoder, # Any
+    pairs:MinimalPairs, # With pictures, or with images of the collection
+    collection:Collection|None=None, # Whose images the pairs name, where the pairs have no pictures
+    images:Encoded|None=None, # The collection's images, if they are encoded already
+    pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
+    show_progress_bar:bool=False, # Show progress
+    about:dict|None=None, # What the numbers are printed with: model, seed, commit
+) -> PairScores:
+    "Compare the images of minimal pairs with their captions."
+    encoded,image_row = _pair_images(model, pairs, collection, images, show_progress_bar)
+    caption_row = {}
+    for pair in pairs.items:
+        for text in (pair.true_caption,pair.false_caption): caption_row.setdefault(text, len(caption_row))
+    captions = model.encode_captions(list(caption_row), show_progress_bar=show_progress_bar).to(model.device)
+    sims = {role: np.full((len(pairs),2), np.nan) for role in ("own","second","unrelated")}
+    comparisons = list(zip(pairs.images, _comparisons(pairs)))
+    with model.eval_mode():
+        for image,compared in progress(comparisons, "minimal pairs", disable=not show_progress_bar):
+            rows = []
+            for _,j in compared:
+                pair = pairs.items[j]
+                rows += [caption_row[pair.true_caption],caption_row[pair.false_caption]]
+            scores = model.similarity(encoded.take([image_row[image]]).to(model.device), captions.take(rows), pooling)
+            by_pair = scores.float().cpu().numpy().reshape(-1, 2)
+            for (role,j),scores_of_pair in zip(compared, by_pair): sims[role][j] = scores_of_pair
+    about = (about or {}) | ({"pooling": pooling} if pooling else {})
+    return PairScores(pairs, sims["own"], sims["second"], sims["unrelated"], about)
 
 # %% ../../nbs/experiment/06_pair_scores.ipynb #34957e77
 class WithoutContext(Encoder):

@@ -22,8 +22,9 @@ from ..core.writing import atomic
 from ..core.schema import checked
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
-from .conditions import CONDITIONS, RELEVANCE_LABELS, footnote, format_metric, metric_named
-from .metrics import Retrieval
+from .relevance import RELEVANCE_LABELS
+from .conditions import CONDITIONS, footnote
+from .metrics import Retrieval, format_metric, metric_named, own_metrics
 
 # %% ../../nbs/experiment/04_results.ipynb #54efe28f
 def _merge(*many):
@@ -111,14 +112,15 @@ _COLUMNS = ("mean_recall","words","words_random","noun","colour","size","number"
 
 @patch
 def columns(self:Results,
-    metrics:Iterable[str]=(), # Names, in this order; those of the papers' tables when empty
+    metrics:Iterable[str]=(), # Names, in this order; when empty those of the papers' tables, and registered ones
 ) -> dict: # Metric to heading
     "The metrics that the table shows, where any line has them."
     frame = self.to_pandas()
     names = {c.partition("_ndcg_")[2] for c in frame if "_ndcg_" in c}
     names = sorted(names, key=lambda name: (name not in RELEVANCE_LABELS,name))
     usual = []
-    for d in ("t2i","i2t"): usual += [f"{d}_r1",f"{d}_r5",f"{d}_r10"] + [f"{d}_ndcg_{name}" for name in names]
+    kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *own_metrics()]
+    for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
     shown = list(metrics) or [*usual,*_COLUMNS]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
 

@@ -237,12 +237,12 @@ def evaluate_run(
     conditions = _conditions(row, models, origins)
     def result_of(model):
         return evaluate(model, collection, protocol, relevance, ndcg, rerank=rerank, pairs=pairs,
-                        relations=relations, show_progress_bar=show_progress_bar, **conditions)
+                        relations=relations, show_progress_bar=show_progress_bar, about=conditions)
     if len(models) == 1: return models[0],result_of(models[0])
     name = protocol or collection.name
     image_of = collection.captions.image_of
     one_at_a_time = map(result_of, models)
-    return models[0],ensemble(one_at_a_time, image_of, name, relevance, ndcg, **conditions)
+    return models[0],ensemble(one_at_a_time, image_of, name, relevance, ndcg, conditions)
 
 # %% ../../nbs/experiment/18_runs.ipynb #c72e892f
 _Environment = TypedDict("_Environment", {"seed": int, "commit": str})

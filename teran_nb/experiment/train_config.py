@@ -6,7 +6,7 @@
 __all__ = ['PRECISIONS', 'EARLIER_TRAIN_FIELDS', 'TrainConfig', 'optimizer_of', 'learning_rate_at', 'pooling_at']
 
 # %% ../../nbs/experiment/08_train_config.ipynb #5c3d411f
-import math
+import math, re
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
 from ..model.mined_negatives import JointTraining
-from .conditions import NDCGS, RECALLS
+from .metrics import RECALLS, own_metrics
 
 # %% ../../nbs/experiment/08_train_config.ipynb #79089251
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's
@@ -26,8 +26,14 @@ _CHOICES = { # Field of `TrainConfig`: its possible values, and what an error ca
     "schedule": (("step","constant","cosine","linear"), "schedule"),
     "precision": (PRECISIONS, "precision"),
     "negatives": (NEGATIVES, "choice of negatives"),
-    "reduction": (("sum","mean"), "reduction"),
-    "select": (("ndcg","rsum","words",*RECALLS,*NDCGS), "validation metric to select by")}
+    "reduction": (("sum","mean"), "reduction")}
+
+def _require_select(select):
+    "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
+    if re.fullmatch("(t2i|i2t)_ndcg_.+", str(select)): return
+    own = [f"{d}_{name}" for d in ("t2i","i2t") for name,metric in own_metrics().items() if not metric.lower_is_better]
+    known = ["ndcg","rsum","words",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>",*own]
+    one_of(select, known, "validation metric to select by", registered=True)
 
 # %% ../../nbs/experiment/08_train_config.ipynb #37262216
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class TrainConfig:
     accumulate:int=bounded(1, at_least=1) # Batches whose gradients are summed before each step of the optimizer
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
     # choice of the best epoch
-    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `words`, one of `RECALLS` or `NDCGS`
+    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `words`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
     patience:int=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
     workers:int=0 # Processes that read batches; 0 to read in this process
@@ -70,6 +76,7 @@ class TrainConfig:
     def __post_init__(self):
         for k,(known,name) in _CHOICES.items(): one_of(getattr(self, k), known, name)
         one_of(self.loss, LOSSES, "loss", registered=True)
+        _require_select(self.select)
         require_in_range(self)
         for name in ("learning_rate","max_grad_norm","logit_scale","margin"):
             value = getattr(self, name)

@@ -19,10 +19,9 @@ from matplotlib.ticker import LogLocator, NullLocator
 from ..model.iais import SCHEDULES
 from ..model.relation_distances import WordRelations
 from ..published.papers import PUBLISHED, published
-from ..experiment.relevance import Relevance
+from ..experiment.relevance import RELEVANCE_LABELS, Relevance
 from ..experiment.ndcg import agreement
-from ..experiment.conditions import RELEVANCE_LABELS, metric_named
-from ..experiment.metrics import chance_bound
+from ..experiment.metrics import chance_bound, metric_named
 from ..experiment.results import Results
 from ..experiment.pair_scores import PairScores
 from ..experiment.learner import History
