@@ -37,8 +37,8 @@ from .relevance import Relevance, rouge_l
 from .conditions import format_metric, metric_named
 from .evaluation import evaluate
 from .train_config import EARLIER_TRAIN_FIELDS, PRECISIONS, TrainConfig, learning_rate_at, optimizer_of, pooling_at
-from .batches import Batch, Batches, deal
-from .objective import Objective, check_own, is_distributed, todays_state
+from .batches import Batch, Batches, split_into_batches
+from .objective import Objective, check_registered, is_distributed, upgrade_state
 from .checkpoints import Checkpoint, last_checkpoint, require_same_config, write_checkpoint
 
 # %% ../../nbs/experiment/12_learner.ipynb #aad4406b
@@ -132,14 +132,21 @@ def _relevance_names(relevance): return [r.name for r in relevance] or ["rouge"]
 @patch
 def batches(self:Learner) -> Batches:
     "The batches of this epoch, this process's share of each."
-    c,acc = self.config,self.accelerator
-    dealt = deal(self.train.captions.image_of, c.batch_size, c.captions_per_image, (c.seed, self.epoch))
-    dealt = [b for b in dealt if len(b) >= acc.num_processes]
-    if c.steps: dealt = dealt[:c.steps*c.accumulate]
+    config,accelerator = self.config,self.accelerator
+    seed = config.seed,self.epoch
+    split = split_into_batches(self.train.captions.image_of, config.batch_size, config.captions_per_image, seed)
+    split = [batch for batch in split if len(batch) >= accelerator.num_processes]
+    if config.steps: split = split[:config.steps*config.accumulate]
     vision = self.objective.model.vision
-    read = None if vision is None else vision.read
-    return Batches(self.train, self.tokens, dealt, acc.process_index, acc.num_processes, read,
-                   c.joint.candidates if c.joint.hard_negatives else 0, (c.seed,self.epoch))
+    return Batches(
+        self.train,
+        self.tokens,
+        split,
+        process=accelerator.process_index,
+        processes=accelerator.num_processes,
+        read=None if vision is None else vision.read,
+        candidates=config.joint.candidates if config.joint.hard_negatives else 0,
+        seed=seed)
 
 # %% ../../nbs/experiment/12_learner.ipynb #cbecdbf5
 @patch
@@ -148,8 +155,8 @@ def add_gradients(self:Learner,
     n:int, # Batches of the epoch
 ) -> float: # The loss of the batch
     "Add the gradients of a batch to those that are there."
-    train_progress = (self.epoch + self.step/n)/self.config.epochs
-    with self.accelerator.autocast(): loss = self.prepared(batch, train_progress, pooling_at(self.config, self.epoch))
+    fraction_done = (self.epoch + self.step/n)/self.config.epochs
+    with self.accelerator.autocast(): loss = self.prepared(batch, fraction_done, pooling_at(self.config, self.epoch))
     self.accelerator.backward(loss)
     return loss.item()
 
@@ -168,9 +175,7 @@ def update_weights(self:Learner,
 
 # %% ../../nbs/experiment/12_learner.ipynb #9a326994
 @patch
-def any_process(self:Learner,
-    flag:bool, # Of this process
-) -> bool: # The same in all processes
+def _any_process(self:Learner, flag):
     "Whether a flag is True in any process."
     if self.accelerator.num_processes == 1: return flag
     return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
@@ -182,7 +187,7 @@ def require_finite_loss(self:Learner) -> None:
     "Refuse a loss that is NaN or infinite in any process (FloatingPointError)."
     loss = self.losses[-1]
     is_finite = math.isfinite(loss)
-    if not self.any_process(not is_finite): return
+    if not self._any_process(not is_finite): return
     problem = "the loss of another process is not finite" if is_finite else f"the loss is {loss}"
     raise FloatingPointError(f"{problem} in epoch {self.epoch+1}, step {self.step+1}; "
                              f"{self.folder} keeps the state before this epoch; {_CURE}")
@@ -220,18 +225,15 @@ def train_epoch(self:Learner,
             if is_update: self.update_weights(n)
             self.step += 1
             seconds = (time.perf_counter() - start)/(self.step - first)
-            bar.set_postfix_str(self.progress_text(seconds, n), refresh=False)
+            bar.set_postfix_str(self._progress_text(seconds, n), refresh=False)
             bar.update()
-            if is_update and not is_last and self.any_process(is_stopped()): return False
+            if is_update and not is_last and self._any_process(is_stopped()): return False
     return True
 
 # %% ../../nbs/experiment/12_learner.ipynb #762ba239
 @patch
-def progress_text(self:Learner,
-    seconds:float, # Of a batch
-    n:int, # Batches of the epoch
-) -> str:
-    "Loss, last validation and time left, for the progress bar."
+def _progress_text(self:Learner, seconds, n):
+    "Loss, last validation and time left, for the progress bar: seconds of a batch, n batches an epoch."
     left = seconds*(n*(self.config.epochs - self.epoch) - self.step)
     text = f"loss {np.mean(self.losses[-50:]):.2f}"
     if self.history.epochs:
@@ -260,7 +262,7 @@ def validate(self:Learner,
     if acc.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
 
 @patch
-def next_epoch(self:Learner) -> None:
+def _next_epoch(self:Learner):
     "Go on to the beginning of the next epoch."
     self.epoch += 1
     self.step = 0
@@ -299,7 +301,7 @@ def restore(self:Learner) -> None:
     if state["data"] not in self.data_hashes:
         raise ValueError(f"{path} was trained on other features, images or captions, or chosen by other relevance; "
                          "resume with the same data")
-    load_weights(self.objective, todays_state(state["objective"]), path)
+    load_weights(self.objective, upgrade_state(state["objective"]), path)
     try: self.optimizer.load_state_dict(state["optimizer"])
     except Exception as e: # the checksum is right, but the state may be that of another optimizer
         raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None
@@ -325,11 +327,11 @@ def run(self:Learner,
             raise KeyboardInterrupt(f"stopped in epoch {self.epoch+1} after step {self.step}; "
                                     f"everything is kept in {self.folder}, resume goes on from there")
         self.validate(time.perf_counter()-start)
-        self.next_epoch()
+        self._next_epoch()
         self.save()
         log(self.history.epochs[-1])
         self.accelerator.wait_for_everyone()
-        if self.epoch < self.config.epochs and self.any_process(is_stopped()):
+        if self.epoch < self.config.epochs and self._any_process(is_stopped()):
             raise KeyboardInterrupt(f"stopped after epoch {self.epoch}; "
                                     f"everything is kept in {self.folder}, resume goes on from there")
 
@@ -353,7 +355,7 @@ def _check_possible(model, train, val, config, relevance, folder, resume):
     if train.features.extractor == PICTURES_ONLY:
         raise ValueError(f"{train!r} has no region features to learn from: give `from_dataset` an extractor, or use a "
                          "pretrained dual encoder, which reads the pictures")
-    check_own(model.config, config)
+    check_registered(model.config, config)
     if config.stop_words: stop_words(config.stop_words)
     if model.vision is not None: train[0].picture() # a collection without pictures is refused
     if config.select == "words" and (val.features.boxes is None or not any(val.captions.links or ())):
@@ -363,7 +365,7 @@ def _check_possible(model, train, val, config, relevance, folder, resume):
         raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "
                          f"only {', '.join(names)}")
     for r in relevance: r.require_captions(val.captions)
-    if not deal(train.captions.image_of, config.batch_size, config.captions_per_image):
+    if not split_into_batches(train.captions.image_of, config.batch_size, config.captions_per_image):
         raise ValueError(f"no batch has two images: there is only {train.image_ids[0]} to learn from")
     n_images = len(set(train.captions.image_of))
     if config.joint.hard_negatives and config.batch_size >= n_images:

@@ -27,7 +27,7 @@ from ..published.papers import PUBLISHED, PublishedRow, published
 from ..published.uniter import uniter_config
 from .metrics import PROTOCOLS, folds
 from .train_config import TrainConfig
-from .objective import check_own
+from .objective import check_registered
 from .rows import ROWS, Row
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data
@@ -206,7 +206,7 @@ def make_plan(
     given = {field: value for field,value in given.items() if value is not None}
     before = network,override(of_row, given)
     network,train_config = apply_overrides(*before, overrides)
-    check_own(network, train_config)
+    check_registered(network, train_config)
     if train_config.stop_words: stop_words(train_config.stop_words)
     if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
     pick_device(device)

@@ -20,10 +20,10 @@ from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS
 from .train_config import EARLIER_TRAIN_FIELDS, TrainConfig
-from .objective import check_own
+from .objective import check_registered
 from .checkpoints import require_same_config
 from .rows import trained_as
-from .datasets import todays_source
+from .datasets import upgrade_source
 from .plans import Plan, apply_overrides, require_text, row_configs
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #5e51da72
@@ -71,7 +71,7 @@ def read_plan(
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
     network = to_config(NetworkConfig, config["model"], path, EARLIER_NETWORK_FIELDS)
     training = to_config(TrainConfig, config["train"], path, EARLIER_TRAIN_FIELDS)
-    about = config["about"] | {"data": todays_source(config["about"]["data"])}
+    about = config["about"] | {"data": upgrade_source(config["about"]["data"])}
     return Plan(Path(folder).name, about, network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #4c88255b
@@ -150,7 +150,7 @@ def check_parameters(*,
     network,training = row_configs(row, preset, pooling, text)
     given = {"precision": precision, "select": select, "loss": loss}
     training = override(training, {field: value for field,value in given.items() if value})
-    check_own(*apply_overrides(network, training, overrides or {}))
+    check_registered(*apply_overrides(network, training, overrides or {}))
     require_text(text)
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():

@@ -38,7 +38,7 @@ from .relevance import Relevance
 from .ndcg import NdcgRule
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
-from .objective import own_parts
+from .objective import registered_parts
 from .learner import History, fit
 from .rows import ROWS, trained_as
 from .datasets import Data, load_data
@@ -71,7 +71,7 @@ def train_run(
 
 def _require_library_parts(plan, processes):
     "Refuse what the new processes do not know."
-    for kind,name in own_parts(plan.network, plan.training):
+    for kind,name in registered_parts(plan.network, plan.training):
         raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with processes=1, "
                          "or let torchrun start a script of yours that defines it and calls train_run")
 
