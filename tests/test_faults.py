@@ -121,7 +121,7 @@ IN_NONE = {  # and why
     "data.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
     "experiment.compare:_test_once": "files of `run: metrics`, compared with a shape",
     "experiment.grounding:PhraseGrounding": "it adds to results that are objects",
-    "experiment.learner:_logger": "it writes",
+    "experiment.checkpoints:epoch_log": "it writes",
     "experiment.records:record_of": "environment.json, of the shape `_Machine`",
     "experiment.plans:require_text": "a tokenizer that `text` opens, for its errors only",
     "experiment.registry:workflow_command": "a notebook of this repository",

@@ -39,7 +39,8 @@ from .ndcg import NdcgRule
 from .metrics import PROTOCOLS
 from .evaluation import Evaluation, ensemble, evaluate
 from .objective import registered_parts
-from .learner import History, fit
+from .checkpoints import History
+from .learner import fit
 from .rows import ROWS, trained_as
 from .datasets import Data, load_data
 from .plans import Plan

@@ -25,7 +25,7 @@ from ..experiment.conditions import RELEVANCE_LABELS, metric_named
 from ..experiment.metrics import chance_bound
 from ..experiment.results import Results
 from ..experiment.pair_scores import PairScores
-from ..experiment.learner import History
+from ..experiment.checkpoints import History
 from ..experiment.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
