@@ -184,8 +184,8 @@ def validate(self:Learner,
     seconds:float, # That the training of the epoch took
 ) -> None:
     "Evaluate the epoch, and save the model if it is the best so far."
-    acc,model = self.accelerator,self.objective.model
-    if acc.is_main_process:
+    accelerator,model = self.accelerator,self.objective.model
+    if accelerator.is_main_process:
         start = time.perf_counter()
         rate = self.optimizer.param_groups[0]["lr"]
         numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": rate}
@@ -193,7 +193,7 @@ def validate(self:Learner,
             numbers |= evaluate(model, self.val, relevance=self.relevance).metrics
         self.history.epochs.append(numbers | {"seconds": seconds + time.perf_counter()-start})
         if self.history.best() is self.history.epochs[-1]: model.save(self.folder/"model")
-    if acc.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
+    if accelerator.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
 
 @patch
 def _next_epoch(self:Learner):

@@ -142,7 +142,7 @@ class TrainFields(TypedDict, total=False):
     loss:str|None # A name in `LOSSES`
     select:str|None # Validation metric that chooses the best epoch
     precision:str|None # `fp32`, `bf16` or `fp16`
-    seed:int|None # Of batches, dropout and masks
+    seed:int|None # Of the choice of batches, of dropout and of masks
 
 def _with_overrides(network, training, overrides):
     "Both configurations after the overrides; an unknown field is refused (ValueError)."
@@ -175,7 +175,7 @@ def named_configs(
 # %% ../../nbs/experiment/16_plans.ipynb #fbe413fb
 def begin_suffix(
     row:str, # One of `ROWS`
-    begin:str, # As of `make_plan`
+    begin:str, # Folder of a trained run, or file of a published UNITER
 ) -> str: # Such as `-from-scenes-tern`; empty without such weights, and for a row that always begins with some
     "The part of a run's name that says with which weights it begins."
     if not begin or ROWS[row].paper == "IAIS": return ""

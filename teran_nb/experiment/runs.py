@@ -164,10 +164,10 @@ def load_models(
     duals = [is_dual(path) for path in paths]
     files = [model_folders(path)[0].is_file() for path in paths]
     models = []
-    for path,is_of_dual,is_file in zip(paths, duals, files):
-        text_of_model = text if is_file or not any(files) else ""
-        dual_of_model = dual if is_of_dual or not any(duals) else None
-        models.append(load_model(path, device, text_of_model, dual_of_model)) # refuses what no model takes
+    for path,takes_dual,takes_text in zip(paths, duals, files): # what no model takes goes to each, which refuses it
+        own_text = text if takes_text or not any(files) else ""
+        own_dual = dual if takes_dual or not any(duals) else None
+        models.append(load_model(path, device, own_text, own_dual))
     return models
 
 # %% ../../nbs/experiment/18_runs.ipynb #c72e892f
@@ -262,7 +262,7 @@ def evaluate_run(
     protocol = options.get("protocol", "")
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     models,conditions = open_runs(runs, device, pooling, row, text, dual)
-    evaluations = (evaluate(model, collection, **options, **conditions) for model in models) # one at a time is held
+    evaluations = (evaluate(model, collection, **options, **conditions) for model in models) # holds one at a time
     if len(models) == 1: return models[0],next(evaluations)
     relevance = options.get("relevance", ())
     ndcg = options.get("ndcg", NdcgRule())
