@@ -176,9 +176,10 @@ def named_configs(
 def begin_suffix(
     row:str, # One of `ROWS`
     begin:str, # Folder of a trained run, or file of a published UNITER
-) -> str: # Such as `-from-scenes-tern`; empty without such weights, and for a row that always begins with some
+) -> str: # Such as `-from-scenes-tern`; empty without such weights, and for the rows of pretraining
     "The part of a run's name that says with which weights it begins."
-    if not begin or ROWS[row].paper == "IAIS": return ""
+    chosen_row = ROWS[row]
+    if not begin or chosen_row.begins or chosen_row.training.get("joint.pretrain"): return ""
     path = Path(begin)
     name = path.parent.name if path.name == "model" else path.name
     return f"-from-{name.removesuffix('.pt')}"
@@ -220,7 +221,6 @@ def make_plan(
     pick_device(device)
     features = data.collection.features
     network,training = named_configs(row, preset, pooling, text, begin, features, overrides, **train)
-
     # the row's own pooling, text encoder and loss are no change
     row_network,row_training = _row_configs(row, preset, begin=begin, features=features)
     text_network,_ = _row_configs(row, preset, text=text, begin=begin, features=features)
@@ -241,10 +241,10 @@ def make_plan(
     return Plan(name, about, network, training, device, ROWS[row].members)
 
 def _changed_training(before, after, overrides):
-    "Fields of the training that a parameter changed, for `changed`; the loss, the seed and the epochs are told apart."
+    "Fields of the training that a parameter changed, for `changed`; the loss has a place of its own there."
     changed = {}
     for field in TrainFields.__annotations__:
         value = getattr(after, field)
-        if field in ("loss","seed","epochs"): continue
+        if field in ("loss","seed","epochs"): continue # seed and epochs are conditions, not changes
         if value != getattr(before, field) and f"train.{field}" not in overrides: changed[field] = value
     return changed
