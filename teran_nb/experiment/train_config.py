@@ -84,7 +84,7 @@ class TrainConfig:
             raise ValueError(f"hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
 
 # %% ../../nbs/experiment/08_train_config.ipynb #8f16fc6c
-EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of earlier versions, each with today's name
+EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of earlier versions, each with its name in this version
     "images": "batch_size", "captions": "captions_per_image",
     "rate": "learning_rate", "warmup": "warmup_steps", "clip": "max_grad_norm",
     "scale": "logit_scale", "bias": "logit_bias",
