@@ -20,7 +20,7 @@ from teran_nb.core.environment import seed_everything
 from teran_nb.core.parallel import this_share
 from teran_nb.data.collection import Collection
 from teran_nb.data.scenes import example_pictures
-from teran_nb.experiment.batches import Batches, deal
+from teran_nb.experiment.batches import Batches, split_into_batches
 from teran_nb.experiment.objective import Objective
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
@@ -40,7 +40,7 @@ def step(model, rank=0, world=1):
     p = make_plan(data, model, "tiny", device="cpu")
     seed_everything(0)
     m = make_matcher(p.network, data.train.captions.texts)
-    batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), deal(data.train.captions.image_of, 15, 2), rank, world)[0]
+    batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), split_into_batches(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
     objective = accelerator.prepare(Objective(m, TrainConfig(iais=p.training.iais)))
     loss = objective(batch, 1.0)

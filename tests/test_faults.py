@@ -8,7 +8,7 @@ import torch
 from conftest import ROOT
 
 from teran_nb.data.rouge import rouge_l_scores
-from teran_nb.experiment.batches import deal
+from teran_nb.experiment.batches import split_into_batches
 from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.experiment.relevance import Relevance
 from teran_nb.experiment.ndcg import ndcg_at_k
@@ -40,10 +40,10 @@ CASES |= {
     "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
     "rouge without images": lambda: rouge_l_scores(["a"], []),
     "rouge of no text": lambda: rouge_l_scores([None], [["a"]]),
-    "deal nothing": lambda: deal([], 2),
-    "deal to no image": lambda: deal([0, 1], 0),
-    "deal no caption": lambda: deal([0, 1], 2, 0),
-    "deal fractions": lambda: deal([0.5, 1], 2),
+    "batches of nothing": lambda: split_into_batches([], 2),
+    "batches of no image": lambda: split_into_batches([0, 1], 0),
+    "batches of no caption": lambda: split_into_batches([0, 1], 2, 0),
+    "batches of fractions": lambda: split_into_batches([0.5, 1], 2),
     "sparc of other masks": lambda: grouped_alignment(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
     "sparc of other spaces": lambda: grouped_alignment(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
     "sparc of nothing": lambda: grouped_alignment(torch.rand(0, 3, 8), MASK[:0], torch.rand(0, 3, 8), MASK[:0]),
@@ -121,7 +121,7 @@ IN_NONE = {  # and why
     "data.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
     "experiment.compare:_test_once": "files of `run: metrics`, compared with a shape",
     "experiment.grounding:PhraseGrounding": "it adds to results that are objects",
-    "experiment.learner:_logger": "it writes",
+    "experiment.checkpoints:epoch_log": "it writes",
     "experiment.records:record_of": "environment.json, of the shape `_Machine`",
     "experiment.plans:require_text": "a tokenizer that `text` opens, for its errors only",
     "experiment.registry:workflow_command": "a notebook of this repository",

@@ -21,6 +21,7 @@ from .metrics import Retrieval
 from .results import Results
 from .pair_scores import context_scores
 from .rows import ROWS, Row, trained_as
+from .plans import begin_suffix
 from .presets import world_of
 from .datasets import Data, load_data
 from .runs import evaluate_run, load_model
@@ -41,9 +42,9 @@ def ablation_data(
     return load_data(world=world, relevance={"test": {"spice": _TUPLES}} if has_tuples else None)
 
 # %% ../../nbs/experiment/21_ablations.ipynb #860b90d0
-def _finished_seeds(row, preset, output):
+def _finished_seeds(row, preset, begin, output):
     "Seeds for which every model of a row is trained already."
-    folders = [done.parent.name for done in output.glob(f"{preset}-{trained_as(row)}-seed*/done")]
+    folders = [done.parent.name for done in output.glob(f"{preset}-{trained_as(row)}{begin_suffix(row, begin)}-seed*/done")]
     seeds = {int(name.rpartition("seed")[2]) for name in folders}
     return {seed for seed in seeds if seeds.issuperset(range(seed, seed + ROWS[row].members))}
 
@@ -63,7 +64,7 @@ def ablate(
     rows = [one_of(row, ROWS, "row") for row in rows]
     rows = rows or [row for row,(paper,_) in PUBLISHED.items() if paper == "teran"]
     preset = preset or data.source["world"]
-    finished = [_finished_seeds(row, preset, project_path(output)) for row in rows]
+    finished = [_finished_seeds(row, preset, begin, project_path(output)) for row in rows]
     seeds = sorted({*seeds,*set.intersection(*finished)})
     settings = {"preset": preset, "epochs": epochs, "device": device, "begin": begin}
     return compare(data, rows, seeds, output, grid, grid_epochs, **settings)

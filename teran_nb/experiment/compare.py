@@ -21,7 +21,7 @@ from ..data.minimal_pairs import is_drawn, scene_pairs
 from .metrics import Retrieval, own_metrics, ranks
 from .results import Results
 from .rows import ROWS, trained_as
-from .datasets import Data, todays_source
+from .datasets import Data, upgrade_source
 from .plans import Plan, make_plan
 from .run_folders import read_plan, same_run_folder
 from .runs import evaluate_run, read_history, train_run
@@ -103,7 +103,7 @@ def _test_once(data, row, runs, device):
     tested_on = {"data": data.source, "split": data.test.name, "minimal pairs": has_pairs}
     stored = read_json(path, _Tested, cure) if path.is_file() else {}
     before = stored.get("of", {})
-    if "data" in before: before = before | {"data": todays_source(before["data"])}
+    if "data" in before: before = before | {"data": upgrade_source(before["data"])}
     is_measured = "ranks" in stored and all(f"t2i_{name}" in stored["metrics"] for name in own_metrics())
     if before != tested_on or not is_measured:
         relevance = data.relevance("test")

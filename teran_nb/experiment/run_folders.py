@@ -10,21 +10,20 @@ __all__ = ['folder_to_resume', 'new_run_folder', 'read_plan', 'same_run_folder',
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, Unpack
 
 from ..core.files import project_path, read_json, user_path
 from ..core.writing import numbered_folder, require_space, write_json
-from ..core.config import one_of, override, to_config
+from ..core.config import one_of, to_config
 from ..core.environment import environment, pick_device
 from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS
 from .train_config import EARLIER_TRAIN_FIELDS, TrainConfig
-from .objective import check_own
 from .checkpoints import require_same_config
 from .rows import trained_as
-from .datasets import todays_source
-from .plans import Plan, apply_overrides, require_text, row_configs
+from .datasets import upgrade_source
+from .plans import Plan, TrainFields, named_configs, require_text
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #5e51da72
 def folder_to_resume(
@@ -71,7 +70,7 @@ def read_plan(
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
     network = to_config(NetworkConfig, config["model"], path, EARLIER_NETWORK_FIELDS)
     training = to_config(TrainConfig, config["train"], path, EARLIER_TRAIN_FIELDS)
-    about = config["about"] | {"data": todays_source(config["about"]["data"])}
+    about = config["about"] | {"data": upgrade_source(config["about"]["data"])}
     return Plan(Path(folder).name, about, network, training, config["device"], config.get("members", 1))
 
 # %% ../../nbs/experiment/17_run_folders.ipynb #4c88255b
@@ -134,23 +133,18 @@ def check_parameters(*,
     row:str="teran-mrsw", # One of `ROWS`
     preset:str="scenes", # One of `PRESETS`
     pooling:str="", # One of `POOLINGS`, or the model's own
-    text:str="", # Text encoder, as of `make_plan`
-    precision:str="fp32", # `fp32`, `bf16` or `fp16`
-    select:str="", # Validation metric that chooses the best epoch, or the preset's
+    text:str="", # Text encoder: one of ours, or the name or folder of a pretrained one
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str|Path="runs", # Folder that will be written to
     resume:str="", # Name or folder of a run to resume
     run:str|Path|Iterable="", # Trained run or checkpoint that will be read: one, a list, or a dict of them by name
     protocol:str="", # One of `PROTOCOLS`; all of the split when empty
     phrases:str="", # File or folder of phrases to ground
-    loss:str="", # One of `LOSSES`, or the preset's
-    overrides:dict|None=None, # As of `make_plan`
+    overrides:dict|None=None, # Dotted fields to values
+    **train:Unpack[TrainFields], # Fields of the training, such as `precision`, `select` and `loss`
 ) -> None:
     "Refuse unknown names, a wrong pooling or loss of your own, a missing GPU or run, and a read-only output folder."
-    network,training = row_configs(row, preset, pooling, text)
-    given = {"precision": precision, "select": select, "loss": loss}
-    training = override(training, {field: value for field,value in given.items() if value})
-    check_own(*apply_overrides(network, training, overrides or {}))
+    named_configs(row, preset, pooling, text, overrides=overrides, **train)
     require_text(text)
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():

@@ -7,12 +7,14 @@ __all__ = ['PRECISIONS', 'EARLIER_TRAIN_FIELDS', 'TrainConfig', 'optimizer_of', 
 
 # %% ../../nbs/experiment/08_train_config.ipynb #5c3d411f
 import math, re
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from typing import get_type_hints
 
 import torch
 from torch import nn
 
 from ..core.config import bounded, one_of, require_in_range
+from ..core.schema import checked
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
@@ -72,24 +74,24 @@ class TrainConfig:
     patience:int=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
     workers:int=0 # Processes that read batches; 0 to read in this process
-    seed:int=bounded(0, at_most=2**63-1) # Of batches, dropout and masks
+    seed:int=bounded(0, at_most=2**63-1) # Of the choice of batches, of dropout and of masks
     def __post_init__(self):
+        require_in_range(self)
+        for name,kind in get_type_hints(TrainConfig).items():
+            if not is_dataclass(kind): checked(getattr(self, name), kind, f"TrainConfig.{name}")
         for k,(known,name) in _CHOICES.items(): one_of(getattr(self, k), known, name)
         one_of(self.loss, LOSSES, "loss", registered=True)
         _require_select(self.select)
-        require_in_range(self)
         for name in ("learning_rate","max_grad_norm","logit_scale","margin"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf: raise ValueError(f"{name} must be a finite number, at least 0, not {value}")
+            if getattr(self, name) < 0: raise ValueError(f"TrainConfig.{name} is {getattr(self, name)}; it is at least 0")
         if not self.max_grad_norm:
             raise ValueError("max_grad_norm=0 would scale all gradients to 0; for no clipping take a large one, such as 1e9")
-        if not math.isfinite(self.logit_bias): raise ValueError(f"logit_bias must be a finite number, not {self.logit_bias}")
         if self.start_pooling: one_of(self.start_pooling, POOLINGS, "pooling to start with", registered=True)
         if self.joint.hard_negatives and self.loss != "triplet":
             raise ValueError(f"hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
 
 # %% ../../nbs/experiment/08_train_config.ipynb #8f16fc6c
-EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of earlier versions, each with today's name
+EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of earlier versions, each with its name in this version
     "images": "batch_size", "captions": "captions_per_image",
     "rate": "learning_rate", "warmup": "warmup_steps", "clip": "max_grad_norm",
     "scale": "logit_scale", "bias": "logit_bias",

@@ -24,7 +24,7 @@ from ..experiment.ndcg import agreement
 from ..experiment.metrics import chance_bound, metric_named
 from ..experiment.results import Results
 from ..experiment.pair_scores import PairScores
-from ..experiment.learner import History
+from ..experiment.checkpoints import History
 from ..experiment.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 

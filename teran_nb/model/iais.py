@@ -99,7 +99,7 @@ class IaisConfig:
             raise ValueError(f"weight={self.weight} must be at least 0, scale={self.scale} and "
                              f"temperature={self.temperature} more than 0")
     def weight_at(self,
-        train_progress:float, # Share of the training that is done, in [0,1]
+        fraction_done:float, # Of the training, in [0,1]
     ) -> float:
         "Weight of the regulariser at a point of the training (IAIS eq. 15-16)."
-        return self.weight*SCHEDULES[self.annealing](train_progress, 1, self.scale)
+        return self.weight*SCHEDULES[self.annealing](fraction_done, 1, self.scale)
