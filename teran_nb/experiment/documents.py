@@ -8,11 +8,13 @@ __all__ = ['registry_table', 'fill_document']
 # %% ../../nbs/experiment/27_documents.ipynb #830b4928
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from ..core.config import one_of
 from ..core.display import escape_markdown, markdown_table
+from .results import Results
 from .compare import trainings
 from .claims import findings
 from .board import board_of
@@ -21,44 +23,59 @@ from .entries import NOT_RECORDED, read_registry
 # %% ../../nbs/experiment/27_documents.ipynb #3865b187
 def _frame_table(frame): return markdown_table(list(frame), frame.astype(object).fillna("").values.tolist())
 
-def _commands(results):
-    "What measures the results, as a block of shell."
+def _first_command(results):
+    "The command that measures the first row, as a block of shell; says where the others are."
     commands = []
     for row in results.lines: commands += results.about(row, "command")
     known = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
-    return "\n\n```sh\n" + "\n".join(known) + "\n```"
+    if not known: return ""
+    place = f"# the first of {len(known)} commands; the files have all\n" if len(known) > 1 else ""
+    return f"\n\n```sh\n{place}{known[0]}\n```"
 
 _SHARED = ("±","NDCG@25","machine","threads","torch") # conditions that the tables of a document share
-_SHOWN_ELSEWHERE = ("command","models","field","value") # in the block of commands, or in the names of rows
+_SHOWN_ELSEWHERE = ("command","models","field","value","ranker","score","loss","networks","data") # in command, names or files
+_PLATFORM_AND_MODEL = re.compile(r"^\w+-\S+, |, cpu family [^,]+, model [^,]+|, cpu(?=, )")
 
-def _shared_conditions(results): return {k: v for k,v in results.conditions().items() if k in _SHARED}
+def _conditions_of(results):
+    "The conditions of results; of a machine its processor, its device if that is no CPU, and its cores."
+    lines = {}
+    for row,seeds in results.lines.items():
+        machines = [_PLATFORM_AND_MODEL.sub("", r.about.get("machine", NOT_RECORDED)) for r in seeds]
+        lines[row] = tuple(replace(r, about=r.about | {"machine": m}) for r,m in zip(seeds, machines))
+    return Results(lines).conditions()
+
+def _shared_conditions(results): return {k: v for k,v in _conditions_of(results).items() if k in _SHARED}
 
 def _conditions_line(conditions): return "; ".join(f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in conditions.items())
 
-def _changes_by_row(results):
-    "What was changed, each with the rows of which that is true; empty where nothing was changed."
-    rows_of = {}
-    for row,seeds in results.lines.items():
-        changed = seeds[0].about.get("changed", "")
-        rows_of.setdefault("" if changed in row else changed, []).append(row) # some names of rows say it already
-    if len(rows_of) == 1: return next(iter(rows_of))
-    return "; ".join(f"{changed} ({', '.join(rows)})" for changed,rows in rows_of.items() if changed)
+def _changes(results):
+    "What all rows change, or else the names of the fields that some rows change; rows of a board are named by it."
+    if any("networks" in seeds[0].about for seeds in results.lines.values()): return ""
+    changes = {seeds[0].about.get("changed", ""): None for seeds in results.lines.values()}
+    if len(changes) == 1: return next(iter(changes))
+    fields = {}
+    for change in changes: fields |= {part.split()[0]: None for part in change.split(", ") if part}
+    return "by row " + ", ".join(fields)
+
+def _is_usual(value, usual):
+    "Whether all values of a condition are among the usual ones."
+    return set(value.split(" / ")) <= set(usual.split(" / "))
 
 # rows without a run, such as chance, record less than others
 _GAP = re.compile(rf"(, | / ){NOT_RECORDED}|{NOT_RECORDED}(, | / )")
 
 def _result_table(results, metrics, usual):
-    conditions = results.conditions() | {"changed": _changes_by_row(results)}
+    conditions = _conditions_of(results) | {"changed": _changes(results)}
     conditions = {k: _GAP.sub("", v) for k,v in conditions.items()}
-    own = {k: v for k,v in conditions.items() if v and k not in _SHOWN_ELSEWHERE and usual.get(k) != v}
-    return _frame_table(results.table(metrics)) + "\n\n" + _conditions_line(own) + _commands(results)
+    own = {k: v for k,v in conditions.items() if v and k not in _SHOWN_ELSEWHERE and not _is_usual(v, usual.get(k, ""))}
+    return _frame_table(results.table(metrics)) + "\n\n" + _conditions_line(own) + _first_command(results)
 
 _PRINTED = {
     "table": _result_table,
     "claims": lambda results, *_: findings(results)._repr_markdown_(),
     "trainings": lambda results, *_: _frame_table(trainings(results)),
     "conditions": lambda results, *_: _conditions_line(_shared_conditions(results)),
-    "board": lambda results, *_: board_of(results)._repr_markdown_() + _commands(results)}
+    "board": lambda results, *_: board_of(results)._repr_markdown_() + _first_command(results)}
 
 def registry_table(
     kind:str, # One of `table`, `claims`, `trainings`, `conditions`, `board`
@@ -86,7 +103,7 @@ def fill_document(
     usual = {} # conditions that a block of the kind `conditions` prints
     for block in blocks:
         if block[2] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block[3]))
-    footers = set() # printed already
+    printed = set() # below a table
     def fill(block):
         head,kind,table,options,_,end = block.groups()
         chosen = {}
@@ -94,9 +111,9 @@ def fill_document(
             name,_,values = option.partition("=")
             chosen[one_of(name, ("rows","metrics"), "option of a block of results")] = values.split(",")
         shown = registry_table(kind, Path(results)/table, **chosen, usual=usual)
-        if kind == "table":
-            frame,footer = shown.split("\n\n", 1)
-            if footer in footers: shown = f"{frame}\n\nConditions and commands as above."
-            footers.add(footer)
-        return f"{head}\n{shown}\n\n{end}"
+        frame,*below = shown.split("\n\n")
+        new = [part for part in below if part not in printed]
+        if kind == "table" and new != below: new.append("The rest is as above." if new else "Conditions and command as above.")
+        printed.update(below)
+        return "\n\n".join([f"{head}\n{frame}",*new,end])
     return _MARKED_BLOCK.sub(fill, text)
