@@ -51,8 +51,9 @@ def test_every_group_is_listed():
 
 def test_the_sidebar_lists_every_notebook_in_order():
     sidebar = yaml.safe_load((ROOT / "nbs" / "sidebar.yml").read_text(encoding="utf8"))["website"]["sidebar"]["contents"]
-    index, workflows, *groups = sidebar
+    index, first, workflows, *groups = sidebar
     assert index == "index.qmd"
+    assert len(first["contents"]) == 5 and all((ROOT / "nbs" / page).is_file() for page in first["contents"])
     assert sorted(workflows["contents"]) == sorted(p.name for p in (ROOT / "nbs").glob("*.ipynb"))
     listed = [name for group in groups for name in group["contents"]]
     folders = list(dict.fromkeys(name.split("/")[0] for name in listed))
