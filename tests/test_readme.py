@@ -7,8 +7,8 @@ import yaml
 from conftest import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf8")
-DOCUMENTS = [ROOT / name for name in ("README.md", "RESULTS.md", "results/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md",
-                                      "data/README.md", "nbs/index.qmd")]
+DOCUMENTS = [ROOT / name for name in ("README.md", "RESULTS.md", "results/README.md", "results/papers.md", "CONTRIBUTING.md", "CHANGELOG.md",
+                                      "benchmarks/README.md", "data/README.md", "nbs/index.qmd")]
 
 
 def anchors(document):
@@ -51,8 +51,9 @@ def test_every_group_is_listed():
 
 def test_the_sidebar_lists_every_notebook_in_order():
     sidebar = yaml.safe_load((ROOT / "nbs" / "sidebar.yml").read_text(encoding="utf8"))["website"]["sidebar"]["contents"]
-    index, workflows, *groups = sidebar
+    index, first, workflows, *groups = sidebar
     assert index == "index.qmd"
+    assert len(first["contents"]) == 5 and all((ROOT / "nbs" / page).is_file() for page in first["contents"])
     assert sorted(workflows["contents"]) == sorted(p.name for p in (ROOT / "nbs").glob("*.ipynb"))
     listed = [name for group in groups for name in group["contents"]]
     folders = list(dict.fromkeys(name.split("/")[0] for name in listed))

@@ -6,9 +6,9 @@ import pytest
 from conftest import ROOT, play
 
 from teran_nb.core import environment
-from teran_nb.experiment.documents import fill_document
 from teran_nb.experiment.entries import read_entry, read_registry
-from teran_nb.experiment.reproduction import require_reproduced
+from teran_nb.experiment.records import require_reproduced
+from teran_nb.experiment.registry import fill_document
 
 ENTRIES = sorted((ROOT / "results").rglob("*.json"))
 

@@ -10,14 +10,13 @@ import torch
 
 from conftest import ROOT, papermill
 from teran_nb.core.environment import seed_everything
-from teran_nb.experiment.documents import fill_document
 from teran_nb.experiment.entries import read_registry
 from teran_nb.experiment.evaluation import ensemble, evaluate
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.metrics import METRICS, Protocol, ranks, register_metric
 from teran_nb.experiment.objective import check_loss
-from teran_nb.experiment.records import write_entries
-from teran_nb.experiment.reproduction import compare_with_registry
+from teran_nb.experiment.records import compare_with_registry, write_entries
+from teran_nb.experiment.registry import fill_document
 from teran_nb.experiment.results import results, toy_results
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.runs import load_model
@@ -235,8 +234,10 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
         r = ranks(sim, image_of)
         return {"t2i": (r.t2i < len(sim) / 4).mean(), "i2t": torch.tensor(r.i2t < len(sim) / 4).float().mean()}
 
+    copied = {"__name__": "__main__"}
+    exec(own_cell("encoder"), copied)
     try:
-        result = evaluate(Toy(), drawn, Protocol("halves", 2), about={"model": "toy"})
+        result = evaluate(copied["Toy"](), drawn, Protocol("halves", 2), about={"model": "toy"})
         assert "first quarter %" in result._repr_markdown_()
         both = ensemble([result, result], drawn.captions.image_of, Protocol("halves", 2))
         assert both.metrics["t2i_first"] == result.metrics["t2i_first"]

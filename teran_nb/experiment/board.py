@@ -134,6 +134,12 @@ def _beside_chance(results, metric):
     could_be_chance = values and np.mean(values) <= chance_bound(results[0], metric)
     return format_seeds(values, metric) + (" (chance)" if could_be_chance else "")
 
+def _by_row(cells):
+    "The cells of each loss and ranker, one for each seed."
+    rows = {}
+    for cell in cells: rows.setdefault((cell.loss,cell.ranker), []).append(cell)
+    return rows
+
 @dataclass(frozen=True, repr=False)
 class Board(MarkdownRepr):
     "Rankers and losses side by side; shows itself as a table."
@@ -142,29 +148,25 @@ class Board(MarkdownRepr):
     def __len__(self): return len(self.cells)
     def _repr_markdown_(self):
         if not self.cells: return "*no cell of the board is finished*"
-        measured = set()
-        groups = {} # cells of one loss and ranker, one for each seed
-        for cell in self.cells:
-            measured.update(cell.result.metrics)
-            groups.setdefault((cell.loss,cell.ranker), []).append(cell)
-        shown = {metric: metric_named(metric).heading for metric in _SHOWN if metric in measured}
+        shown = [metric for metric in _SHOWN if any(metric in cell.result.metrics for cell in self.cells)]
+        headings = [metric_named(metric).heading for metric in shown]
         rows = []
-        for (loss,ranker),cells in groups.items():
+        for (loss,ranker),cells in _by_row(self.cells).items():
             results = [cell.result for cell in cells]
             numbers = [_beside_chance(results, metric) for metric in shown]
             seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
             rows.append([loss, ranker_title(ranker), *numbers, seconds, len(cells), *ranker_cost(ranker)])
-        table = markdown_table(["loss","ranker",*shown.values(),"seconds","seeds","computed by","index"], rows)
+        table = markdown_table(["loss","ranker",*headings,"seconds","seeds","computed by","index"], rows)
         return f"{table}\n\n{self._conditions()}"
     def _conditions(self):
         "What the cells were measured with, in one line."
-        def every(name):
-            values = [str(cell.result.about.get(name, "")) for cell in self.cells]
-            return ", ".join(dict.fromkeys(values))
-        epochs = every("epochs")
+        def values(name):
+            of_cells = [str(cell.result.about.get(name, "")) for cell in self.cells]
+            return ", ".join(dict.fromkeys(of_cells))
+        epochs = values("epochs")
         how = [f"{epochs} epoch" if epochs == "1" else f"{epochs} epochs"] if epochs else []
-        how += [f"{name} {every(name)}" for name in ("seed","commit") if every(name)]
-        where = filter(None, (every("protocol"),every("candidates")))
+        how += [f"{name} {values(name)}" for name in ("seed","commit") if values(name)]
+        where = filter(None, (values("protocol"),values("candidates")))
         parts = [", ".join(where), f"data {self.title}", ", ".join(how)]
         return "; ".join(filter(None, parts)) + "; seconds of training and validation, as they passed"
 
