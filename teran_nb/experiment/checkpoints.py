@@ -24,7 +24,7 @@ from ..core.writing import atomic, require_space
 from ..core.tensors import require_archive
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
-from .conditions import format_metric, metric_named
+from .metrics import format_metric, metric_named
 
 # %% ../../nbs/experiment/11_checkpoints.ipynb #d391c883
 @contextmanager
