@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import ROOT
 from teran_nb.data.drawing import compose
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.evaluation import evaluate
@@ -320,9 +321,10 @@ def test_markup_that_got_in_all_the_same_has_no_effect(five, site, browser, tmp_
 
 
 def test_the_tour_is_a_page_that_answers_offline(toured, offline, screens, tmp_path):
-    "The command that the tour itself names."
-    said = next(c.source for c in nbformat.read(toured, 4).cells if "jupyter nbconvert" in c.source)
-    words = shlex.split(re.search("`jupyter (nbconvert[^`]*)`", said)[1].replace("out.ipynb", str(toured)))
+    "Saved by the command that the page on views names."
+    page_on_views = nbformat.read(ROOT / "nbs" / "look" / "05_view.ipynb", 4)
+    named = next(c.source for c in page_on_views.cells if "jupyter nbconvert" in c.source)
+    words = shlex.split(re.search("`jupyter (nbconvert[^`]*)`", named)[1].replace("out.ipynb", str(toured)))
     done = subprocess.run([sys.executable, "-m", *words, "--output-dir", str(tmp_path)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr[-2000:]
     page = offline(tmp_path / "tour.html")

@@ -224,16 +224,12 @@ def board(
     "Train and test every ranker with every loss; finished cells are read, stopped ones are resumed."
     cells = []
     rankers,losses = list(rankers),list(losses)
-    world = _world(data)
+    world = data.source["world"] or Path(data.source["data"]).name # of drawn scenes, or a folder
     for seed,loss,ranker in itertools.product(seeds, losses, rankers):
         plan = board_plan(data, ranker, loss, seed, preset, **settings)
         folder = project_path(output)/f"{world}-{preset}-{ranker}-{loss}-seed{seed}"
         if trains or (folder/"board.json").is_file(): cells.append(_cell(data, plan, ranker, loss, folder))
     return Board(tuple(cells), f"{world}, networks of the size {preset}")
-
-def _world(data):
-    "Name of the data: the world of drawn scenes, or the folder of a collection."
-    return data.source["world"] or Path(data.source["data"]).name
 
 # %% ../../nbs/experiment/23_board.ipynb #2fd132ff
 @patch

@@ -67,17 +67,16 @@ def _changes(results):
     for change in changes: fields |= {part.split()[0]: None for part in change.split(", ") if part}
     return "by row " + ", ".join(fields)
 
-def _is_usual(value, usual):
-    "Whether all values of a condition are among the usual ones."
-    return set(value.split(" / ")) <= set(usual.split(" / "))
-
 # rows without a run, such as chance, record less than others
 _GAP = re.compile(rf"(, | / ){NOT_RECORDED}|{NOT_RECORDED}(, | / )")
 
 def _result_table(results, metrics, usual):
     conditions = _conditions_of(results) | {"changed": _changes(results)}
     conditions = {k: _GAP.sub("", v) for k,v in conditions.items()}
-    own = {k: v for k,v in conditions.items() if v and k not in _SHOWN_ELSEWHERE and not _is_usual(v, usual.get(k, ""))}
+    own = {}
+    for name,value in conditions.items():
+        is_usual = set(value.split(" / ")) <= set(usual.get(name, "").split(" / "))
+        if value and name not in _SHOWN_ELSEWHERE and not is_usual: own[name] = value
     return _frame_table(results.table(metrics)) + "\n\n" + _conditions_line(own) + _first_command(results)
 
 _PRINTED = {

@@ -317,7 +317,9 @@ def _new_images(
     seen = set()
     while given := [_NewImage(row, image, metadata) for row,(image,metadata) in islice(numbered, batch_size)]:
         names = [x.image.image_id for x in given]
-        _refuse_duplicates(names, seen)
+        for name in names:
+            if name in seen: raise ValueError(f"two images are named {name!r}; give each its own name")
+            seen.add(name)
         stored = stored_paths(names)
         _refuse_other_pictures(given, stored, images)
         new = [x for x in given if x.image.image_id not in stored]
@@ -338,12 +340,6 @@ def _refuse_other_pictures(given, stored, images):
             if not is_there or Path(path) == images.picture_path(name, small=True): continue
         raise ValueError(f"the index holds {path} as image {name!r}, and {new_path} is another picture of this name; "
                          f"give it as GivenImage('a name', picture=Path({new_path!r})), or replace it by update=True")
-
-def _refuse_duplicates(names, seen):
-    "Add names to those seen; ValueError where one comes twice."
-    for name in names:
-        if name in seen: raise ValueError(f"two images are named {name!r}; give each its own name")
-        seen.add(name)
 
 # %% ../../nbs/search/06_building.ipynb #0d16fc2a
 def _encode_new(
