@@ -145,6 +145,11 @@ def _first_centroids(
     return learn_centroids(vectors[rows], k, config.seed)
 
 # %% ../../nbs/search/06_building.ipynb #f07b0b8b
+def _require_storing_model(backend, model):
+    "Refuse a model whose fingerprint does not tell it from others, where an index outlives this process."
+    if model is None or not model.storage_refusal or isinstance(backend, MemoryBackend): return
+    raise ValueError(f"{backend.place} could mix the images of two models: {model.storage_refusal}")
+
 def begin_index(
     backend:Backend, # Without centroids
     images:Encoded|Images, # That will be added
@@ -154,6 +159,7 @@ def begin_index(
     source:str="", # Digest of the collection
 ) -> None:
     "Make the layout and the first centroids of an index, before its first image."
+    _require_storing_model(backend, model)
     sample = images if isinstance(images, Encoded) else encoded
     if sample is None: sample = _encode_sample(model, images, config.seed)
     layout = backend.layout
@@ -369,11 +375,6 @@ def require_same_model(
     if model is None or backend.layout is None or backend.layout.fingerprint in ("",model.fingerprint): return
     raise ValueError(f"{backend.place} holds what another model encoded; "
                      "open it with that one, or make an index with this one")
-
-def _require_storing_model(backend, model):
-    "Refuse a model whose fingerprint does not tell it from others, where an index outlives this process."
-    if model is None or not model.storage_refusal or isinstance(backend, MemoryBackend): return
-    raise ValueError(f"{backend.place} could mix the images of two models: {model.storage_refusal}")
 
 def _require_same_source(backend, images, model, encoded):
     "Refuse features of another extractor, and vectors of other images."
