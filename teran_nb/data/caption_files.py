@@ -80,13 +80,16 @@ def read_table(
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
     text = read_text(path)
-    header = re.match("[^\r\n]*", text)[0]
+    header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
     separator = next((s for s in ",;\t|" if s in header), ",")
     quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
     lines = _csv_lines(csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True), path)
-    _,titles = next(lines, (1,[]))
-    columns = [title.strip().lower() for title in titles]
-    columns = [column if aliases.get(column, column) in columns else aliases[column] for column in columns]
+    titles = next((cells for _,cells in lines if cells), []) # lines before the header may be empty
+    titles_read = [title.strip().lower() for title in titles]
+    columns = []
+    for column in titles_read:
+        target = aliases.get(column, column)
+        columns.append(column if target in titles_read or target in columns else target)
     if len(set(columns)) < len(columns): raise ValueError(f"{path} has two columns of one name; rename one")
     missing = [column for column in required if column not in columns]
     if missing:
