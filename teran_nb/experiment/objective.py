@@ -32,6 +32,7 @@ from ..model.matcher import Matcher
 from ..model.pretraining import Pretraining
 from ..model.checks import check_head, check_pooling
 from ..model.mined_negatives import hardest_candidates, mined_scores, mined_triplet
+from .metrics import own_metrics
 from .train_config import PRECISIONS, TrainConfig
 from .batches import Batch
 import teran_nb.model.more_losses # noqa: F401 (the import registers the losses of that page)
@@ -119,11 +120,13 @@ def registered_parts(
     network:NetworkConfig, # Names the pooling and the heads
     train:TrainConfig, # Names the loss, and the pooling of the first epochs
 ) -> list[tuple[str,str]]: # Kind and name, such as `("loss","mine")`
-    "The poolings, losses and heads of a configuration that do not come with the library."
+    "The poolings, losses, heads and metric to select by of a configuration that do not come with the library."
     poolings = [name for name in (network.pooling,train.start_pooling) if name in POOLINGS]
     modules = {("pooling",name): POOLINGS[name].module for name in poolings}
     modules["loss",train.loss] = LOSSES[train.loss].module
     for name in (*network.training_heads,network.ranking_head): modules["head",name] = HEADS[name].__module__
+    selected = train.select.partition("_")[2] # without its direction
+    if selected in own_metrics(): modules["metric",selected] = own_metrics()[selected].module
     return [part for part,module in modules.items() if is_own(module)]
 
 def check_registered(

@@ -201,6 +201,7 @@ class WithoutContext(Encoder):
         self.fingerprint = f"{model.fingerprint} {alone} alone"
         self.extractor,self.pooling = model.extractor,model.pooling
         self.device,self.own_regions = model.device,model.own_regions
+        self.storage_refusal = model.storage_refusal
     def cache_key(self, collection): return self.model.cache_key(collection)
     def extract_regions(self, image): return self.model.extract_regions(image)
     def encode_images(self, images, batch_size=128, show_progress_bar=False):

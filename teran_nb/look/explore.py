@@ -383,6 +383,8 @@ class Explorer:
         describe:Callable[[Image.Image],Regions]|None=None, # Regions of an uploaded picture; `describe_like` by default
         output:str|Path="runs/explorer", # Folder for saved pages
     ):
+        if not isinstance(finder, Finder):
+            raise TypeError(f"the explorer shows a Finder, not {type(finder).__name__}; write Explorer(Finder(models, data))")
         if not finder.results: finder.ask(next(iter(finder.sentences), ""))
         self.finder = finder
         self.thumbs = Thumbnails()
