@@ -223,8 +223,8 @@ def _require_same_encoding(encode, items, encoded, kind, encoder):
     for i in range(len(items)):
         for other,k,case in ((backwards,i,"in the reversed order, 2 at a time"), (alone[i],0,"alone")):
             same = other.parts[k].shape == encoded.parts[i].shape
-            same = same and torch.allclose(other.parts[k], encoded.parts[i], atol=1e-2)
-            if not (same and torch.allclose(other.whole[k], encoded.whole[i], atol=1e-2)):
+            same = same and torch.allclose(other.parts[k], encoded.parts[i], atol=1e-3)
+            if not (same and torch.allclose(other.whole[k], encoded.whole[i], atol=1e-3)):
                 raise ValueError(f"encode_{kind} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} "
                                  f"{case} than among all; mask the padding, switch dropout off, and keep the given order")
 
