@@ -279,8 +279,9 @@ def show_pairs(
               color="grey", ls=":", lw=1, label="chance")
     names = [f"{shortened(r.kind, 32)} ({r.n_pairs:,})" for r in kinds]
     ax.set(yticks=range(len(kinds)), yticklabels=names, xlim=(0,102), ylim=(len(kinds)-.4,-.6), xlabel="right, %")
-    ax.set_title("Minimal pairs: the true caption scores higher", pad=22)
-    ax.legend(frameon=False, fontsize=8, ncols=4, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
+    legend_rows = (len(ax.get_legend_handles_labels()[1]) + 2)//3
+    ax.set_title("Minimal pairs: the true caption scores higher", pad=8+13*legend_rows) # above the legend
+    ax.legend(frameon=False, fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)
     return ax
 
 # %% ../../nbs/look/13_charts.ipynb #244cfe2c
