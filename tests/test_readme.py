@@ -7,8 +7,8 @@ import yaml
 from conftest import ROOT
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf8")
-DOCUMENTS = [ROOT / name for name in ("README.md", "RESULTS.md", "results/README.md", "results/papers.md", "CONTRIBUTING.md", "CHANGELOG.md",
-                                      "benchmarks/README.md", "data/README.md", "nbs/index.qmd")]
+NAMES = ("README.md", "RESULTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "data/README.md", "nbs/index.qmd")
+DOCUMENTS = [ROOT / name for name in NAMES] + sorted(ROOT.glob("results/*.md"))
 
 
 def anchors(document):
