@@ -114,7 +114,7 @@ IN_NONE = {  # and why
     "core.parallel:_work": "a job of this process",
     "core.stores:StoreWriter": "it writes",
     "core.stores:reopen": "its own unfinished file, which `unfinished store` compares",
-    "data.hf_datasets:_save_picture": "rows of a data set in memory",
+    "data.hf_datasets:_encoded_picture": "rows of a data set in memory",
     "data.pictures:hard_pictures": "it writes",
     "data.convert:write_table": "it writes",
     "data.spice_program:_start_program": "it writes",

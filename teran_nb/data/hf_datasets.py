@@ -29,31 +29,27 @@ from .collection import Collection
 # %% ../../nbs/data/25_hf_datasets.ipynb #ccf3cdcd
 _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 
-def _save_picture(value, path, root):
-    "Write the picture of a row beside `path`, with the ending of its format."
+def _encoded_picture(value, root):
+    "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
     if isinstance(value, dict): value = value.get("bytes") or Path(value["path"])
     if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
         raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
     if isinstance(value, str):
-        file = within(root, value) if root else None
-        if file is None:
+        path = within(root, value) if root else None
+        if path is None:
             raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no "
                              "name may leave")
-        value = file
+        value = path
     if isinstance(value, Path): value = value.read_bytes()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(value, Image.Image): picture,ending = value,""
-    elif isinstance(value, bytes):
-        picture = Image.open(BytesIO(value))
-        ending = _ENDING_OF.get(picture.format, "")
-    else:
+    picture = Image.open(BytesIO(value)) if isinstance(value, bytes) else value
+    if not isinstance(picture, Image.Image):
         raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded "
                          "pixels")
-    path = path.with_name(f"{path.name}{ending or '.png'}")
-    if ending: path.write_bytes(value)
-    else: upright(picture)[0].save(path)
-    return path
+    if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
+    file = BytesIO()
+    upright(picture)[0].save(file, "PNG")
+    return file.getvalue(),".png"
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #7f2ed7de
 @dataclass(frozen=True)
@@ -110,6 +106,7 @@ def _dataset_rows(dataset, image, split):
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #408f69f0
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
+_BATCH = 16 # Pictures that are described together
 
 @contextmanager
 def _naming(where, column):
@@ -124,19 +121,18 @@ class _DatasetWriter:
         columns, # `_Columns` of the dataset
         extractor, # Describes the pictures; None: there are no region features
         root, # Folder of the pictures, where their column holds names of files
-        merge, # Whether rows with the same id are one image
         stops, # Whether a row that cannot be used is an error; else it is left out
     ):
         self.folder = folder
         self.columns = columns
         self.extractor = extractor
         self.root = root
-        self.merge = merge
         self.stops = stops
         self.problems = [] # of rows that were left out
         self.left_out = set() # ids of images that could not be described
         self.number = {} # image id to its number
         self.first_row = {} # image id to the place of its first row, for errors
+        self.checksum = {} # image id to that of its picture
         self.splits = []
         self.texts = []
         self.image_of = []
@@ -160,30 +156,36 @@ def add(self:_DatasetWriter, row, where, split, number):
     with _naming(where, columns.ids):
         image_id = columns.image_id_of(row, number)
         is_new = image_id not in self.number
-        if not is_new: self._require_same_image(image_id, split)
+        if not is_new: self._require_same_split(image_id, split)
     with _naming(where, columns.image):
-        if is_new: self._add_picture(image_id, row[columns.image])
+        content,ending = _encoded_picture(row[columns.image], self.root)
+        checksum = digest(content)
+        if is_new: self._add_picture(image_id, ending, content)
+        elif checksum != self.checksum[image_id]:
+            raise ValueError(f"{image_id!r} is the id of {self.first_row[image_id]} too, which has another picture; "
+                             "give each image an id of its own")
     if is_new:
         self.number[image_id] = len(self.number)
         self.first_row[image_id] = where
+        self.checksum[image_id] = checksum
         self.splits.append(split)
     self.texts += texts
     self.image_of += [self.number[image_id]]*len(texts)
 
 @patch
-def _require_same_image(self:_DatasetWriter, image_id, split):
-    "Refuse a repeated id, unless it may repeat and stays in its split."
-    first = self.first_row[image_id]
-    if not self.merge:
-        raise ValueError(f"{image_id!r} is the id of {first} too; ids are unique, unless merge=True joins such rows")
+def _require_same_split(self:_DatasetWriter, image_id, split):
     split_of_first = self.splits[self.number[image_id]]
     if split != split_of_first:
-        raise ValueError(f"{image_id!r} is the id of {first} too, whose split is {split_of_first!r} and not {split!r}; "
-                         "an image belongs to one split: correct the split or the id")
+        raise ValueError(f"{image_id!r} is the id of {self.first_row[image_id]} too, whose split is "
+                         f"{split_of_first!r} and not {split!r}; an image belongs to one split: correct the split or "
+                         "the id")
 
 @patch
-def _add_picture(self:_DatasetWriter, image_id, value):
-    path = _save_picture(value, self.folder/"pictures"/image_id, self.root)
+def _add_picture(self:_DatasetWriter, image_id, ending, content):
+    "Write and open a picture; one that cannot be decoded is removed again."
+    path = self.folder/"pictures"/f"{image_id}{ending}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
     try: opened = read_picture(path, self.extractor.max_side if self.extractor else 0)
     except ValueError:
         path.unlink()
@@ -248,36 +250,33 @@ def from_dataset(
     extractor:Any=None, # From `teran_nb.photos.extractors.build_extractor`; without one there are no region features
     image:str="image", # Column of the pictures
     captions:str|list|tuple="caption", # Column of the captions, or several columns; no captions when empty
-    ids:str="", # Column of the image ids, which name the files; the numbers of the rows when empty
+    ids:str="", # Column of the image ids, which name the files; rows with one id are one image; empty: numbers of the rows
     split:str="", # Column of the splits, where the dataset is no dictionary of them
     root:str|Path="", # Folder of the pictures, where their column holds names of files
-    merge:bool=False, # Whether rows with the same id are one image with several captions
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
-    batch_size:int=16, # Pictures described together
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
     one_of(bad, BAD_ROWS, "value of bad")
-    if batch_size < 1: raise ValueError(f"batch_size is {batch_size}; it goes from 1")
     captions = [captions] if isinstance(captions, str) else captions
     columns = _Columns(image, [column for column in captions if column], ids, split)
     if not folder:
-        folder = home()/"datasets"/_dataset_key(dataset, columns, extractor, root, merge, bad)
+        folder = home()/"datasets"/_dataset_key(dataset, columns, extractor, root, bad)
         if folder.is_dir(): return Collection.open(folder)
     with atomic(folder) as tmp:
         tmp.mkdir()
-        writer = _DatasetWriter(tmp, columns, extractor, root, merge, stops=bad == "stop")
+        writer = _DatasetWriter(tmp, columns, extractor, root, stops=bad == "stop")
         with writer.features:
             for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
                 columns.require(row, where)
                 try: writer.add(row, where, split_of_row, number)
                 except ValueError as e: writer.refuse(str(e))
-                if len(writer.waiting) == batch_size: writer.describe()
+                if len(writer.waiting) == _BATCH: writer.describe()
             writer.describe()
         writer.save_captions()
     if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
     return Collection.open(folder)
 
-def _dataset_key(dataset, columns, extractor, root, merge, bad):
+def _dataset_key(dataset, columns, extractor, root, bad):
     "Name of the folder of a dataset that is read in this way."
     parts = dataset.values() if isinstance(dataset, dict) else [dataset]
     fingerprints = [getattr(part, "_fingerprint", "") for part in parts]
@@ -285,7 +284,7 @@ def _dataset_key(dataset, columns, extractor, root, merge, bad):
         raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
     name = extractor.name if extractor else ""
     split_names = list(dataset) if isinstance(dataset, dict) else []
-    reading = [name,columns.image,columns.captions,columns.ids,columns.split,str(root),merge,bad]
+    reading = [name,columns.image,columns.captions,columns.ids,columns.split,str(root),bad]
     return digest([fingerprints,reading,*split_names])[:16]
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #5a4c8322
