@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 # %% ../../nbs/core/11_heat_maps.ipynb #22299582
@@ -41,23 +40,14 @@ def _covered(start, end, length, cells):
     return shared.clamp(min=0)*cells/length
 
 # %% ../../nbs/core/11_heat_maps.ipynb #3b7fe8a0
-def _highest_around(numbers):
-    "The highest number among each cell and its eight neighbours; numbers are at least 0."
-    padded = F.pad(numbers, (1,1,1,1))
-    vertical = torch.maximum(torch.maximum(padded[:,:-2], padded[:,1:-1]), padded[:,2:])
-    return torch.maximum(torch.maximum(vertical[...,:-2], vertical[...,1:-1]), vertical[...,2:])
+_NEIGHBOURS = np.zeros((3,3,3), bool)
+_NEIGHBOURS[1] = True # the eight cells around a cell, and none of another mask
 
 def _connected(masks, cell):
     "The cells of each mask that are connected with one cell, `(masks, rows, columns)`."
-    _,rows,columns = masks.shape
-    cell_numbers = torch.arange(rows*columns).view(rows, columns).expand_as(masks)
-    highest = cell_numbers # of the cells that are known to be connected with each cell
-    while True:
-        higher = torch.where(masks, _highest_around(highest*masks), cell_numbers).flatten(1)
-        # a cell takes over what the cell of that number has reached, so distant cells need few rounds
-        higher = higher.gather(1, higher).view_as(cell_numbers)
-        if torch.equal(higher, highest): return masks & (highest == highest.flatten(1)[:,cell,None,None])
-        highest = higher
+    from scipy.ndimage import label # here, because it takes long to import
+    part_of = torch.from_numpy(label(masks.numpy(), _NEIGHBOURS)[0])
+    return masks & (part_of == part_of.flatten(1)[:,cell,None,None])
 
 def _scaled(heat):
     "A map in [0,1], -1 where no region lies, and the number of its first highest cell."
