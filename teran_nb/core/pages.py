@@ -44,13 +44,12 @@ def data_uri(
 def jpeg_uri(
     picture:Image.Image, # In RGB
     side:int=640, # Longest side of the result, pixels; smaller pictures keep their size
-    quality:int=85, # Of the JPEG, 1 to 95
 ) -> str: # `data:image/jpeg;base64,...`
     "A picture as a data URI."
     small = picture.copy()
     small.thumbnail((side,side))
     file = io.BytesIO()
-    small.save(file, "JPEG", quality=quality, optimize=True)
+    small.save(file, "JPEG", quality=85, optimize=True)
     return data_uri(file.getvalue())
 
 # %% ../../nbs/core/07_pages.ipynb #13878071

@@ -136,7 +136,6 @@ def this_share() -> Share:
 # %% ../../nbs/core/06_parallel.ipynb #e1ebb40d
 def wait_for(
     is_ready:Callable[[],bool], # Whether the work of the others is there
-    seconds:float=.5, # Between two checks
 ) -> None:
-    "Wait for other processes."
-    while not is_ready(): time.sleep(seconds)
+    "Wait for other processes; asks twice a second."
+    while not is_ready(): time.sleep(.5)
