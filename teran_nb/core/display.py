@@ -10,6 +10,7 @@ __all__ = ['LOG_SECONDS', 'log_line', 'progress', 'still_running', 'escape_markd
 import os, re, sys, threading, time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from html import unescape
 from typing import Any
 
 from tqdm.std import tqdm
@@ -110,9 +111,11 @@ def markdown_table(
 class MarkdownRepr:
     "Base of results whose markdown table, `_repr_markdown_`, is also their text in a terminal, there without escapes."
     def __repr__(self):
-        def plain(cell): return re.sub(r"&#(\d+);", lambda m: chr(int(m[1])), cell).ljust(len(cell)) # as wide as before
-        lines = self._repr_markdown_().split("\n")
-        return "\n".join("|".join(map(plain, line.split("|"))).rstrip() for line in lines)
+        lines = []
+        for line in self._repr_markdown_().split("\n"):
+            cells = [unescape(cell).ljust(len(cell)) for cell in line.split("|")] # as wide as before
+            lines.append("|".join(cells).rstrip())
+        return "\n".join(lines)
 
 # %% ../../nbs/core/04_display.ipynb #a4d7e17e
 def left_out_table(

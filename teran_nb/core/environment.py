@@ -58,12 +58,14 @@ def git_commit_hash(
 def _processor_name():
     "Name of the processor, and the instructions that torch uses on it: with others, sums are rounded otherwise."
     path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
-    about = {key.strip(): value.strip() for key,_,value in (line.partition(":") for line in lines)} # of the last core
+    about = {} # of the last core
+    for line in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
+        key,_,value = line.partition(":")
+        about[key.strip()] = value.strip()
     name = about.get("model name") or platform.processor() or platform.machine()
-    # a virtual machine hides the generation in the name
-    generation = "".join(f", {key} {about[key]}" for key in ("cpu family","model") if key in about)
-    return f"{name}{generation} ({torch.backends.cpu.get_cpu_capability()})"
+    for key in ("cpu family","model"): # a virtual machine hides the generation in the name
+        if key in about: name += f", {key} {about[key]}"
+    return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 def environment(
     seed:int, # Seed of the run

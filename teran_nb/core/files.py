@@ -115,7 +115,8 @@ def read_text(
 ) -> str:
     "Read text; a missing or damaged file is named in the error."
     try: return read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as e: raise ValueError(f"{path} is cut off or not UTF-8 text: {e}; copy it again, or save it as UTF-8") from None
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{path} is cut off or not UTF-8 text: {e}; copy it again, or save it as UTF-8") from None
 
 # %% ../../nbs/core/02_files.ipynb #d2c4b1c1
 @contextmanager

@@ -50,7 +50,7 @@ _VOCABULARIES = { # files that number tokens
 _SETTINGS = [f"{part}config.json" for part in ("","generation_","tokenizer_","preprocessor_","processor_","adapter_")]
 
 @lru_cache(256) # a model is loaded in parts, and each looks at the folder
-def _require_settings(file, size, changed):
+def _require_settings(file, size, changed): # once for each size and time of change
     if file.name in _VOCABULARIES: read_json(file, _VOCABULARIES[file.name], "copy the tokenizer again")
     settings = read_json(file, dict) if file.name in _SETTINGS else {}
     if (most := _most_layers(settings)) > _MOST_LAYERS:
@@ -67,8 +67,11 @@ def require_model_folder(
 
 # %% ../../nbs/core/09_hub.ipynb #589525ba
 def _refused(error, name, kind, instead):
+    "An error with the reason that another library gives in its first line."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["it says nothing"]
-    reason = " ".join(lines[:2 if lines[0].endswith(":") else 1])[:200].rstrip(". ")
+    reason = lines[0]
+    if reason.endswith(":"): reason = " ".join(lines[:2])
+    reason = reason[:200].rstrip(". ")
     if not isinstance(error, (OSError,ValueError,RuntimeError)): reason = f"{type(error).__name__}: {reason}"
     return ValueError(f"{name} cannot be loaded as a {kind}: {reason}; {instead}")
 

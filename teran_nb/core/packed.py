@@ -41,12 +41,13 @@ class Packed:
         offsets:Tensor, # Start of each set and the end of the last one, a tensor or a list, `(n+1,)`
     ):
         if values.ndim != 2: raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
+        offsets = torch.as_tensor(offsets, dtype=torch.int64)
+        rises = offsets.ndim == 1 and len(offsets) and (offsets.diff() >= 0).all()
+        if not rises or offsets[0] != 0 or offsets[-1] != len(values):
+            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; got {len(offsets)} of "
+                             f"them from {offsets[:1].tolist()} to {offsets[-1:].tolist()}")
         self.values = values
-        self.offsets = o = torch.as_tensor(offsets, dtype=torch.int64)
-        if o.ndim != 1 or not len(o) or o[0] != 0 or o[-1] != len(values) or (o.diff() < 0).any():
-            ends = f"from {o[:1].tolist()} to {o[-1:].tolist()}"
-            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; "
-                             f"got {len(o)} of them {ends}")
+        self.offsets = offsets
 
     def __len__(self): return len(self.offsets) - 1
     def __repr__(self):
@@ -144,4 +145,5 @@ def toy_sets(
 ) -> Packed: # Random vectors of length 1
     "Sets of random unit vectors, for examples and tests."
     g = torch.Generator().manual_seed(seed)
-    return Packed.from_sets([F.normalize(torch.randn(n, dim, generator=g, dtype=dtype), dim=-1) for n in lengths])
+    sets = [torch.randn(n, dim, generator=g, dtype=dtype) for n in lengths]
+    return Packed.from_sets([F.normalize(vectors, dim=-1) for vectors in sets])

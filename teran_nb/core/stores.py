@@ -183,18 +183,21 @@ class JoinedArrays:
     ):
         self.arrays = list(arrays)
         self.starts = np.cumsum([0, *map(len, arrays)])
-        self.dtype,self.shape = arrays[0].dtype,(int(self.starts[-1]),*arrays[0].shape[1:])
+        self.dtype = arrays[0].dtype
+        self.shape = int(self.starts[-1]),*arrays[0].shape[1:]
     def __len__(self): return self.shape[0]
     def __getitem__(self,
         rows:int|slice|Sequence[int]|np.ndarray, # A row, neighbouring rows, any rows, or a mask of all rows
     ) -> np.ndarray: # A view of neighbours in one array, else a copy
+        if isinstance(rows, (int,np.integer)):
+            row = range(len(self))[rows] # a negative number counts from the end
+            return self[row:row+1][0]
         if isinstance(rows, slice):
             start,stop,step = rows.indices(len(self))
             k = min(np.searchsorted(self.starts, start, "right") - 1, len(self.arrays) - 1)
-            if step == 1 and stop <= self.starts[k+1]:
-                return self.arrays[k][start-self.starts[k]:max(start, stop)-self.starts[k]]
+            first = self.starts[k]
+            if step == 1 and stop <= self.starts[k+1]: return self.arrays[k][start-first:max(start, stop)-first]
             rows = range(start, stop, step)
-        elif isinstance(rows, (int,np.integer)): return self[rows:rows+1 or None][0]
         rows = np.asarray(rows, dtype=None if len(rows) else int) # numpy makes an empty list float
         rows = np.arange(len(self))[rows]
         result = np.empty((len(rows),*self.shape[1:]), self.dtype)
