@@ -21,16 +21,18 @@ def matching_words(
 ) -> list: # `(word, start, end)`: the word in the form that is compared, and its characters `[start, end)`
     "The words of a text, separated by everything that is not a letter, mark, number or picture character."
     def is_part(c): return unicodedata.category(c)[0] in "LMN" or unicodedata.category(c) == "So"
-    def folded(word): return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", word).casefold())
+    def folded(word):
+        word = unicodedata.normalize("NFKC", word).casefold()
+        return unicodedata.normalize("NFKC", word) # folding may separate a letter from its accent
     kept = "".join(c if is_part(c) else " " for c in text)
     return [(folded(m[0]), *m.span()) for m in re.finditer(r"\S+", kept)]
 
-def _word_occurrences(words, phrase):
-    "Characters `[start, end)` of every place in `words` where the words of a phrase stand."
-    texts = [word for word,_,_ in words]
+def _words(text): return [word for word,_,_ in matching_words(text)]
+
+def _starts(words, phrase):
+    "Every index at which the words of a phrase begin to follow one another."
     n = len(phrase)
-    starts = [i for i in range(len(texts)-n+1) if tuple(texts[i:i+n]) == phrase]
-    return [(words[i][1], words[i+n-1][2]) for i in starts]
+    return [i for i in range(len(words)-n+1) if words[i:i+n] == phrase]
 
 # %% ../../nbs/data/15_phrase_table.ipynb #1b7930c2
 def phrase_places(
@@ -38,19 +40,19 @@ def phrase_places(
     phrase:str, # A word or several
 ) -> list[list[int]]: # For each place the indices of its words; no place where the phrase does not stand
     "Every place where the words of a phrase follow one another."
-    parts,column = [],[]
+    parts = []
+    column = [] # index of the word that each part belongs to
     for j,word in enumerate(words):
-        word_parts = [part for part,*_ in matching_words(word)] or [word]
+        word_parts = _words(word) or [word]
         parts += word_parts
         column += [j]*len(word_parts)
-    wanted = [part for part,*_ in matching_words(phrase)] or [phrase]
+    wanted = _words(phrase) or [phrase]
     places = []
-    for start in range(len(parts)-len(wanted)+1):
+    for start in _starts(parts, wanted):
         end = start+len(wanted)
         begins_with_word = start == 0 or column[start-1] != column[start]
         ends_with_word = end == len(column) or column[end-1] != column[end]
-        if parts[start:end] == wanted and begins_with_word and ends_with_word:
-            places.append(list(dict.fromkeys(column[start:end])))
+        if begins_with_word and ends_with_word: places.append(list(dict.fromkeys(column[start:end])))
     return places
 
 # %% ../../nbs/data/15_phrase_table.ipynb #c18463ba
@@ -64,7 +66,7 @@ def _read_row(row, number, sizes, pixels):
     if i is None:
         raise ValueError(f"image {name[:100]!r} has no captions; name it as the captions do, with or without its "
                          "ending")
-    words = tuple(word for word,_,_ in matching_words(row.get("phrase") or ""))
+    words = tuple(_words(row.get("phrase") or ""))
     if not words: raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
     try: x1,y1,x2,y2 = box = [float(c) for c in corners]
     except (TypeError,ValueError):
@@ -78,12 +80,9 @@ def _read_row(row, number, sizes, pixels):
         where = "0..1; boxes are fractions of width and height, pixels=True reads pixels"
         if pixels: where = f"its {w:g} x {h:g} picture"
         raise ValueError(f"the box {box} of image {name[:100]} lies outside {where}")
-    x1 = max(x1, 0.)
-    y1 = max(y1, 0.)
-    x2 = min(x2, w)
-    y2 = min(y2, h)
-    width,height = sizes[i]
-    return i, words, (float(x1*width/w), float(y1*height/h), float(x2*width/w), float(y2*height/h))
+    limits = np.array([w,h,w,h])
+    in_pixels = np.clip(box, 0, limits)*np.tile(sizes[i], 2)/limits
+    return i,words,tuple(in_pixels.tolist())
 
 def _link(captions, phrases, sizes):
     "Captions with a link for every place of every phrase; a phrase without a place becomes a caption."
@@ -91,11 +90,13 @@ def _link(captions, phrases, sizes):
     image_of = captions.image_of.tolist()
     links = [[] for _ in texts]
     for i,phrases_of_image in enumerate(phrases):
-        words = {j: matching_words(texts[j]) for j in captions.of(i)}
+        words_of = {j: matching_words(texts[j]) for j in captions.of(i)}
         for phrase,(text,boxes) in phrases_of_image.items():
-            places = []
-            for j in words:
-                places += [(j,start,end) for start,end in _word_occurrences(words[j], phrase)]
+            places = [] # caption, first character and end of the phrase
+            for j,words in words_of.items():
+                for first in _starts([word for word,_,_ in words], list(phrase)):
+                    last = first+len(phrase)-1
+                    places.append((j,words[first][1],words[last][2]))
             if not places:
                 places = [(len(texts), 0, len(text))]
                 texts.append(text)
