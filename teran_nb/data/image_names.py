@@ -38,7 +38,8 @@ def _number(name):
     return number[1] if number else base
 
 def _folders_agree(*names):
-    short,long = sorted((f"/{_tidy(name)}".rpartition("/")[0] for name in names), key=len)
+    folders = [f"/{_tidy(name)}".rpartition("/")[0] for name in names]
+    short,long = sorted(folders, key=len)
     return long.endswith(short)
 
 def match_names(

@@ -6,7 +6,7 @@
 __all__ = ['FeatureSubspace', 'fit_subspace', 'Provenance', 'provenance', 'save_provenance', 'open_provenance']
 
 # %% ../../nbs/data/18_provenance.ipynb #36d36542
-import shutil
+import math, shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,17 +45,17 @@ class FeatureSubspace:
 
 def fit_subspace(
     sets:Sequence[np.ndarray], # Features of some images, each `(regions, dim)`
-    directions:int=64, # Most directions to keep
 ) -> FeatureSubspace: # Directions from every other image, the limit from the rest
-    "Fit the subspace by a principal component analysis."
+    "Fit the subspace by a principal component analysis; it has at most 64 directions."
     rows = np.concatenate(sets[::2]).astype(np.float32)
     mean = rows.mean(0)
     std = rows.std(0)
     std = np.maximum(std, max(.01*float(np.median(std)), 1e-6)) # a constant number must not divide by almost 0
     z = (rows-mean)/std
     _,vectors = np.linalg.eigh(z.T@z)
-    kept = min(directions, len(mean)//4, len(rows)//4)
-    subspace = FeatureSubspace(mean, std, np.ascontiguousarray(vectors[:,::-1].T[:kept]), 0.)
+    kept = min(64, len(mean)//4, len(rows)//4)
+    directions = np.ascontiguousarray(vectors[:,::-1].T[:kept]) # eigh sorts upwards
+    subspace = FeatureSubspace(mean, std, directions, 0.)
     residuals = [subspace.residual(features) for features in sets[1::2] or sets]
     return replace(subspace, limit=float(np.quantile(residuals, .99)))
 
@@ -90,12 +90,11 @@ class Provenance(MarkdownRepr):
 
 def provenance(
     collection:Collection, # What a model is trained on
-    images:int=600, # Most images whose features are read, at equal distances
 ) -> Provenance: # The same for the same collection
-    "What a model records of the collection that it is trained on."
+    "What a model records of the collection that it is trained on; it reads the features of at most 600 images."
     store = collection.features
-    chosen = collection.image_ids[::max(1, -(-len(collection)//images))]
-    sets = [np.asarray(store[k].features, np.float32) for k in chosen]
+    step = max(1, math.ceil(len(collection)/600))
+    sets = [np.asarray(store[k].features, np.float32) for k in collection.image_ids[::step]]
     spec = store.extraction.get("spec")
     words = dict(word_counts(collection.captions.texts))
     return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)

@@ -87,10 +87,9 @@ def rouge_l_blocks(
 def rouge_l_scores(
     candidates:list[str], # Captions to score
     references:list[list[str]], # The captions of each image; any number per image, at least one
-    workers:int=-1, # Threads; -1 for one per core
 ) -> np.ndarray: # ROUGE-L in [0,1], float64, `(candidates, images)`
     "ROUGE-L of every candidate with every image, as the standard implementation computes it (beta 1.2)."
     for texts in (candidates,*references): checked(texts, list[str], "captions")
     if not len(references): raise ValueError("there are no images; ROUGE-L needs at least one with a caption")
-    blocks = list(rouge_l_blocks(candidates, references, np.float64, workers))
+    blocks = list(rouge_l_blocks(candidates, references, np.float64))
     return np.concatenate(blocks) if blocks else np.zeros((0,len(references)))
