@@ -45,11 +45,11 @@ def new_name(
 def is_own(
     module:str, # Name of the module that registered something
 ) -> bool:
-    "Whether a module is outside this library."
+    "Whether a module belongs to the user and not to this library."
     return not module.startswith("teran_nb.")
 
 def calling_module() -> str:
-    "Name of the module that calls the function that calls this one."
+    "Module of the code that calls the caller, such as the notebook that uses a decorator."
     return sys._getframe(2).f_globals.get("__name__", "")
 
 # %% ../../nbs/core/03_config.ipynb #3268c712
@@ -101,7 +101,7 @@ def _to_config(cls, values):
 # %% ../../nbs/core/03_config.ipynb #8b35e216
 def rename_fields(
     values:dict, # Field names and values; a part of a configuration as a dict
-    names:dict[str,str], # Dotted names, each with the name to be: `{"layers": "text.layers"}`
+    names:dict[str,str], # Dotted names, each with the new one: `{"layers": "text.layers"}`
 ) -> dict: # A copy
     "Plain values of a configuration under other names, as files of an earlier version need it."
     try: renamed = copy.deepcopy(values)

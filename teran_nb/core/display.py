@@ -109,7 +109,7 @@ def markdown_table(
     return "\n".join(map(line, [header, rule, *rows]))
 
 class MarkdownRepr:
-    "Base of results whose markdown table, `_repr_markdown_`, is also their text in a terminal, there without escapes."
+    "Base of results with a `_repr_markdown_`; a terminal shows the same table without escapes."
     def __repr__(self):
         lines = []
         for line in self._repr_markdown_().split("\n"):

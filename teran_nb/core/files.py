@@ -58,13 +58,11 @@ def require_file(
     return path
 
 # %% ../../nbs/core/02_files.ipynb #2133a6d3
-_MOST = 2**26 # bytes that every packed file may unpack to; larger ones to fifty times their size
-
 def most_unpacked(
-    size:int, # Bytes of a packed file
-) -> int: # Bytes that its content may have
+    size:int, # Bytes of a file in gzip or zip format
+) -> int: # Bytes that its content may have: 64 MiB, or fifty times the size where that is more
     "Limit of what is unpacked, against files that are made to fill the memory."
-    return max(_MOST, 50*size)
+    return max(2**26, 50*size)
 
 class _Limited:
     "Reads what `file` unpacks; more than the limit is an error."
@@ -87,7 +85,7 @@ _INSTEAD = { # what lies where a file should be, after a copy that went wrong
     b"<html": "is a web page and not the file; download it again"}
 
 def open_plain(
-    path:str|Path, # File, plain or packed by gzip
+    path:str|Path, # File, with or without gzip
 ) -> IO[bytes]: # What it holds; `read` and `readline`
     "Open a file to read it, in bounded memory."
     path = require_file(path)
@@ -97,13 +95,13 @@ def open_plain(
         if head.lower().lstrip().startswith(start):
             file.close()
             raise ValueError(f"{path} {reason}")
-    packed = head[:2] == b"\x1f\x8b"
     file.seek(0)
-    return _Limited(gzip.GzipFile(fileobj=file), path) if packed else file
+    is_gzip = head[:2] == b"\x1f\x8b"
+    return _Limited(gzip.GzipFile(fileobj=file), path) if is_gzip else file
 
 # %% ../../nbs/core/02_files.ipynb #c2d0f038
 def read_bytes(
-    path:str|Path, # File, plain or packed by gzip
+    path:str|Path, # File, with or without gzip
 ) -> bytes:
     "Content of a file; a missing or damaged one is named in the error."
     try:
@@ -111,7 +109,7 @@ def read_bytes(
     except (EOFError, zlib.error, gzip.BadGzipFile) as e: raise ValueError(f"{path} is cut off: {e}") from None
 
 def read_text(
-    path:str|Path, # Text file in UTF-8, plain or packed by gzip
+    path:str|Path, # Text file in UTF-8, with or without gzip
 ) -> str:
     "Read text; a missing or damaged file is named in the error."
     try: return read_bytes(path).decode("utf-8-sig")
@@ -129,7 +127,7 @@ def gc_paused() -> Iterator[None]:
         if was_on: gc.enable()
 
 def read_json(
-    path:str|Path, # JSON file in UTF-8, plain or packed by gzip
+    path:str|Path, # JSON file in UTF-8, with or without gzip
     schema:Any=Any, # Types that its value must have
     cure:str="it may be cut off, copy it again", # What to do about other types, for the error
 ) -> Any: # Its value

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -61,7 +61,8 @@ class _Columns:
     split:str
     def require(self, row, where):
         for column in filter(None, (self.image,*self.captions,self.ids,self.split)):
-            if column not in row: raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
+            if column in row: continue
+            raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
     def captions_of(self, row):
         "The captions of a row: a sentence or a list of them in each column."
         texts = []
@@ -112,7 +113,15 @@ _BATCH = 16 # Pictures that are described together
 def _naming(where, column):
     "Errors name the row and the column."
     try: yield
-    except (ValueError, OSError, KeyError, TypeError) as e: raise ValueError(f"{where}, column {column!r}: {e}") from None
+    except (ValueError, OSError, KeyError, TypeError) as e:
+        raise ValueError(f"{where}, column {column!r}: {e}") from None
+
+class _FirstRow(NamedTuple):
+    "What the first row of an image says of it."
+    number:int # Of the image
+    where:str # Place of the row, for errors
+    split:str|None
+    checksum:str # Of its picture
 
 class _DatasetWriter:
     "Writes rows into the folder of a collection; pictures are described some at a time."
@@ -130,10 +139,7 @@ class _DatasetWriter:
         self.stops = stops
         self.problems = [] # of rows that were left out
         self.left_out = set() # ids of images that could not be described
-        self.number = {} # image id to its number
-        self.first_row = {} # image id to the place of its first row, for errors
-        self.checksum = {} # image id to that of its picture
-        self.splits = []
+        self.images = {} # image id to its `_FirstRow`
         self.texts = []
         self.image_of = []
         self.waiting = [] # image ids, files, pictures and sizes that are not described yet
@@ -155,30 +161,20 @@ def add(self:_DatasetWriter, row, where, split, number):
         if columns.captions and not texts: raise ValueError("there is no caption")
     with _naming(where, columns.ids):
         image_id = columns.image_id_of(row, number)
-        is_new = image_id not in self.number
-        if not is_new: self._require_same_split(image_id, split)
+        first = self.images.get(image_id)
+        if first and split != first.split:
+            raise ValueError(f"{image_id!r} is the id of {first.where} too, whose split is {first.split!r} and not "
+                             f"{split!r}; an image belongs to one split: correct the split or the id")
     with _naming(where, columns.image):
         content,ending = _encoded_picture(row[columns.image], self.root)
         checksum = digest(content)
-        if is_new: self._add_picture(image_id, ending, content)
-        elif checksum != self.checksum[image_id]:
-            raise ValueError(f"{image_id!r} is the id of {self.first_row[image_id]} too, which has another picture; "
-                             "give each image an id of its own")
-    if is_new:
-        self.number[image_id] = len(self.number)
-        self.first_row[image_id] = where
-        self.checksum[image_id] = checksum
-        self.splits.append(split)
+        if first is None: self._add_picture(image_id, ending, content)
+        elif checksum != first.checksum:
+            raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture; give each image "
+                             "an id of its own")
+    if first is None: first = self.images[image_id] = _FirstRow(len(self.images), where, split, checksum)
     self.texts += texts
-    self.image_of += [self.number[image_id]]*len(texts)
-
-@patch
-def _require_same_split(self:_DatasetWriter, image_id, split):
-    split_of_first = self.splits[self.number[image_id]]
-    if split != split_of_first:
-        raise ValueError(f"{image_id!r} is the id of {self.first_row[image_id]} too, whose split is "
-                         f"{split_of_first!r} and not {split!r}; an image belongs to one split: correct the split or "
-                         "the id")
+    self.image_of += [first.number]*len(texts)
 
 @patch
 def _add_picture(self:_DatasetWriter, image_id, ending, content):
@@ -229,28 +225,29 @@ def _leave_out(self:_DatasetWriter, one, problem):
     image_id,path,*_ = one
     path.unlink()
     self.left_out.add(image_id)
-    self.refuse(f"{self.first_row[image_id]}, column {self.columns.image!r}: {problem}")
+    self.refuse(f"{self.images[image_id].where}, column {self.columns.image!r}: {problem}")
 
 @patch
 def save_captions(self:_DatasetWriter):
     "Write the captions of the images that are described."
-    captions = Captions(self.texts, self.image_of, list(self.number))
-    kept = [i for i,image_id in enumerate(self.number) if image_id not in self.left_out]
-    splits = [self.splits[i] for i in kept]
+    captions = Captions(self.texts, self.image_of, list(self.images))
+    kept = [first for image_id,first in self.images.items() if image_id not in self.left_out]
+    splits = [first.split for first in kept]
     missing = sum(not split for split in splits)
     if 0 < missing < len(kept):
         warnings.warn(f"{missing} of {len(kept)} images have no split, so the splits of the others are not used",
                       stacklevel=3)
-    replace(captions.select(kept), splits=None if missing else splits).save(self.folder/"captions.json")
+    captions = captions.select([first.number for first in kept])
+    replace(captions, splits=None if missing else splits).save(self.folder/"captions.json")
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #656155fc
 def from_dataset(
     dataset:Any, # `Dataset`, `IterableDataset` (streaming), or a dictionary of them by split
-    folder:str|Path="", # New folder of the collection; when empty, one in `home()`, named by the fingerprint of the dataset
+    folder:str|Path="", # New folder of the collection; when empty, one in `home()` that belongs to this dataset
     extractor:Any=None, # From `teran_nb.photos.extractors.build_extractor`; without one there are no region features
     image:str="image", # Column of the pictures
     captions:str|list|tuple="caption", # Column of the captions, or several columns; no captions when empty
-    ids:str="", # Column of the image ids, which name the files; rows with one id are one image; empty: numbers of the rows
+    ids:str="", # Column of the image ids; rows with the same id are one image; when empty, each row is one
     split:str="", # Column of the splits, where the dataset is no dictionary of them
     root:str|Path="", # Folder of the pictures, where their column holds names of files
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
