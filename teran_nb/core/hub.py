@@ -52,8 +52,9 @@ _SETTINGS = [f"{part}config.json" for part in ("","generation_","tokenizer_","pr
 @lru_cache(256) # a model is loaded in parts, and each looks at the folder
 def _require_settings(file, size, changed): # once for each size and time of change
     if file.name in _VOCABULARIES: read_json(file, _VOCABULARIES[file.name], "copy the tokenizer again")
-    settings = read_json(file, dict) if file.name in _SETTINGS else {}
-    if (most := _most_layers(settings)) > _MOST_LAYERS:
+    if file.name not in _SETTINGS: return
+    most = _most_layers(read_json(file, dict))
+    if most > _MOST_LAYERS:
         raise ValueError(f"{file} asks for {most:,} layers, and at most {_MOST_LAYERS:,} are built; copy it again")
 
 def require_model_folder(

@@ -20,14 +20,6 @@ try: import fcntl
 except ImportError: fcntl = None # Windows has no such locks
 
 # %% ../../nbs/core/08_writing.ipynb #34992218
-def _lock(fd):
-    "Lock an open file or folder; False where another process holds the lock."
-    if fcntl is None: return True
-    try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError: return False
-    except OSError: pass # a file system without locks
-    return True
-
 @contextmanager
 def locked(
     folder:str|Path, # Existing folder
@@ -39,7 +31,10 @@ def locked(
     fd = os.open(folder, os.O_RDONLY)
     close = os.close # where Python ends while a lock is held, `os` of this module is None
     try:
-        if not _lock(fd): raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it")
+        try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"{folder} is being written by another process; wait for it or stop it") from None
+        except OSError: pass # a file system without locks
         yield
     finally: close(fd)
 
@@ -86,10 +81,10 @@ def _finished(tmp, path):
             if not p.is_symlink(): _sync(p) # some disks say only here that they are full
         os.replace(tmp, path)
         _sync(path.parent)
-    except Exception as e: # libraries that write files have errors of their own for a full disk
+    except Exception as e:
         free = shutil.disk_usage(path.parent).free
         if isinstance(e, OSError): is_full = e.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        else: is_full = free < 2**16 or "No space left" in str(e)
+        else: is_full = free < 2**16 or "No space left" in str(e) # a library's own error for a full disk
         if not is_full: raise
         raise OSError(f"{path} cannot be written, the disk has {free/1e6:,.1f} MB free; free some space or choose "
                       f"another folder") from e

@@ -126,7 +126,8 @@ def save_provenance(
 ) -> None:
     "Write the provenance of a model."
     folder = user_path(folder)
-    about = {"format": 1, "data": record.data, "extractor": record.extractor, "spec": record.spec, "words": record.words}
+    about = {
+        "format": 1, "data": record.data, "extractor": record.extractor, "spec": record.spec, "words": record.words}
     if record.subspace is not None:
         arrays = {"mean": record.subspace.mean, "std": record.subspace.std, "directions": record.subspace.directions}
         save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
