@@ -8,7 +8,7 @@ __all__ = ['PICTURES_ONLY', 'from_dataset', 'to_dataset']
 # %% ../../nbs/data/25_hf_datasets.ipynb #4868ed8c
 import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from ..core.config import one_of
 from .captions import Captions
 from .caption_files import BAD_ROWS, SPLIT_NAMES
 from .pictures import read_picture, upright, within
+from .features import Regions
 from .feature_writer import FeatureWriter
 from .collection import Collection
 
@@ -109,6 +110,13 @@ def _dataset_rows(dataset, image, split):
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
 _BATCH = 16 # Pictures that are described together
 
+class _NoFeatures:
+    "The extractor of a collection without region features: each picture is one region."
+    name,dim,class_names,max_side = PICTURES_ONLY,1,(),0
+    def extract(self, pictures):
+        feature = np.zeros((1,1), np.float32)
+        return [Regions("", feature, [[0,0,*picture.size]], picture.size) for picture in pictures]
+
 @contextmanager
 def _naming(where, column):
     "Errors name the row and the column."
@@ -128,7 +136,7 @@ class _DatasetWriter:
     def __init__(self,
         folder, # New folder of the collection
         columns, # `_Columns` of the dataset
-        extractor, # Describes the pictures; None: there are no region features
+        extractor, # Describes the pictures
         root, # Folder of the pictures, where their column holds names of files
         stops, # Whether a row that cannot be used is an error; else it is left out
     ):
@@ -143,8 +151,8 @@ class _DatasetWriter:
         self.texts = []
         self.image_of = []
         self.waiting = [] # image ids, files, pictures and sizes that are not described yet
-        name,dim,classes = (extractor.name,extractor.dim,extractor.class_names) if extractor else (PICTURES_ONLY,1,())
-        self.features = FeatureWriter(folder/"features", name, dim, class_names=classes)
+        self.features = FeatureWriter(
+            folder/"features", extractor.name, extractor.dim, class_names=extractor.class_names)
 
     def refuse(self, problem):
         "Stop at a row that cannot be used, or remember that it is left out."
@@ -182,7 +190,7 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
     path = self.folder/"pictures"/f"{image_id}{ending}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    try: opened = read_picture(path, self.extractor.max_side if self.extractor else 0)
+    try: opened = read_picture(path, self.extractor.max_side)
     except ValueError:
         path.unlink()
         raise
@@ -192,13 +200,12 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
 @patch
 def describe(self:_DatasetWriter):
     "Put the waiting pictures into the feature store."
-    self._describe(self.waiting)
+    if self.waiting: self._describe(self.waiting)
     self.waiting = []
 
 @patch
 def _describe(self:_DatasetWriter, waiting):
-    pictures = [picture for _,_,picture,_ in waiting]
-    try: described = self.extractor.extract(pictures) if self.extractor and pictures else [None]*len(pictures)
+    try: described = self.extractor.extract([picture for _,_,picture,_ in waiting])
     except Exception as e: # a picture that the model cannot take, or too little memory for so many
         if len(waiting) == 1: self._leave_out(waiting[0], f"could not be extracted ({type(e).__name__}: {e})")
         else:
@@ -212,9 +219,6 @@ def _describe(self:_DatasetWriter, waiting):
 def _add_regions(self:_DatasetWriter, one, regions):
     "Write the regions of a picture, with boxes in pixels of the full picture."
     image_id,_,picture,size = one
-    if regions is None:
-        self.features.add(image_id, np.zeros((1,1), np.float32), np.float32([[0,0,*size]]), size)
-        return
     boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
     boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
     self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
@@ -254,6 +258,7 @@ def from_dataset(
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
     one_of(bad, BAD_ROWS, "value of bad")
+    extractor = extractor or _NoFeatures()
     captions = [captions] if isinstance(captions, str) else captions
     columns = _Columns(image, [column for column in captions if column], ids, split)
     if not folder:
@@ -279,10 +284,8 @@ def _dataset_key(dataset, columns, extractor, root, bad):
     fingerprints = [getattr(part, "_fingerprint", "") for part in parts]
     if not all(fingerprints):
         raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
-    name = extractor.name if extractor else ""
     split_names = list(dataset) if isinstance(dataset, dict) else []
-    reading = [name,columns.image,columns.captions,columns.ids,columns.split,str(root),bad]
-    return digest([fingerprints,reading,*split_names])[:16]
+    return digest([fingerprints,split_names,extractor.name,asdict(columns),str(root),bad])[:16]
 
 # %% ../../nbs/data/25_hf_datasets.ipynb #5a4c8322
 def to_dataset(
