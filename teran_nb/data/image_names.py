@@ -21,7 +21,7 @@ def id_by_pattern(
     "The part of a name that a pattern matches."
     match = re.search(pattern, name) if pattern else None
     if not match: return name
-    return match[1] if match.re.groups else match[0]
+    return (match[1] if match.re.groups else match[0]) or name
 
 def _tidy(name): return unicodedata.normalize("NFC", name.strip().replace("\\", "/").removeprefix("./"))
 
