@@ -126,13 +126,10 @@ def _as_type(value, old, name):
         example = f"{name}.{dataclasses.fields(old)[0].name}"
         raise ValueError(f"{name} has fields of its own; change one of them, such as {example}")
     if isinstance(value, list): value = tuple(value)
-    if isinstance(old, float):
-        if isinstance(value, str) and re.fullmatch(r"[-+.\deE]+", value):
-            with suppress(ValueError): value = float(value) # other text is refused below
-        if type(value) is int: value = float(value)
-    if isinstance(old, (bool,int,float,str,tuple)) and type(value) is not type(old):
-        raise ValueError(f"{name} takes {type(old).__name__}, such as {old!r}, not {value!r}")
-    return value
+    if isinstance(old, float) and isinstance(value, str) and re.fullmatch(r"[-+.\deE]+", value):
+        with suppress(ValueError): value = float(value) # other text is refused below
+    if isinstance(old, (bool,int,float,str,tuple)): checked(value, type(old), name, f"it takes a value such as {old!r}")
+    return float(value) if isinstance(old, float) else value
 
 def override(
     config:Any, # Frozen dataclass
