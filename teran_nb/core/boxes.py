@@ -74,9 +74,13 @@ def roi_align(
     n = out*samples
     boxes = boxes - .5 # the value of a cell belongs to its centre
     steps = (torch.arange(n, device=feature_map.device) + .5)/n
-    x = boxes[:,0,None] + steps*(boxes[:,2,None] - boxes[:,0,None])
-    y = boxes[:,1,None] + steps*(boxes[:,3,None] - boxes[:,1,None])
-    inside = ((y >= -1) & (y <= h))[:,:,None] & ((x >= -1) & (x <= w))[:,None]
+    x1,y1,x2,y2 = boxes[...,None].unbind(1) # each `(k, 1)`
+    x = x1 + steps*(x2-x1) # of the columns of points, `(k, n)`
+    y = y1 + steps*(y2-y1) # of their rows, `(k, n)`
+    x_inside = (x >= -1) & (x <= w)
+    y_inside = (y >= -1) & (y <= h)
+    inside = y_inside[:,:,None] & x_inside[:,None] # `(k, n, n)`
+    # grid_sample counts from -1 at the first cell to 1 at the last one
     grid_x = (2*x/max(w-1, 1) - 1)[:,None].expand(k,n,n)
     grid_y = (2*y/max(h-1, 1) - 1)[:,:,None].expand(k,n,n)
     grid = torch.stack([grid_x,grid_y], -1).reshape(1, k*n, n, 2)

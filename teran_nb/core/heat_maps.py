@@ -68,14 +68,15 @@ def boxes_from_heat(
     scaled,peak = _scaled(heat)
     rows,columns = heat.shape
     cells = _connected(scaled >= torch.tensor(thresholds)[:,None,None]-1e-5, peak)
-    across = cells.any(1).byte()
-    down = cells.any(2).byte()
-    left = across.argmax(1)
+    across = cells.any(1).byte() # 1 in columns with a cell, `(thresholds, columns)`
+    down = cells.any(2).byte() # 1 in rows with a cell, `(thresholds, rows)`
+    left = across.argmax(1) # the first 1
     top = down.argmax(1)
     right = columns-across.flip(1).argmax(1)
     bottom = rows-down.flip(1).argmax(1)
     width,height = size or (columns,rows)
-    return torch.stack([left,top,right,bottom], 1).double().numpy()*np.tile([width/columns,height/rows], 2)
+    boxes = torch.stack([left,top,right,bottom], 1).double().numpy()
+    return boxes*np.tile([width/columns,height/rows], 2)
 
 def box_from_heat(
     heat:Tensor, # Of one word or phrase, `(rows, columns)`
