@@ -66,7 +66,10 @@ def most_unpacked(
 
 class _Limited:
     "Reads what `file` unpacks; more than the limit is an error."
-    def __init__(self, file, path): self.file,self.path,self.left = file,path,most_unpacked(path.stat().st_size)
+    def __init__(self, file, path):
+        self.file = file
+        self.path = path
+        self.left = most_unpacked(path.stat().st_size)
     def __enter__(self): return self
     def __exit__(self, *error): self.file.close()
     def read(self, size=-1): return self._count(self.file.read(self._most(size)))

@@ -34,7 +34,8 @@ class StoreWriter:
     ):
         self.folder = user_path(folder)
         self.folder.mkdir(exist_ok=True)
-        self.files,self.checksums = {},{}
+        self.files = {}
+        self.checksums = {}
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
 

@@ -41,7 +41,8 @@ class FeatureSubspace:
     ) -> float: # From 0; about 1 for features that are unrelated to these directions
         "Mean square of what lies outside of the principal directions, in standard deviations."
         z = (np.asarray(features, np.float32)-self.mean)/self.std
-        return float(np.square(z - (z@self.directions.T)@self.directions).mean())
+        inside = (z@self.directions.T)@self.directions # projected on the principal directions
+        return float(np.square(z-inside).mean())
 
 def fit_subspace(
     sets:Sequence[np.ndarray], # Features of some images, each `(regions, dim)`
@@ -53,7 +54,7 @@ def fit_subspace(
     std = np.maximum(std, max(.01*float(np.median(std)), 1e-6)) # a constant number must not divide by almost 0
     z = (rows-mean)/std
     _,vectors = np.linalg.eigh(z.T@z)
-    kept = min(64, len(mean)//4, len(rows)//4)
+    kept = min(64, len(mean)//4, len(rows)//4) # more would leave little outside of them
     directions = np.ascontiguousarray(vectors[:,::-1].T[:kept]) # eigh sorts upwards
     subspace = FeatureSubspace(mean, std, directions, 0.)
     residuals = [subspace.residual(features) for features in sets[1::2] or sets]

@@ -38,7 +38,8 @@ def _vocabulary(texts, size):
     "Special tokens, letters, endings of five or more words, and words that occur twice, the most frequent first."
     words = word_counts(texts)
     endings = Counter()
-    for word in words: endings.update("##" + word[-n:] for n in (2,3,4) if len(word) > n)
+    for word in words:
+        endings.update("##" + word[-n:] for n in (2,3,4) if len(word) > n)
     letters = sorted(set("".join(words)))
     frequent_endings = sorted(ending for ending,n in endings.items() if n >= 5)
     frequent_words = [word for word,n in sorted(words.items(), key=lambda item: (-item[1],item[0])) if n > 1]
