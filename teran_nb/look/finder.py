@@ -148,13 +148,13 @@ class Finder:
     ):
         models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not models: raise ValueError("no model to ask; give one, or several by their names")
-        self.whole = data.collection if isinstance(data, Data) else data # All splits
+        self.whole = data.collection if isinstance(data, Data) else data # all splits
         self.encoded_splits = {}
         for name,model in models.items():
             self.encoded_splits[name] = EncodedSplit(model, self.whole, name, (encoded or {}).get(name), memory)
-        self.per_page = per_page
         self.examples = list(examples)
-        self.shown_models = list(models)[:2] # Side by side
+        self.per_page = per_page
+        self.shown_models = list(models)[:2] # side by side
         self.pooling = "" # each model's own score
         self.rerank = 0 # pairs that a cross-encoder scores itself, of each query; 0: all
         self.min_cosine = 0. # Filter of the results
@@ -167,9 +167,10 @@ class Finder:
         self.split = split
         self.collection = self.whole if split == "all" else self.whole.split(split)
         self.encoded_splits = {name: known.of(self.collection) for name,known in self.encoded_splits.items()}
-        self._captions_of = {} # Rows of each normalized caption
-        for i,text in enumerate(self.collection.captions.texts):
-            self._captions_of.setdefault(_normalized(text), []).append(i)
+        self._images_of = {} # normalized caption to the rows of its images
+        captions = self.collection.captions
+        for text,image in zip(captions.texts, captions.image_of.tolist()):
+            self._images_of.setdefault(_normalized(text), set()).add(image)
 
     def _clear(self):
         "Remove the query and its results."
@@ -177,7 +178,6 @@ class Finder:
         self.query = ""
         self.picture = None # a row of the split, or an `UploadedPicture`
         self.original = "" # caption of the split that the query is, or was edited from word by word
-        self.true_items = frozenset()
         self.results = {}
         self.word = None # row of the chosen word in `words`
         self.page = 0 # of the results
@@ -215,6 +215,12 @@ class Finder:
         "Words of the original caption that were changed; its true match is marked for one at most."
         return changed_words(self.original, self.query) if self.original else 0
     @property
+    def true_items(self) -> set[int]:
+        "Rows of the candidates that belong to the query: the captions of a picture, or the images of a caption."
+        if isinstance(self.picture, int): return set(self.collection.captions.of(self.picture).tolist())
+        if not self.original or self.edits > 1: return set()
+        return self._images_of[_normalized(self.original)]
+    @property
     def image(self) -> CollectionImage|None:
         "The picture of the query."
         if self.picture is None or isinstance(self.picture, UploadedPicture): return self.picture
@@ -236,14 +242,11 @@ def ask(self:Finder,
     edited = changes <= 1 and self.query and query
     previous_ranks = {name: result.rank for name,result in self.results.items()} if edited and changes else {}
     original = self.original if edited else ""
-    if _normalized(query) in self._captions_of: original = query
+    if _normalized(query) in self._images_of: original = query
     with self.unchanged_on_error():
         self._clear()
         self.query = query
         self.original = original
-        if original and self.edits <= 1:
-            captions = self._captions_of[_normalized(original)]
-            self.true_items = frozenset(int(self.collection.captions.image_of[i]) for i in captions)
         return self._search(previous_ranks)
 
 @patch
@@ -254,13 +257,13 @@ def ask_by_picture(self:Finder,
     if not self.captioned:
         raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures "
                          "answer")
+    if isinstance(picture, np.integer): picture = int(picture)
+    if isinstance(picture, int) and not 0 <= picture < len(self.collection):
+        raise IndexError(f"there is no picture {picture}; there are {len(self.collection):,}")
     with self.unchanged_on_error():
         self._clear()
         self.direction = "i2t"
         self.picture = picture
-        if isinstance(picture, (int,np.integer)):
-            self.picture = int(picture)
-            self.true_items = frozenset(map(int, self.collection.captions.of(self.picture)))
         return self._search()
 
 @patch
