@@ -96,24 +96,28 @@ def uploaded_picture(
     return UploadedPicture(describe(picture), [], Path(name), opened=picture)
 
 # %% ../../nbs/look/07_finder.ipynb #82458d5b
-def query_notes(
-    query:str, # The sentence
-    words:CaptionWords, # As the model reads it
-    model:Encoder|None=None, # The model, for the words that it has seen in training
-) -> list[str]: # Sentences for the reader
-    "What the model could not read of a sentence."
-    if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
+def _unreadable(words):
+    "Words of which the model's vocabulary has no piece, each once."
     pieces = [set() for _ in words.texts]
     for word,piece in zip(words.word_of, words.pieces or ()): # a model may not name its pieces
         if word >= 0: pieces[word].add(piece)
-    unreadable = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= {*UNKNOWN_PIECES}))
-    unreadable_words = [w for w in unreadable if re.search(r"\w", w)]
-    if len(unreadable) == len(set(words.texts)): note = "The model knows none of these words; the order says nothing."
-    elif unreadable_words:
-        more = " …" if len(unreadable_words) > 8 else ""
-        note = f"Not in the model's vocabulary: {', '.join(unreadable_words[:8])}{more}."
-    else: note = "" if model is None else model.words_warning(words.texts)
-    notes = [note] if note else []
+    return list(dict.fromkeys(text for text,own in zip(words.texts, pieces) if own and own <= {*UNKNOWN_PIECES}))
+
+def query_notes(
+    query:str, # The sentence
+    words:CaptionWords, # As the model reads it
+    model:Encoder, # The model, for the words that it has seen in training
+) -> list[str]: # Sentences for the reader
+    "What the model could not read of a sentence."
+    if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
+    notes = []
+    unreadable = _unreadable(words)
+    named = [word for word in unreadable if re.search(r"\w", word)] # without punctuation and emoji
+    if len(unreadable) == len(set(words.texts)): notes.append("The model knows none of these words; the order says nothing.")
+    elif named:
+        more = " …" if len(named) > 8 else ""
+        notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{more}.")
+    elif warning := model.words_warning(words.texts): notes.append(warning)
     end = words.spans[-1][1]
     if re.search(r"\w", query[end:]):
         last = words.texts[-1]
@@ -313,11 +317,12 @@ def _model_notes(self:Finder, split):
     "Notes for the reader on the model, on re-ranking and on the index."
     model = split.model
     images = split.images
-    is_cross_encoder = model.is_cross_encoder and not self.pooling
-    if model.alignment_note and (is_cross_encoder or not model.is_cross_encoder): yield model.alignment_note
-    if is_cross_encoder: yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
-    if is_cross_encoder and self.rerank:
-        yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."
+    pooled_cross_encoder = model.is_cross_encoder and self.pooling # ranks by its alignment, like any other model
+    if model.alignment_note and not pooled_cross_encoder: yield model.alignment_note
+    if model.is_cross_encoder and not self.pooling:
+        yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
+        if self.rerank:
+            yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates
     if indexed and (self.pooling or model.ranks_by_alignment):
         pictures = f"{len(self.collection):,} pictures"
