@@ -274,8 +274,9 @@ def index_page(self:_SiteBuilder,
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
     notes = [note for note in (getattr(self.result, "note", ""), self.model.alignment_note) if note]
+    conditions = [f"{name} {value}" for name,value in about.items() if value != "" and name != "run"] # no path of this machine
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
-        about=" · ".join(f"{name} {value}" for name,value in about.items() if value != ""),
+        about=" · ".join(conditions),
         scores=_scores(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)
 
 # %% ../../nbs/look/11_website.ipynb #14a7be14
