@@ -156,7 +156,7 @@ class Finder:
         self.encoded_splits = {}
         for name,model in models.items():
             self.encoded_splits[name] = EncodedSplit(model, self.whole, name, (encoded or {}).get(name), memory)
-        self.examples = list(examples)
+        self.sentences = list(examples) # to begin with; captions of the split where it has some
         self.per_page = per_page
         self.shown_models = list(models)[:2] # side by side
         self.pooling = "" # each model's own score
@@ -173,6 +173,7 @@ class Finder:
         self.encoded_splits = {name: known.of(self.collection) for name,known in self.encoded_splits.items()}
         self._images_of = {} # normalized caption to the rows of its images
         captions = self.collection.captions
+        if self.captioned: self.sentences = captions.texts
         for text,image in zip(captions.texts, captions.image_of.tolist()):
             self._images_of.setdefault(_normalized(text), set()).add(image)
 
@@ -205,10 +206,6 @@ class Finder:
     def first_model(self) -> str: return self.shown_models[0]
     @property
     def captioned(self) -> bool: return len(self.collection.captions) > 0
-    @property
-    def sentences(self) -> list[str]:
-        "Captions of the split, or the examples where it has none."
-        return self.collection.captions.texts if self.captioned else self.examples
     @property
     def candidates(self) -> list[str]:
         "The ranked captions of a picture query; else the image ids."
