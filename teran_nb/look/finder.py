@@ -152,16 +152,18 @@ class Finder:
     ):
         models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not models: raise ValueError("no model to ask; give one, or several by their names")
+        # the data
         self.whole = data.collection if isinstance(data, Data) else data # all splits
+        self.sentences = list(examples) # to begin with; captions of the split where it has some
         self.encoded_splits = {}
         for name,model in models.items():
             self.encoded_splits[name] = EncodedSplit(model, self.whole, name, (encoded or {}).get(name), memory)
-        self.sentences = list(examples) # to begin with; captions of the split where it has some
+        # the settings
         self.per_page = per_page
         self.shown_models = list(models)[:2] # side by side
         self.pooling = "" # each model's own score
         self.rerank = 0 # pairs that a cross-encoder scores itself, of each query; 0: all
-        self.min_cosine = 0. # Filter of the results
+        self.min_cosine = 0. # filter of the results
         self._open_split(split or ("test" if "test" in self.splits else "all"))
         self._clear()
 
@@ -178,7 +180,7 @@ class Finder:
             self._images_of.setdefault(_normalized(text), set()).add(image)
 
     def _clear(self):
-        "Remove the query and its results."
+        "Remove the query and its results: a finder's attributes beside the data and the settings."
         self.direction = "t2i"
         self.query = ""
         self.picture = None # a row of the split, or an `UploadedPicture`
