@@ -250,7 +250,7 @@ def site(tmp_path_factory):
     config = replace(config, regions=replace(config.regions, features=data.test.features.dim))
     torch.manual_seed(0)
     model = make_matcher(config, data.train.captions.texts).eval()
-    write_site(folder, model, data.test, evaluate(model, data.test), per_page=10)
+    write_site(folder, model, data.test, evaluate(model, data.test))
     return folder
 
 

@@ -390,13 +390,13 @@ def _cross_ndcg(agreed, first, second):
 def show_agreement(
     relevance:Sequence[Relevance], # Of one split; the first two are compared
     title:str="", # Title of the figure
-    pairs:int=200_000, # At most so many pairs of caption and image, evenly spaced
 ) -> list[Axes]: # Two axes
     "How far two kinds of relevance agree: their values, and NDCG of the best order by one, measured by the other."
     if len(relevance) < 2: return empty_figure("there is only one kind of relevance", title)
     first,second = relevance[:2]
     left,right = grid(2, 2, (4.6,3.6), title=title, widths=(1,1.15))
-    chosen = np.linspace(0, first.values.size-1, min(pairs, first.values.size)).astype(np.int64)
+    pairs = min(200_000, first.values.size) # of caption and image, evenly spaced
+    chosen = np.linspace(0, first.values.size-1, pairs).astype(np.int64)
     row,column = np.unravel_index(chosen, first.values.shape)
     x,y = first.values[row,column],second.values[row,column]
     bins = left.hexbin(x, y, gridsize=18, bins="log", mincnt=1, cmap="magma", extent=(0,1,0,1))

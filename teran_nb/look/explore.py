@@ -160,6 +160,7 @@ class _SettingsPanel(_Panel):
         self.split = _menu("Split", finder.splits, finder.split, flex="0 1 140px", min_width="120px")
         self.min_cosine = W.FloatSlider(
             0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
+            tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
             style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
         self.box = _row(self.model, self.compared, self.pooling, self.rerank, self.split)
         for menu in (self.model,self.compared): self.on_change(menu, lambda _: self._choose_models())

@@ -96,24 +96,28 @@ def uploaded_picture(
     return UploadedPicture(describe(picture), [], Path(name), opened=picture)
 
 # %% ../../nbs/look/07_finder.ipynb #82458d5b
-def query_notes(
-    query:str, # The sentence
-    words:CaptionWords, # As the model reads it
-    model:Encoder|None=None, # The model, for the words that it has seen in training
-) -> list[str]: # Sentences for the reader
-    "What the model could not read of a sentence."
-    if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
+def _unreadable(words):
+    "Words of which the model's vocabulary has no piece, each once."
     pieces = [set() for _ in words.texts]
     for word,piece in zip(words.word_of, words.pieces or ()): # a model may not name its pieces
         if word >= 0: pieces[word].add(piece)
-    unreadable = list(dict.fromkeys(t for t,p in zip(words.texts, pieces) if p and p <= {*UNKNOWN_PIECES}))
-    unreadable_words = [w for w in unreadable if re.search(r"\w", w)]
-    if len(unreadable) == len(set(words.texts)): note = "The model knows none of these words; the order says nothing."
-    elif unreadable_words:
-        more = " …" if len(unreadable_words) > 8 else ""
-        note = f"Not in the model's vocabulary: {', '.join(unreadable_words[:8])}{more}."
-    else: note = "" if model is None else model.words_warning(words.texts)
-    notes = [note] if note else []
+    return list(dict.fromkeys(text for text,own in zip(words.texts, pieces) if own and own <= {*UNKNOWN_PIECES}))
+
+def query_notes(
+    query:str, # The sentence
+    words:CaptionWords, # As the model reads it
+    model:Encoder, # The model, for the words that it has seen in training
+) -> list[str]: # Sentences for the reader
+    "What the model could not read of a sentence."
+    if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
+    notes = []
+    unreadable = _unreadable(words)
+    named = [word for word in unreadable if re.search(r"\w", word)] # without punctuation and emoji
+    if len(unreadable) == len(set(words.texts)): notes.append("The model knows none of these words; the order says nothing.")
+    elif named:
+        more = " …" if len(named) > 8 else ""
+        notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{more}.")
+    elif warning := model.words_warning(words.texts): notes.append(warning)
     end = words.spans[-1][1]
     if re.search(r"\w", query[end:]):
         last = words.texts[-1]
@@ -148,16 +152,18 @@ class Finder:
     ):
         models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not models: raise ValueError("no model to ask; give one, or several by their names")
-        self.whole = data.collection if isinstance(data, Data) else data # All splits
+        # the data
+        self.whole = data.collection if isinstance(data, Data) else data # all splits
+        self.sentences = list(examples) # to begin with; captions of the split where it has some
         self.encoded_splits = {}
         for name,model in models.items():
             self.encoded_splits[name] = EncodedSplit(model, self.whole, name, (encoded or {}).get(name), memory)
+        # the settings
         self.per_page = per_page
-        self.examples = list(examples)
-        self.shown_models = list(models)[:2] # Side by side
+        self.shown_models = list(models)[:2] # side by side
         self.pooling = "" # each model's own score
         self.rerank = 0 # pairs that a cross-encoder scores itself, of each query; 0: all
-        self.min_cosine = 0. # Filter of the results
+        self.min_cosine = 0. # filter of the results
         self._open_split(split or ("test" if "test" in self.splits else "all"))
         self._clear()
 
@@ -167,17 +173,18 @@ class Finder:
         self.split = split
         self.collection = self.whole if split == "all" else self.whole.split(split)
         self.encoded_splits = {name: known.of(self.collection) for name,known in self.encoded_splits.items()}
-        self._captions_of = {} # Rows of each normalized caption
-        for i,text in enumerate(self.collection.captions.texts):
-            self._captions_of.setdefault(_normalized(text), []).append(i)
+        self._images_of = {} # normalized caption to the rows of its images
+        captions = self.collection.captions
+        if self.captioned: self.sentences = captions.texts
+        for text,image in zip(captions.texts, captions.image_of.tolist()):
+            self._images_of.setdefault(_normalized(text), set()).add(image)
 
     def _clear(self):
-        "Remove the query and its results."
+        "Remove the query and its results: a finder's attributes beside the data and the settings."
         self.direction = "t2i"
         self.query = ""
         self.picture = None # a row of the split, or an `UploadedPicture`
         self.original = "" # caption of the split that the query is, or was edited from word by word
-        self.true_items = frozenset()
         self.results = {}
         self.word = None # row of the chosen word in `words`
         self.page = 0 # of the results
@@ -202,10 +209,6 @@ class Finder:
     @property
     def captioned(self) -> bool: return len(self.collection.captions) > 0
     @property
-    def sentences(self) -> list[str]:
-        "Captions of the split, or the examples where it has none."
-        return self.collection.captions.texts if self.captioned else self.examples
-    @property
     def candidates(self) -> list[str]:
         "The ranked captions of a picture query; else the image ids."
         if self.direction == "i2t" and self.results: return self.collection.captions.texts
@@ -214,6 +217,12 @@ class Finder:
     def edits(self) -> int:
         "Words of the original caption that were changed; its true match is marked for one at most."
         return changed_words(self.original, self.query) if self.original else 0
+    @property
+    def true_items(self) -> set[int]:
+        "Rows of the candidates that belong to the query: the captions of a picture, or the images of a caption."
+        if isinstance(self.picture, int): return set(self.collection.captions.of(self.picture).tolist())
+        if not self.original or self.edits > 1: return set()
+        return self._images_of[_normalized(self.original)]
     @property
     def image(self) -> CollectionImage|None:
         "The picture of the query."
@@ -236,14 +245,11 @@ def ask(self:Finder,
     edited = changes <= 1 and self.query and query
     previous_ranks = {name: result.rank for name,result in self.results.items()} if edited and changes else {}
     original = self.original if edited else ""
-    if _normalized(query) in self._captions_of: original = query
+    if _normalized(query) in self._images_of: original = query
     with self.unchanged_on_error():
         self._clear()
         self.query = query
         self.original = original
-        if original and self.edits <= 1:
-            captions = self._captions_of[_normalized(original)]
-            self.true_items = frozenset(int(self.collection.captions.image_of[i]) for i in captions)
         return self._search(previous_ranks)
 
 @patch
@@ -254,13 +260,13 @@ def ask_by_picture(self:Finder,
     if not self.captioned:
         raise ValueError("these pictures have no captions, so there is no sentence to find; type one, and pictures "
                          "answer")
+    if isinstance(picture, np.integer): picture = int(picture)
+    if isinstance(picture, int) and not 0 <= picture < len(self.collection):
+        raise IndexError(f"there is no picture {picture}; there are {len(self.collection):,}")
     with self.unchanged_on_error():
         self._clear()
         self.direction = "i2t"
         self.picture = picture
-        if isinstance(picture, (int,np.integer)):
-            self.picture = int(picture)
-            self.true_items = frozenset(map(int, self.collection.captions.of(self.picture)))
         return self._search()
 
 @patch
@@ -310,11 +316,12 @@ def _model_notes(self:Finder, split):
     "Notes for the reader on the model, on re-ranking and on the index."
     model = split.model
     images = split.images
-    is_cross_encoder = model.is_cross_encoder and not self.pooling
-    if model.alignment_note and (is_cross_encoder or not model.is_cross_encoder): yield model.alignment_note
-    if is_cross_encoder: yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
-    if is_cross_encoder and self.rerank:
-        yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."
+    pooled_cross_encoder = model.is_cross_encoder and self.pooling # ranks by its alignment, like any other model
+    if model.alignment_note and not pooled_cross_encoder: yield model.alignment_note
+    if model.is_cross_encoder and not self.pooling:
+        yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
+        if self.rerank:
+            yield f"The best {self.rerank} by the alignment are scored by {model.ranks_by}; the others stand behind them."
     indexed = isinstance(images, Index) and len(images) > images.candidates
     if indexed and (self.pooling or model.ranks_by_alignment):
         pictures = f"{len(self.collection):,} pictures"

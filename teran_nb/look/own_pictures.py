@@ -107,13 +107,12 @@ def ask(self:OwnPictures,
 def suggest(self:OwnPictures,
     given:Sequence[str]=(), # Your own sentences, which are kept unchanged
     n:int=5, # Number of words to propose if no sentences are given
-    tried:int=300, # Number of words to try, at most, the frequent ones first
 ) -> list[str]: # Sentences or words to search by
     "The given sentences; else words of the model's training captions, or everyday things where it keeps none."
     if len(given): return list(given)
     training = getattr(self.model, "provenance", None)
     frequent = sorted(training.words, key=lambda word: -training.words[word]) if training else EVERYDAY_THINGS
-    words = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS][:tried]
+    words = [word for word in frequent if len(word) > 2 and word.isalpha() and word not in STOP_WORDS][:300]
     if not words or not len(self.collection): return []
     sims = similarity_of(self.model, self.images, self.model.encode_captions(words)).cpu()
     scored = sims.masked_fill(~sims.isfinite(), torch.nan) # an index scores its candidates only
@@ -129,11 +128,11 @@ def suggest(self:OwnPictures,
     return proposed
 
 # %% ../../nbs/look/10_own_pictures.ipynb #4458f8a5
-def _unlike_training(model, collection, tried=200):
-    "A warning if more than a fifth of the pictures are unlike the training images of a model; else empty."
+def _unlike_training(model, collection):
+    "A warning if more than a fifth of the pictures, 200 at most, are unlike the training images of a model; else empty."
     training = getattr(model, "provenance", None)
     if training is None or not len(collection): return ""
-    sample = collection.image_ids[::-(-len(collection)//tried)]
+    sample = collection.image_ids[::-(-len(collection)//200)]
     unlike = sum(training.is_out_of_distribution(collection.features[k]) for k in sample)
     if unlike <= .2*len(sample): return ""
     return (f"{unlike} of {len(sample)} pictures are unlike the images that this model was trained on ({training.data}): "

@@ -97,7 +97,6 @@ def wrong_but_relevant(
     relevance:Relevance|Sequence[Relevance], # Of all captions for all images; of several, such as of `Data.relevance`, the first
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
-    k:int=25, # Results that NDCG counts
 ) -> list[int]: # Indices of the queries, the highest NDCG first; none without relevance
     "Queries that miss the true match at rank 1 although their answers are relevant (TERAN Fig. 4)."
     if not isinstance(relevance, Relevance):
@@ -105,7 +104,8 @@ def wrong_but_relevant(
         relevance = relevance[0]
     sim = torch.as_tensor(sim).cpu()
     relevance.require(sim.shape[1], len(sim))
-    ndcg = ndcg_at_k(ranking(sim.T if direction == "t2i" else sim, k), relevance, direction, k)
+    first = ranking(sim.T if direction == "t2i" else sim, 25)
+    ndcg = ndcg_at_k(first, relevance, direction, 25)
     return _lowest(-ndcg, getattr(ranks(sim, image_of), direction) > 0, n)
 
 # %% ../../nbs/look/02_query_rules.ipynb #84b19e67

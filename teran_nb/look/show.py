@@ -124,11 +124,9 @@ def show_alignments(
     alignments:Sequence[Alignment], # Two or more
     titles:Sequence[str]=(), # Of each; its caption by default
     order:str="index", # Order of the rows, as in `show_alignment`
-    pieces:bool=False, # Columns are the tokenizer's pieces
-    contrast:str="pair", # The colour scale: one of all cosines, or one of each `word`
 ) -> list[Axes]: # One axis per alignment
     "Alignments side by side on one colour scale."
-    cosines = [_columns(a, pieces)[0] for a in alignments]
+    cosines = [_columns(a, pieces=False)[0] for a in alignments]
     every = np.concatenate([c.ravel() for c in cosines])
     limits = float(every.min()),float(every.max())
     rows,columns = np.array([c.shape for c in cosines]).max(0)
@@ -137,10 +135,10 @@ def show_alignments(
     titles = titles or [a.caption for a in alignments]
     axes = grid(n, n, size)
     for ax,a,title in zip(axes, alignments, titles):
-        show_alignment(a, limits, ax, order, pieces, contrast, bar=False)
+        show_alignment(a, limits, ax, order, bar=False)
         ax.set_title(wrapped(title, int(9*size[0])), fontsize=9)
     for ax in axes[1:]: ax.set_ylabel("")
-    axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits, contrast)[1], pad=.02, aspect=30)
+    axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits, "pair")[1], pad=.02, aspect=30)
     return axes
 
 # %% ../../nbs/look/01_show.ipynb #f16fd934
@@ -268,16 +266,15 @@ def show_heat(
 # %% ../../nbs/look/01_show.ipynb #fe279b4d
 def show_heats(
     a:Alignment, # With boxes
-    words:Sequence=(), # Words and phrases; by default all words but stop-words, at most `most`
+    words:Sequence=(), # Words and phrases; by default the first twelve words that are no stop-words
     columns:int=3, # Maps in a row
-    most:int=12, # Maps, at most, where no words are given
     title:str="", # Title of the figure; the caption by default
 ) -> list[Axes]: # One axis per word
     "The maps of several words on one colour scale."
     _require_words(a)
     if a.boxes is None or not len(a.boxes):
         return empty_figure("this image has no boxes, so words cannot be spread over it", title or a.caption)
-    words = words or drawn_words(a.words)[:most] or range(len(a.words))[:most]
+    words = words or (drawn_words(a.words) or range(len(a.words)))[:12]
     maps = torch.stack([a.heat(word) for word in words])
     known = maps[~maps.isnan()]
     limits = float(known.min()),float(known.max())

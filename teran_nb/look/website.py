@@ -69,18 +69,19 @@ def _caption_buttons(
 # %% ../../nbs/look/11_website.ipynb #d2e7f3d2
 class _SiteBuilder:
     "The answers of a model to the queries of a collection, as cards and pages."
+    k = 6 # results of a query
+    word_cards = 48 # words that get a card, at most
+    per_page = 50 # queries of a page
     def __init__(self,
         model:Encoder, # Encodes images and sentences
         collection:Collection, # Images with their captions, or without
         result:Evaluation|SentenceAnswers, # The answers; `SentenceAnswers` for sentences without a known true picture
         thumbnails:Thumbnails, # Makes them
-        k:int=6, # Results per query
     ):
         self.model = model
         self.collection = collection
         self.result = result
         self.thumbnails = thumbnails
-        self.k = min(k, len(collection))
         self.title = collection_title(collection.name)
         self.known = not isinstance(result, SentenceAnswers) # whether the true matches are known
         self.captions = collection.captions
@@ -172,7 +173,6 @@ def word(self:_SiteBuilder,
 @patch
 def common_words(self:_SiteBuilder,
     captions:Sequence[int], # Which captions
-    n:int=48, # Number of words, at most
 ) -> dict: # Word to the sentences that contain it, the most frequent first
     "Words that get a card: no stop-words, and no words that the model leaves out."
     sentences = {}
@@ -183,7 +183,7 @@ def common_words(self:_SiteBuilder,
         for word in dict.fromkeys(shown):
             sentences.setdefault(word, []).append(self.texts[c])
     counts = Counter({word: len(s) for word,s in sentences.items()})
-    return {word: sentences[word] for word,_ in counts.most_common(n)}
+    return {word: sentences[word] for word,_ in counts.most_common(self.word_cards)}
 
 # %% ../../nbs/look/11_website.ipynb #00cea5b8
 @patch
@@ -206,12 +206,12 @@ def page(self:_SiteBuilder,
 def query_pages(self:_SiteBuilder,
     kind:str, # `sentences` or `pictures`
     queries:Sequence[int], # Captions, or rows of images
-    per_page:int=50, # Queries per page
     show_progress_bar:bool=False, # Whether to show progress
 ) -> tuple[dict,list]: # File to HTML, and the lines of the search
     "Pages of queries with their answers."
     ranges = {} # file to the first query and the end
-    for n in range(0, len(queries), per_page): ranges[f"{kind}-{n//per_page+1}.html"] = n,min(n+per_page, len(queries))
+    for page,first in enumerate(range(0, len(queries), self.per_page), 1):
+        ranges[f"{kind}-{page}.html"] = first,min(first+self.per_page, len(queries))
     pages = {f"{first+1}–{last}": file for file,(first,last) in ranges.items()}
     texts = {}
     index = []
@@ -274,8 +274,9 @@ def index_page(self:_SiteBuilder,
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
     notes = [note for note in (getattr(self.result, "note", ""), self.model.alignment_note) if note]
+    conditions = [f"{name} {value}" for name,value in about.items() if value != "" and name != "run"] # no path of this machine
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
-        about=" · ".join(f"{name} {value}" for name,value in about.items() if value != ""),
+        about=" · ".join(conditions),
         scores=_scores(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)
 
 # %% ../../nbs/look/11_website.ipynb #14a7be14
@@ -340,20 +341,18 @@ def pages(self:_SiteBuilder,
     sentences:Sequence[int], # Captions
     images:Sequence[int], # Rows of images; none where the true matches are unknown
     sections:Sequence[tuple], # From `picked`
-    word_cards:int, # Number of words that get a card
-    per_page:int, # Queries per page
     show_progress_bar:bool=False, # Whether to show progress
 ) -> dict[str,str]: # File to HTML
     "All pages of the site."
-    texts,index = self.query_pages("sentences", sentences, per_page, show_progress_bar)
+    texts,index = self.query_pages("sentences", sentences, show_progress_bar)
     if images:
-        image_texts,image_index = self.query_pages("pictures", images, per_page, show_progress_bar)
+        image_texts,image_index = self.query_pages("pictures", images, show_progress_bar)
         texts |= image_texts
         index += image_index
     for c,file in self.region_pages.items():
-        card = f"sentences-{sentences.index(c)//per_page+1}.html#s{c}" if c in sentences else "index.html"
+        card = f"sentences-{sentences.index(c)//self.per_page+1}.html#s{c}" if c in sentences else "index.html"
         texts[file] = self.region_page(c, f"../{card}")
-    common = self.common_words(sentences, word_cards)
+    common = self.common_words(sentences)
     cards = [self.word(n, word, captions) for n,(word,captions) in enumerate(common.items())]
     texts["words.html"] = self.page("site_words.html", "Words", "words.html", words=cards)
     word_index = [[f"words.html#{card['anchor']}", card["word"], "word", ""] for card in cards]
@@ -378,21 +377,16 @@ def write_site(
     result:Evaluation|SentenceAnswers, # Its answers; `SentenceAnswers` for sentences without a known true picture
     queries:int=0, # Number of queries in each direction; 0: all, up to 1,000
     relevance:Relevance|Sequence[Relevance]|None=None, # For the rule "wrong, and yet relevant"; the first of several
-    k:int=6, # Results per query
     region_pages:int=24, # Number of sentences with a page of all regions
-    word_cards:int=48, # Number of words that are searched in the whole collection
-    per_page:int=50, # Queries per page
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Site: # What was written
     "Write a site that opens from disk."
-    counts = {"queries": queries, "k": k, "region_pages": region_pages, "word_cards": word_cards, "per_page": per_page}
-    for name,count in counts.items():
-        least = 1 if name in ("k","per_page") else 0
-        if count < least: raise ValueError(f"{name}={count}: give a number of at least {least}")
+    for name,count in {"queries": queries, "region_pages": region_pages}.items():
+        if count < 0: raise ValueError(f"{name}={count}: give a number of at least 0")
     folder = user_path(folder)
     require_space(folder, 60_000_000)
     previous = _previous_files(folder)
-    builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder), k)
+    builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder))
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
     limit = queries or 1000
     sentences = spread(builder.ranks.t2i, limit) if builder.known else list(range(len(builder.texts)))[:limit]
@@ -400,6 +394,6 @@ def write_site(
     if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None
     sections = builder.picked(relevance)
     builder.region_pages = builder.region_page_files(sentences, sections, region_pages)
-    texts = builder.pages(sentences, images, sections, word_cards, per_page, show_progress_bar)
+    texts = builder.pages(sentences, images, sections, show_progress_bar)
     files = _write_files(folder, texts, builder.thumbnails.files, previous)
     return Site(folder, {file: (folder/file).stat().st_size for file in files})
