@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Criterion', 'check_loss', 'registered_parts', 'check_registered', 'is_distributed', 'gather_packed',
-           'make_accelerator', 'Uncertainty', 'Objective', 'upgrade_state']
+           'make_accelerator', 'Uncertainty', 'Objective']
 
 # %% ../../nbs/experiment/10_objective.ipynb #7694afbc
 import math
@@ -296,10 +296,3 @@ class Objective(nn.Module):
         "Sum or mean of the losses of pairs, over all processes."
         if is_distributed(): losses = _gather_vectors(losses[:,None])[:,0]
         return losses.sum() if self.config.reduction == "sum" else losses.mean()
-
-# %% ../../nbs/experiment/10_objective.ipynb #4f9268cd
-def upgrade_state(
-    state:dict[str,Tensor], # State of an `Objective`, of this version or an earlier one
-) -> dict[str,Tensor]: # A copy
-    "The state of an objective, with the names of this version."
-    return {name if "." in name else f"criterion.{name}": value for name,value in state.items()}
