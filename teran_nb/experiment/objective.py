@@ -35,7 +35,6 @@ from ..model.mined_negatives import hardest_candidates, mined_scores, mined_trip
 from .metrics import own_metrics
 from .train_config import PRECISIONS, TrainConfig
 from .batches import Batch
-import teran_nb.model.more_losses # noqa: F401 (the import registers the losses of that page)
 
 # %% ../../nbs/experiment/10_objective.ipynb #112c0e3a
 _FROM_CONFIG = ("margin","negatives","reduction") # Arguments of a formula that are fields of `TrainConfig`

@@ -20,6 +20,7 @@ from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
 from ..model.mined_negatives import JointTraining
 from .metrics import RECALLS, own_metrics
+import teran_nb.model.more_losses # noqa: F401 (the import registers the losses of that page)
 
 # %% ../../nbs/experiment/08_train_config.ipynb #79089251
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's

@@ -11,7 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.packed import require_masked
-from .losses import info_nce, register_loss, positives
+from .losses import NEGATIVES, info_nce, positives, register_loss
+
+# %% ../../nbs/model/18_more_losses.ipynb #6de9d675
+def _summed_cost(sim, true, true_sim, image_of, margin):
+    "One hinge around the sum of a pair's wrong similarities, those of its image and those of its caption (IAIS eq. 14)."
+    wrong = sim.masked_fill(true, 0)
+    total = wrong.sum(1)[image_of] + wrong.sum(0)
+    return (total - true_sim + margin).clamp(min=0)
+
+NEGATIVES["summed"] = _summed_cost
 
 # %% ../../nbs/model/18_more_losses.ipynb #f01246ca
 @register_loss("sigmoid", learned={"scale": 10., "bias": -10.})
