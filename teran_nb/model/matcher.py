@@ -70,7 +70,7 @@ def cache_key(self:Matcher, collection:Collection) -> list: # For JSON
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
     return Encoder.cache_key(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
 
-# %% ../../nbs/model/15_matcher.ipynb #bf00f246
+# %% ../../nbs/model/15_matcher.ipynb #0c354ce0
 @patch
 def encode_batches(self:Matcher,
     encode:Callable[[np.ndarray],tuple], # From the rows of some items to their whole vectors and parts
@@ -94,6 +94,7 @@ def encode_batches(self:Matcher,
     original_order = np.argsort(order, kind="stable")
     return torch.cat(wholes)[original_order],type(sets[0]).cat(sets)[original_order]
 
+# %% ../../nbs/model/15_matcher.ipynb #bf00f246
 @patch
 def encode_images(self:Matcher,
     images:Images, # One image or many; a picture without regions is described first
