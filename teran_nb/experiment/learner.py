@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 from ..core.files import user_path
 from ..core.writing import locked
 from ..core.config import to_config
+from ..core.distributed import make_accelerator
 from ..core.environment import pick_device, seed_everything
 from ..core.display import progress, still_running
 from ..data.collection import Collection
@@ -33,7 +34,7 @@ from .metrics import chance, format_metric, metric_named, own_metrics
 from .evaluation import evaluate
 from .train_config import TrainConfig, learning_rate_at, optimizer_of, pooling_at
 from .batches import Batch, Batches, require_training_data, split_into_batches
-from .objective import Objective, check_registered, make_accelerator
+from .objective import Objective, check_registered
 from teran_nb.experiment.checkpoints import (
     EARLIER_TRAIN_FIELDS, Checkpoint, History, data_hashes, epoch_log, last_checkpoint, not_finite,
     require_finite_weights, require_run_folder, require_same_config, step_seed, stop_signals, upgrade_state,
@@ -51,7 +52,7 @@ class Learner:
         device:torch.device, # Of this process
         relevance:Sequence[Relevance]=(), # Of the validation captions, for NDCG; their ROUGE-L by default
     ):
-        self.accelerator = make_accelerator(config, device)
+        self.accelerator = make_accelerator(config.precision, device)
         if self.accelerator.is_main_process: relevance = relevance or [rouge_l(val.captions)]
         objective = Objective(model, config)
         optimizer = optimizer_of(objective, config)
