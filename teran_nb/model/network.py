@@ -46,7 +46,7 @@ class NetworkConfig:
     stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
-    poolings = POOLINGS # Where `pooling` is looked up; without a type, so it is no field. The published configuration has more
+    poolings = POOLINGS # Where `pooling` is looked up; a name without a type is no field of a dataclass
     def __post_init__(self):
         if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
