@@ -23,12 +23,14 @@ _SHORT = {
     "register_pooling": "model.alignment",
     "register_loss": "model.losses",
     "register_head": "model.heads",
+    "check_encoder": "model.checks",
     "register_metric": "experiment.metrics",
     "show_grounding": "look.show",
     "show_alignment": "look.show",
     "show_heat": "look.show",
     "view": "look.view",
     "Index": "search.index",
+    "index_images": "search.collection_index",
 }
 
 

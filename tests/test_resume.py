@@ -12,11 +12,12 @@ from conftest import ROOT, command, papermill
 from teran_nb.core.config import rename_fields
 from teran_nb.core.environment import seed_everything
 from teran_nb.data.collection import toy_collection
-from teran_nb.experiment.checkpoints import data_hashes, write_checkpoint
+from teran_nb.experiment.checkpoints import EARLIER_TRAIN_FIELDS, data_hashes, write_checkpoint
 from teran_nb.experiment.learner import fit
-from teran_nb.experiment.train_config import EARLIER_TRAIN_FIELDS, TrainConfig
-from teran_nb.model.matcher import Matcher, make_matcher
+from teran_nb.experiment.train_config import TrainConfig
+from teran_nb.model.matcher import make_matcher
 from teran_nb.model.network import toy_network
+from teran_nb.model.saving import EARLIER_NETWORK_FIELDS
 
 LONG = {"overrides": {"train.epochs": 6, "train.captions_per_image": 1, "train.batch_size": 4}}
 
@@ -76,7 +77,7 @@ def test_fields_and_hash_of_an_earlier_version(tmp_path):
     stopping = Stopping(QUICK, tmp_path)
 
     def change(state, model):
-        for part, names in (("train", EARLIER_TRAIN_FIELDS), ("model", Matcher.earlier_fields)):
+        for part, names in (("train", EARLIER_TRAIN_FIELDS), ("model", EARLIER_NETWORK_FIELDS)):
             state["config"][part] = rename_fields(state["config"][part], {today: before for before, today in names.items()})
         assert "learning_rate" not in state["config"]["train"]
         stored, earlier = data_hashes(stopping.toy, stopping.toy, model.text.tokenizer.get_vocab(), ["rouge"])

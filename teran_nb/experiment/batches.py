@@ -36,8 +36,8 @@ def split_into_batches(
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(image_of))
     image_of_shuffled = image_of[shuffled]
-    by_image = np.argsort(image_of_shuffled, kind="stable")
-    starts = np.flatnonzero(np.diff(image_of_shuffled[by_image])) + 1
+    by_image = np.argsort(image_of_shuffled, kind="stable") # the captions of an image together, in shuffled order
+    starts = np.flatnonzero(np.diff(image_of_shuffled[by_image])) + 1 # where the next image begins
     rounds = {} # in each, an image has at most one group of captions
     for all_captions in np.split(shuffled[by_image], starts):
         image = int(image_of[all_captions[0]])
@@ -91,7 +91,7 @@ class Batches(torch.utils.data.Dataset):
         captions = rng.permutation(len(image_of))
         batch_images = [image for image,_ in self.batches[i]]
         others = captions[~np.isin(image_of[captions], batch_images)]
-        images,first = np.unique(image_of[others], return_index=True)
+        images,first = np.unique(image_of[others], return_index=True) # each image, and its first caption in `others`
         chosen = rng.permutation(len(images))[:self.candidates]
         return [(int(images[k]),[int(others[first[k]])]) for k in chosen]
     def _read_batch(self, groups):

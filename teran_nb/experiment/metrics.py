@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..core.config import calling_module, new_name, one_of
+from ..core.config import add_entry, calling_module, new_name, one_of
 from ..core.display import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS, Relevance
 from .ndcg import NdcgRule, mean_ndcg, ndcg_at_k
@@ -237,12 +237,8 @@ def register_metric(
                          "of other metrics")
     module = calling_module()
     def register(formula):
-        known = METRICS.get(name)
-        # a cell that runs again replaces its own metric
-        if known and (known.module != module or known.formula.__module__ != formula.__module__):
-            raise ValueError(f"there is a metric {name!r} already; choose another name")
-        METRICS[name] = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula,
-                               module=module)
+        metric = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula, module=module)
+        add_entry(METRICS, name, metric, "metric")
         return formula
     return register
 

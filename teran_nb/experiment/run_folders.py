@@ -16,10 +16,12 @@ from ..core.files import project_path, read_json, user_path
 from ..core.writing import numbered_folder, require_space, write_json
 from ..core.config import one_of, to_config
 from ..core.environment import environment, pick_device
-from ..model.network import EARLIER_NETWORK_FIELDS, NetworkConfig
+from ..model.network import NetworkConfig
+from ..model.saving import EARLIER_NETWORK_FIELDS
 from ..pretrained.opening import pretrained_name
 from .metrics import PROTOCOLS
-from .train_config import EARLIER_TRAIN_FIELDS, TrainConfig
+from .train_config import TrainConfig
+from .checkpoints import EARLIER_TRAIN_FIELDS
 from .checkpoints import require_same_config
 from .rows import trained_as
 from .datasets import upgrade_source

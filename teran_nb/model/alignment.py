@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.config import calling_module, new_name
+from ..core.config import add_entry, calling_module, new_name
 
 # %% ../../nbs/model/00_alignment.ipynb #70ff7a74
 def align(
@@ -96,13 +96,10 @@ def register_pooling(
         raise ValueError(f'pooling {name!r} has sum_over={sum_over!r}; write ("words",), ("regions",), or ("words","regions")')
     module = calling_module()
     def register(formula):
-        known = POOLINGS.get(name)
-        # a notebook cell that runs again may replace its own pooling, never one of another module
-        if known and (known.module != module or known.formula.__module__ != formula.__module__):
-            raise ValueError(f"there is a pooling {name!r} already; choose another name")
-        POOLINGS[name] = Pooling(
+        pooling = Pooling(
             name, formula, title or name, sum_over=tuple(sum_over), per_word=per_word, per_region=per_region,
             needs_self_cosines=needs_self_cosines, all_images=all_images, module=module)
+        add_entry(POOLINGS, name, pooling, "pooling")
         return formula
     return register
 

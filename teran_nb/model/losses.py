@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..core.config import calling_module, new_name, one_of
+from ..core.config import add_entry, calling_module, new_name, one_of
 
 # %% ../../nbs/model/01_losses.ipynb #25871112
 def positives(
@@ -27,21 +27,18 @@ def positives(
 
 def _require_batch(sim, image_of):
     "Refuse similarities that are no matrix, and captions whose images are not its rows."
-    shape = tuple(sim.shape)
-    if len(shape) != 2 or not all(shape) or image_of.shape != shape[1:]:
-        raise ValueError(f"similarities of the shape {shape} and {len(image_of)} captions; a loss needs a row for each "
-                         "image, a column for each caption, at least one of each, and for each caption the row of its "
-                         "image, a whole number")
+    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; a loss needs a row "
+                         "for each image, a column for each caption, and for each caption the row of its image")
     if image_of.dtype not in (torch.int32,torch.int64): # torch reads an index of bool or uint8 as a mask
         raise ValueError(f"image_of is {image_of.dtype}; give the row of each caption's image as int64 or int32")
-    images = shape[0]
     if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
-    if not 0 <= image_of.min() <= image_of.max() < images:
+    if not 0 <= image_of.min() <= image_of.max() < len(sim):
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
-                         f"{images-1}; count the rows of the similarities from 0")
+                         f"{len(sim)-1}; count the rows of the similarities from 0")
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
-# The cost of each true pair, a caption and its image, `(captions,)`
+# These two functions give the cost of each true pair, a caption and its image, `(captions,)`.
 def _hardest_cost(sim, true, true_sim, image_of, margin):
     "A hinge for the hardest wrong caption, and one for the hardest wrong image."
     wrong = sim.masked_fill(true, -torch.inf)
@@ -59,19 +56,13 @@ def _all_cost(sim, true, true_sim, image_of, margin):
     image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
     return caption_cost.sum(1) + image_cost.sum(0)
 
-def _summed_cost(sim, true, true_sim, image_of, margin):
-    "One hinge for the sum of all wrong similarities."
-    wrong = sim.masked_fill(true, 0)
-    total = wrong.sum(1)[image_of] + wrong.sum(0)
-    return (total - true_sim + margin).clamp(min=0)
-
-NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost, "summed": _summed_cost}
+NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost}
 
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, `all`, each with a hinge, or `summed` in one hinge (IAIS eq. 14)
+    negatives:str="hardest", # `hardest` of the batch, or `all`, each with a hinge; `more_losses` adds `summed`
     reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
 ) -> Tensor: # A number, at least 0
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
@@ -122,11 +113,7 @@ def register_loss(
         raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0")
     module = calling_module()
     def register(formula):
-        known = LOSSES.get(name)
-        # a cell that runs again replaces its own loss
-        if known and (known.module != module or known.formula.__module__ != formula.__module__):
-            raise ValueError(f"there is a loss {name!r} already; choose another name")
-        LOSSES[name] = Loss(name, formula, learned, pair_formula, module)
+        add_entry(LOSSES, name, Loss(name, formula, learned, pair_formula, module), "loss")
         return formula
     return register
 

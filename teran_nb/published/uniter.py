@@ -25,7 +25,7 @@ from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
 from ..model.regions import RegionBatch, RegionConfig, StackConfig
 from ..model.joint import Joint, JointConfig
 from ..model.network import NetworkConfig
-from ..model.saving import load_weights
+from ..model.saving import EARLIER_NETWORK_FIELDS, load_weights
 from ..model.matcher import Matcher
 from .original_format import require_weights
 from .originals import open_checkpoint, require_tensors
@@ -258,7 +258,7 @@ def uniter_config(
     saved = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     about = read_json(saved, dict) if saved else {}
     if about.get("kind") != "UniterMatcher": return None
-    return to_config(NetworkConfig, about.get("model", {}), saved, UniterMatcher.earlier_fields)
+    return to_config(NetworkConfig, about.get("model", {}), saved, EARLIER_NETWORK_FIELDS)
 
 def begin_with_uniter(
     config:NetworkConfig, # From `uniter_config`; another extractor or dropout is fine

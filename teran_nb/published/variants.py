@@ -135,7 +135,7 @@ class MeasureHead(GlobalHead):
 class VariantMatcher(Matcher):
     "A `Matcher` with the options of the authors' code."
     Config = VariantConfig
-    earlier_fields = Matcher.earlier_fields | {
+    earlier_fields = {
         f"variant.{old}": f"variant.{new}" for old,new in EARLIER_VARIANT_FIELDS.items()}
     def __init__(self,
         config:VariantConfig, # Everything about the network
