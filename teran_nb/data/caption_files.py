@@ -80,8 +80,10 @@ def read_table(
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
     text = read_text(path)
+    declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text) # Excel's line above the header
+    if declared: text = text[declared.end():] # its line break stays, so that the other lines keep their numbers
     header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
-    separator = next((s for s in ",;\t|" if s in header), ",")
+    separator = declared[1] if declared else next((s for s in ",;\t|" if s in header), ",")
     quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
     lines = _csv_lines(csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True), path)
     titles = next((cells for _,cells in lines if cells), []) # lines before the header may be empty
@@ -401,7 +403,11 @@ def read_captions(
     "Read captions in any of the known layouts."
     with gc_paused(): return _read_any(user_path(path), bad, kwargs)
 
-_KAGGLE = re.compile(r"(image,caption|image_name,comment_number,comment)[,\r\n]") # its captions.txt of Flickr8k and Flickr30k
+def _is_table(path):
+    "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
+    try: read_table(path, ("image","caption"), _COLUMN_NAMES)
+    except ValueError: return False
+    return True
 
 def _read_any(path, bad, kwargs):
     kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "").lower()
@@ -410,7 +416,7 @@ def _read_any(path, bad, kwargs):
     elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":
         content = [_read_object(path)]
         reader = _from_coco if "annotations" in content[0] else _from_karpathy
-    elif kind in (".csv",".tsv") or _KAGGLE.match(read_text(path)): reader = read_csv
+    elif kind in (".csv",".tsv") or kind == ".txt" and _is_table(path): reader = read_csv
     elif kind == ".token" or re.match(r"[^\t\n]+\.\w+#\d+\t", read_text(path)): reader = read_tokens
     else: reader = read_lines
     layout = reader.__name__.rpartition("_")[2]
