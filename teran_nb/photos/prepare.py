@@ -15,7 +15,7 @@ from typing import TypedDict
 import numpy as np
 import torch
 
-from ..core.files import digest, project_path, read_json
+from ..core.files import digest, file_stamps, project_path, read_json
 from ..core.writing import write_json
 from ..core.config import rename_fields, to_config
 from ..core.environment import git_commit_hash
@@ -24,7 +24,6 @@ from ..core.parallel import this_share, wait_for
 from ..data.captions import Captions
 from ..data.pictures import find_pictures
 from ..data.features import Features, VISUAL_WORDS_FILE
-from ..data.convert import file_stamps
 from ..data.collection import Collection, Pictures
 from ..data.duplicates import Duplicates, find_duplicates
 from ..data.curate import Selection, link_pictures, merge
