@@ -395,21 +395,14 @@ def read_entities(
     return _to_captions(path, images, rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #0e2f4ec5
+@gc_paused()
 def read_captions(
     path:str|Path, # `.json`, `.csv`, `.tsv`, `.token` or `.txt`, each plain or .gz; or the folder of Flickr30k Entities
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
     **kwargs, # For the reader of the layout, such as `per_image`
 ) -> Captions: # Content of the file
     "Read captions in any of the known layouts."
-    with gc_paused(): return _read_any(user_path(path), bad, kwargs)
-
-def _is_table(path):
-    "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
-    try: read_table(path, ("image","caption"), _COLUMN_NAMES)
-    except ValueError: return False
-    return True
-
-def _read_any(path, bad, kwargs):
+    path = user_path(path)
     kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "").lower()
     content = []
     if path.is_dir(): reader = read_entities
@@ -423,3 +416,9 @@ def _read_any(path, bad, kwargs):
     options = [name for name in signature(reader).parameters if name not in ("path","value")]
     for name in kwargs: one_of(name, options, f"option of the layout {layout}, which {path} has:")
     return reader(path, *content, bad=bad, **kwargs)
+
+def _is_table(path):
+    "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
+    try: read_table(path, ("image","caption"), _COLUMN_NAMES)
+    except ValueError: return False
+    return True

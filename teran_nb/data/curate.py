@@ -179,7 +179,6 @@ def merge(
     folder:str|Path, # New folder of the merged collection
     prefix:bool=False, # Whether to put the name of its collection in front of each image id
     selection:Selection=Selection(), # Which of all images
-    about:dict|None=None, # More entries for `collection.json`
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Collection: # The merged collection, opened
     "Write collections, or a selection of their images, as one folder, completely or not at all."
@@ -204,5 +203,5 @@ def merge(
         merged = [str(c.features.path.parent) for c in collections]
         manifest = {"format": 1, "commit": git_commit_hash(), "counts": counts, "merged": merged, "prefix": prefix,
                     "part": dataclasses.asdict(selection)}
-        write_json(tmp/"collection.json", manifest | (about or {}))
+        write_json(tmp/"collection.json", manifest)
     return Collection.open(folder)

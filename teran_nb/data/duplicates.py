@@ -102,10 +102,11 @@ def _pairs_across(
                 yield int(some[i]), int(columns[j]), float(products[i,j])
 
 # %% ../../nbs/data/14_duplicates.ipynb #031be8dc
+_LEAST_COSINE = .995 # of the centred mean features of copies
+
 def find_duplicates(
     collection:Collection, # With splits
     near:int=12, # Bits of 128 that may differ
-    cosine:float=.995, # Without pictures: least cosine of the centred mean features
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Duplicates: # Exact copies first, then the most alike
     "Search a collection for the same picture in two splits; by its features where it has no pictures."
@@ -117,7 +118,7 @@ def find_duplicates(
     image_ids = compared.image_ids
     checksums = compared.checksums
     colours = compared.colours
-    least = 128 - 2*near if by_pictures else cosine
+    least = 128 - 2*near if by_pictures else _LEAST_COSINE
     compared_splits = [splits[k] for k in image_ids]
     copied = "the same file" if by_pictures else "the same features"
     matches = []
