@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import NamedTuple, NotRequired, TypedDict
 from xml.etree import ElementTree
 
-import numpy as np
-
 from ..core.schema import checked
 from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
@@ -28,8 +26,8 @@ BAD_ROWS = ("stop","skip") # what readers do at a row that cannot be used
 SPLIT_NAMES = { # Splits of this library, by the names that files give them, in any case
     "train": "train", "val": "val", "test": "test", "validation": "val", "valid": "val", "dev": "val"}
 
-def _to_captions(path, images, rows, bad):
-    "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links)."
+def _usable(path, images, rows, bad):
+    "The images and rows without those that cannot be used, with a warning; or an error at the first of them."
     stops = one_of(bad, BAD_ROWS, "value of bad") == "stop"
     is_good = [image_id in images and bool(text.strip()) for image_id,text,_ in rows]
     n_bad = is_good.count(False)
@@ -40,27 +38,34 @@ def _to_captions(path, images, rows, bad):
         else: problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
         raise ValueError(f"{path}: caption {i+1} of {len(rows)} {problem}; {n_bad} such in all; "
                          "bad='skip' leaves them out")
-    if rows: # a file of images without captions is whole
-        rows = list(compress(rows, is_good))
-        captioned = {image_id for image_id,_,_ in rows}
-        uncaptioned = [image_id for image_id in images if image_id not in captioned]
-        if uncaptioned and stops:
-            raise ValueError(f"{path}: {len(uncaptioned)} images have no caption: {some_names(uncaptioned)}; "
-                             "bad='skip' leaves them out")
-        if n_bad or uncaptioned:
-            left_out = f"{n_bad} bad captions and {len(uncaptioned)} images without captions"
-            warnings.warn(f"{path}: left out {left_out}", stacklevel=3)
-            images = {image_id: about for image_id,about in images.items() if image_id in captioned}
+    if not rows: return images,rows # a file of images without captions is whole
+    rows = list(compress(rows, is_good))
+    captioned = {image_id for image_id,_,_ in rows}
+    uncaptioned = [image_id for image_id in images if image_id not in captioned]
+    if uncaptioned and stops:
+        raise ValueError(f"{path}: {len(uncaptioned)} images have no caption: {some_names(uncaptioned)}; "
+                         "bad='skip' leaves them out")
+    if n_bad or uncaptioned:
+        left_out = f"{n_bad} bad captions and {len(uncaptioned)} images without captions"
+        warnings.warn(f"{path}: left out {left_out}", stacklevel=4)
+    return {image_id: about for image_id,about in images.items() if image_id in captioned},rows
+
+def _of_all_images(path, what, values):
+    "One value for each image; None, with a warning, where only some images have one."
+    missing = sum(not value for value in values)
+    if 0 < missing < len(values):
+        warnings.warn(f"{path}: {missing} of {len(values)} images have no {what}, so the {what}s of the others are not used",
+                      stacklevel=4)
+    return None if missing else values
+
+def _to_captions(path, images, rows, bad):
+    "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links)."
+    images,rows = _usable(path, images, rows, bad)
     if not images: raise ValueError(f"{path} holds no captions")
+    splits = _of_all_images(path, "split", [split for split,_ in images.values()])
+    sizes = _of_all_images(path, "size", [size for _,size in images.values()])
+    if splits: splits = [SPLIT_NAMES.get(split.lower(), split) for split in splits]
     index = {image_id: i for i,image_id in enumerate(images)}
-    splits,sizes = zip(*images.values())
-    for what,known in (("split",splits),("size",sizes)):
-        missing = sum(not value for value in known)
-        if 0 < missing < len(images):
-            warnings.warn(f"{path}: {missing} of {len(images)} images have no {what}, so the {what}s of the others are "
-                          "not used", stacklevel=3)
-    splits = [SPLIT_NAMES.get(split.lower(), split) for split in splits] if all(splits) else None
-    sizes = np.array(sizes, dtype=np.float64) if all(sizes) else None
     texts = [text for _,text,_ in rows]
     image_of = [index[image_id] for image_id,_,_ in rows]
     links = [links for _,_,links in rows]

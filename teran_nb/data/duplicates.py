@@ -89,12 +89,11 @@ def _pairs_across(
     vectors:np.ndarray, # One per image, `(images, dim)`
     splits:Sequence[str], # Split of each image
     least:float, # Least dot product of a pair
-    block:int=2**24, # Most products in memory at a time
 ) -> Iterator[tuple]: # Two indices and their dot product
     "Pairs of images in different splits whose vectors have a large product."
     for first,second in combinations(sorted(set(splits)), 2):
         rows,columns = (np.flatnonzero(np.array(splits) == split) for split in (first,second))
-        step = max(1, block//len(columns))
+        step = max(1, 2**24//len(columns)) # so many rows that 16 million products are in memory
         for start in range(0, len(rows), step):
             some = rows[start:start+step]
             products = vectors[some] @ vectors[columns].T

@@ -122,6 +122,13 @@ def _one_per_image(ids, n, file):
                              f"for {n} images repeat each id {copies} times in a row; write one id for each image")
     return ids[::copies]
 
+def _copies(array, ids):
+    "How many rows each image has: five where the first five rows are equal, else one."
+    if len(array) % 5 or (array[:5] != array[:1]).any(): return 1
+    # five equal pictures may stand first: then each row has an id of its own, and the array does not end in copies
+    if ids and len(set(ids)) == len(array) and (array[-5:] != array[-1:]).any(): return 1
+    return 5
+
 def _decode_scan_image(array, i, copies):
     rows = np.array(array[i*copies:(i+1)*copies], np.float32)
     if (rows != rows[:1]).any():
@@ -141,9 +148,7 @@ def scan_rows(
         raise ValueError(f"{file} has the shape {array.shape}, not (images, regions, dim)")
     id_file = Path(options.ids or file.with_name(file.name.removesuffix("_ims.npy") + "_ids.txt"))
     ids = _read_ids(id_file) if options.ids or id_file.is_file() else None
-    copies = 5 if len(array) % 5 == 0 and (array[:5] == array[:1]).all() else 1
-    # five equal pictures may stand first: then each row has an id of its own, and the array does not end in copies
-    if ids and len(set(ids)) == len(array) and (array[-5:] != array[-1:]).any(): copies = 1
+    copies = _copies(array, ids)
     n = len(array)//copies
     image_ids = map(str, range(n)) if ids is None else _one_per_image(ids, n, id_file)
     for i,image_id in enumerate(image_ids):
