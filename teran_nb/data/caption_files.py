@@ -78,19 +78,23 @@ class CsvTable(NamedTuple):
     columns:list[str] # Their names; empty for an empty file
     rows:Iterator[tuple[int,dict]] # Line where each row begins, and its cells by column; fewer where the row is cut off
 
+def _without_separator(text):
+    "The text without Excel's line `sep=;`, and the character that separates its cells."
+    declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text)
+    if declared: return text[declared.end():],declared[1] # the line break stays, so that the other lines keep their numbers
+    header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
+    return text,next((s for s in ",;\t|" if s in header), ",")
+
 def read_table(
     path:str|Path, # CSV file with a header row, plain or .gz
     required:Sequence[str]=(), # Columns that it must have
     aliases:Mapping[str,str]={}, # Other names of columns, each with the name that it gets
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
-    text = read_text(path)
-    declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text) # Excel's line above the header
-    if declared: text = text[declared.end():] # its line break stays, so that the other lines keep their numbers
-    header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
-    separator = declared[1] if declared else next((s for s in ",;\t|" if s in header), ",")
+    text,separator = _without_separator(read_text(path))
     quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
-    lines = _csv_lines(csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True), path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+    lines = _csv_lines(reader, path)
     titles = next((cells for _,cells in lines if cells), []) # lines before the header may be empty
     titles_read = [title.strip().lower() for title in titles]
     columns = []
