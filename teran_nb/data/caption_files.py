@@ -107,12 +107,12 @@ def read_table(
         raise ValueError(f"{path} has no column {', '.join(missing)}; "
                          f"its columns are {', '.join(titles or ['none'])[:200]}")
     def rows():
+        cure = "no text may hold a |" if separator == "|" else f"put quotation marks around text with {separator!r}"
         for line,cells in lines:
             if not cells: continue
             if separator == "|": cells = [cell.strip() for cell in cells]
             if len(cells) > len(columns):
-                raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; "
-                                 "put quotation marks around text with commas")
+                raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; {cure}")
             yield line,dict(zip(columns, cells))
     return CsvTable(columns, rows())
 
@@ -428,6 +428,7 @@ def read_captions(
 
 def _is_table(path):
     "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
-    try: read_table(path, ("image","caption"), _COLUMN_NAMES)
-    except ValueError: return False
-    return True
+    text,separator = _without_separator(read_text(path))
+    header = text.lstrip("\r\n").partition("\n")[0]
+    titles = [title.strip(' "\r').lower() for title in header.split(separator)]
+    return {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}
