@@ -1,5 +1,6 @@
 """Writes one tiny fixture of every foreign feature format beside itself: `python data/formats/make.py`. Every number is exact in float16, so that a round trip can be tested for equality."""
 import base64, io, json, shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,25 @@ def captions(out):
         (o/"Annotations").mkdir(exist_ok=True)
         (o/"Annotations"/f"{i['id']}.xml").write_text(f"<annotation><filename>{i['id']}.jpg</filename><size><width>{i['width']:g}</width><height>{i['height']:g}</height></size>{things}</annotation>\n")
     (o/"train.txt").write_text("".join(f"{i['id']}\n" for i in found))
+
+
+def check(rows, read_id=str):
+    "Compare the rows of a reader with `images()`; gives the first row, its file as a path in this folder."
+    truth = {name: (features, boxes, size) for name, features, boxes, _, size in images()}
+    seen = []
+    for row in rows:
+        name, found = read_id(row.image_id), row.decode()
+        features, boxes, size = truth[name]
+        np.testing.assert_array_equal(found.features, features)
+        scale = np.array([*size, *size]) if found.unit else 1
+        if found.boxes is not None: np.testing.assert_array_equal(found.boxes*scale, boxes)
+        assert found.size in (None, size), f"{row}: {found.size} is not {size}"
+        if found.classes is not None:
+            assert [CLASSES.index(c) if isinstance(c, str) else c for c in found.classes.tolist()] == LABELS[name].tolist(), row
+        seen.append((name, row))
+    assert sorted(name for name, _ in seen) == sorted(truth)
+    first = seen[0][1]
+    return replace(first, file=first.file.relative_to(Path(__file__).parent))
 
 
 def make(out):

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked', 'open_plain', 'read_bytes', 'read_text',
-           'gc_paused', 'read_json', 'digest']
+           'gc_paused', 'read_json', 'digest', 'file_stamps']
 
 # %% ../../nbs/core/02_files.ipynb #d318f481
 import gc, gzip, hashlib, json, os, stat, zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -151,3 +151,16 @@ def digest(
         with open(value, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
     if not isinstance(value, bytes): value = json.dumps(value, sort_keys=True).encode("utf8")
     return hashlib.sha256(value).hexdigest()
+
+# %% ../../nbs/core/02_files.ipynb #878e73bc
+def file_stamps(
+    paths:Iterable[Path], # Files and folders; those that do not exist are left out
+) -> list: # `[path, bytes, time of change in ns]` of each file, sorted
+    "Size and time of change of files, to notice a changed source without reading it."
+    files = []
+    for path in paths: files += [path] if path.is_file() else path.rglob("*")
+    stamps = []
+    for file in sorted(files):
+        if not file.is_file() or file.name == "lock.mdb": continue # every reader of an LMDB writes its lock
+        stamps.append([str(file), file.stat().st_size, file.stat().st_mtime_ns])
+    return stamps

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import NamedTuple, NotRequired, TypedDict
 from xml.etree import ElementTree
 
-import numpy as np
-
 from ..core.schema import checked
 from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
@@ -28,8 +26,8 @@ BAD_ROWS = ("stop","skip") # what readers do at a row that cannot be used
 SPLIT_NAMES = { # Splits of this library, by the names that files give them, in any case
     "train": "train", "val": "val", "test": "test", "validation": "val", "valid": "val", "dev": "val"}
 
-def _to_captions(path, images, rows, bad):
-    "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links)."
+def _usable(path, images, rows, bad):
+    "The images and rows without those that cannot be used, with a warning; or an error at the first of them."
     stops = one_of(bad, BAD_ROWS, "value of bad") == "stop"
     is_good = [image_id in images and bool(text.strip()) for image_id,text,_ in rows]
     n_bad = is_good.count(False)
@@ -40,27 +38,34 @@ def _to_captions(path, images, rows, bad):
         else: problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
         raise ValueError(f"{path}: caption {i+1} of {len(rows)} {problem}; {n_bad} such in all; "
                          "bad='skip' leaves them out")
-    if rows: # a file of images without captions is whole
-        rows = list(compress(rows, is_good))
-        captioned = {image_id for image_id,_,_ in rows}
-        uncaptioned = [image_id for image_id in images if image_id not in captioned]
-        if uncaptioned and stops:
-            raise ValueError(f"{path}: {len(uncaptioned)} images have no caption: {some_names(uncaptioned)}; "
-                             "bad='skip' leaves them out")
-        if n_bad or uncaptioned:
-            left_out = f"{n_bad} bad captions and {len(uncaptioned)} images without captions"
-            warnings.warn(f"{path}: left out {left_out}", stacklevel=3)
-            images = {image_id: about for image_id,about in images.items() if image_id in captioned}
+    if not rows: return images,rows # a file of images without captions is whole
+    rows = list(compress(rows, is_good))
+    captioned = {image_id for image_id,_,_ in rows}
+    uncaptioned = [image_id for image_id in images if image_id not in captioned]
+    if uncaptioned and stops:
+        raise ValueError(f"{path}: {len(uncaptioned)} images have no caption: {some_names(uncaptioned)}; "
+                         "bad='skip' leaves them out")
+    if n_bad or uncaptioned:
+        left_out = f"{n_bad} bad captions and {len(uncaptioned)} images without captions"
+        warnings.warn(f"{path}: left out {left_out}", stacklevel=4)
+    return {image_id: about for image_id,about in images.items() if image_id in captioned},rows
+
+def _of_all_images(path, what, values):
+    "One value for each image; None, with a warning, where only some images have one."
+    missing = sum(not value for value in values)
+    if 0 < missing < len(values):
+        warnings.warn(f"{path}: {missing} of {len(values)} images have no {what}, so the {what}s of the others are not used",
+                      stacklevel=4)
+    return None if missing else values
+
+def _to_captions(path, images, rows, bad):
+    "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links)."
+    images,rows = _usable(path, images, rows, bad)
     if not images: raise ValueError(f"{path} holds no captions")
+    splits = _of_all_images(path, "split", [split for split,_ in images.values()])
+    sizes = _of_all_images(path, "size", [size for _,size in images.values()])
+    if splits: splits = [SPLIT_NAMES.get(split.lower(), split) for split in splits]
     index = {image_id: i for i,image_id in enumerate(images)}
-    splits,sizes = zip(*images.values())
-    for what,known in (("split",splits),("size",sizes)):
-        missing = sum(not value for value in known)
-        if 0 < missing < len(images):
-            warnings.warn(f"{path}: {missing} of {len(images)} images have no {what}, so the {what}s of the others are "
-                          "not used", stacklevel=3)
-    splits = [SPLIT_NAMES.get(split.lower(), split) for split in splits] if all(splits) else None
-    sizes = np.array(sizes, dtype=np.float64) if all(sizes) else None
     texts = [text for _,text,_ in rows]
     image_of = [index[image_id] for image_id,_,_ in rows]
     links = [links for _,_,links in rows]
@@ -73,17 +78,23 @@ class CsvTable(NamedTuple):
     columns:list[str] # Their names; empty for an empty file
     rows:Iterator[tuple[int,dict]] # Line where each row begins, and its cells by column; fewer where the row is cut off
 
+def _without_separator(text):
+    "The text without Excel's line `sep=;`, and the character that separates its cells."
+    declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text)
+    if declared: return text[declared.end():],declared[1] # the line break stays, so that the other lines keep their numbers
+    header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
+    return text,next((s for s in ",;\t|" if s in header), ",")
+
 def read_table(
     path:str|Path, # CSV file with a header row, plain or .gz
     required:Sequence[str]=(), # Columns that it must have
     aliases:Mapping[str,str]={}, # Other names of columns, each with the name that it gets
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
-    text = read_text(path)
-    header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
-    separator = next((s for s in ",;\t|" if s in header), ",")
+    text,separator = _without_separator(read_text(path))
     quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
-    lines = _csv_lines(csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True), path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+    lines = _csv_lines(reader, path)
     titles = next((cells for _,cells in lines if cells), []) # lines before the header may be empty
     titles_read = [title.strip().lower() for title in titles]
     columns = []
@@ -96,12 +107,12 @@ def read_table(
         raise ValueError(f"{path} has no column {', '.join(missing)}; "
                          f"its columns are {', '.join(titles or ['none'])[:200]}")
     def rows():
+        cure = "no text may hold a |" if separator == "|" else f"put quotation marks around text with {separator!r}"
         for line,cells in lines:
             if not cells: continue
             if separator == "|": cells = [cell.strip() for cell in cells]
             if len(cells) > len(columns):
-                raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; "
-                                 "put quotation marks around text with commas")
+                raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; {cure}")
             yield line,dict(zip(columns, cells))
     return CsvTable(columns, rows())
 
@@ -393,27 +404,31 @@ def read_entities(
     return _to_captions(path, images, rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #0e2f4ec5
+@gc_paused()
 def read_captions(
     path:str|Path, # `.json`, `.csv`, `.tsv`, `.token` or `.txt`, each plain or .gz; or the folder of Flickr30k Entities
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
     **kwargs, # For the reader of the layout, such as `per_image`
 ) -> Captions: # Content of the file
     "Read captions in any of the known layouts."
-    with gc_paused(): return _read_any(user_path(path), bad, kwargs)
-
-_KAGGLE = re.compile(r"(image,caption|image_name,comment_number,comment)[,\r\n]") # its captions.txt of Flickr8k and Flickr30k
-
-def _read_any(path, bad, kwargs):
+    path = user_path(path)
     kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "").lower()
     content = []
     if path.is_dir(): reader = read_entities
     elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":
         content = [_read_object(path)]
         reader = _from_coco if "annotations" in content[0] else _from_karpathy
-    elif kind in (".csv",".tsv") or _KAGGLE.match(read_text(path)): reader = read_csv
+    elif kind in (".csv",".tsv") or kind == ".txt" and _is_table(path): reader = read_csv
     elif kind == ".token" or re.match(r"[^\t\n]+\.\w+#\d+\t", read_text(path)): reader = read_tokens
     else: reader = read_lines
     layout = reader.__name__.rpartition("_")[2]
     options = [name for name in signature(reader).parameters if name not in ("path","value")]
     for name in kwargs: one_of(name, options, f"option of the layout {layout}, which {path} has:")
     return reader(path, *content, bad=bad, **kwargs)
+
+def _is_table(path):
+    "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
+    text,separator = _without_separator(read_text(path))
+    header = text.lstrip("\r\n").partition("\n")[0]
+    titles = [title.strip(' "\r').lower() for title in header.split(separator)]
+    return {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}

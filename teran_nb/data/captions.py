@@ -67,11 +67,10 @@ class Captions(MarkdownRepr):
 # %% ../../nbs/data/00_captions.ipynb #0e09ae0b
 def some_names(
     names:list, # Names, such as image ids
-    n:int=3, # How many to show
 ) -> str: # Each cut to 100 letters
-    "The first few of many names, for an error message."
-    shown = ", ".join(str(name)[:100] for name in names[:n])
-    return shown + (f" and {len(names)-n:,} more" if len(names) > n else "")
+    "The first three of many names, for an error message."
+    shown = ", ".join(str(name)[:100] for name in names[:3])
+    return shown + (f" and {len(names)-3:,} more" if len(names) > 3 else "")
 
 def require_unique(
     image_ids:list, # Names of images

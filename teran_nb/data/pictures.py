@@ -120,7 +120,7 @@ def upright(
     decoded = math.prod(size if progressive else picture.size)
     if decoded > max_pixels:
         raise ValueError(f"has {size[0]:,} x {size[1]:,} pixels, of which {decoded/1e6:,.0f} million would be held "
-                         f"at once and {max_pixels/1e6:,.0f} are allowed; make it smaller, or raise max_pixels")
+                         f"at once and {max_pixels/1e6:,.0f} are allowed; make it smaller")
     sideways = picture.getexif().get(0x0112, 1) in (5,6,7,8)
     if reduce and picture.mode in ("L","RGB","CMYK"): picture.thumbnail((side,side)) # less memory for what follows
     picture = opaque(ImageOps.exif_transpose(picture))
@@ -149,13 +149,12 @@ _while_reading = _WhileReading() # the settings belong to the whole process
 def read_picture(
     path:str|Path, # Picture file
     side:int=0, # Longest side that is useful; larger pictures are reduced. 0 keeps the size
-    max_pixels:int=MAX_PIXELS, # Most pixels to decode at once
     quick:bool=False, # As of `upright`
 ) -> tuple: # The picture, upright and in RGB; its full size, `(width, height)`
     "Read a picture in bounded memory; one that cannot be read is named, with the reason."
     if isinstance(path, (str,Path)): path = require_file(path)
     try:
-        with _while_reading, Image.open(path) as picture: return upright(picture, side, max_pixels, quick)
+        with _while_reading, Image.open(path) as picture: return upright(picture, side, quick=quick)
     except FileNotFoundError: raise
     except UnidentifiedImageError: reason = "is not a picture in a format that is known here"
     except Exception as e: # decoders raise any error on damaged files

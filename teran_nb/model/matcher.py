@@ -18,11 +18,11 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
+from ..core.files import file_stamps
 from ..core.environment import seed_everything
 from ..core.display import progress
 from ..data.features import Regions
 from ..data.collection import Collection
-from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words
 from ..data.inputs import Images, Sentences, given_images, region_sets, sentences

@@ -61,16 +61,18 @@ class Detector:
         if not self.open: return
         tokenizer = load_vision_part(AutoTokenizer.from_pretrained, name)
         require_rows(tokenizer, config.text_config.vocab_size, name)
-        with loading(name, **VISION_ERROR_WORDS, probe=lambda: tokenizer(["a word"])): self._tokenize(config, tokenizer)
+        tokenize = self._tokenize_joined if "dino" in self.kind else self._tokenize_each
+        with loading(name, **VISION_ERROR_WORDS, probe=lambda: tokenizer(["a word"])): tokenize(config, tokenizer)
 
-    def _tokenize(self, config, tokenizer):
-        "Keep the prompts as tokens; for Grounding DINO also the prompt of each token."
-        if "dino" not in self.kind:
-            texts = [f"a photo of a {p}" for p in self.prompts]
-            slots = config.text_config.max_position_embeddings
-            tokens = tokenizer(texts, padding="max_length", max_length=slots, truncation=True, return_tensors="pt")
-            self.text = dict(tokens.to(self.device))
-            return
+    def _tokenize_each(self, config, tokenizer):
+        "Keep each prompt as a sentence of its own, as OWL-ViT and OWLv2 read them."
+        texts = [f"a photo of a {p}" for p in self.prompts]
+        slots = config.text_config.max_position_embeddings
+        tokens = tokenizer(texts, padding="max_length", max_length=slots, truncation=True, return_tensors="pt")
+        self.text = dict(tokens.to(self.device))
+
+    def _tokenize_joined(self, config, tokenizer):
+        "Keep all prompts as one text, as Grounding DINO reads them, and the prompt of each token."
         odd = [prompt for prompt in self.prompts if "." in prompt or not prompt.strip()]
         if odd: raise ValueError(f"the prompt {odd[0]!r} is empty or holds a full stop, which ends a prompt; leave it out")
         joined = ". ".join(self.prompts) + "."
@@ -80,7 +82,7 @@ class Detector:
         stops = (ids == tokenizer.convert_tokens_to_ids(".")).long()
         special = tokenizer.get_special_tokens_mask(ids.tolist(), already_has_special_tokens=True)
         special = torch.tensor(special, device=self.device)
-        stops_before = stops.cumsum(0) - stops
+        stops_before = stops.cumsum(0) - stops # in each prompt one more than in the one before
         self.prompt_of = torch.where((stops + special > 0) | (stops_before >= len(self.prompts)), -1, stops_before)
         if len(set(self.prompt_of.tolist()) - {-1}) < len(self.prompts):
             raise ValueError(f"{len(self.prompts)} prompts do not fit into {config.max_text_len} tokens; give fewer")

@@ -24,7 +24,7 @@ from ..core.files import digest, user_path
 from ..core.writing import atomic
 from ..core.display import MarkdownRepr, left_out_table, markdown_table, progress
 from ..core.parallel import parallel_map, worker_count
-from ..data.pictures import MAX_PIXELS, find_pictures, read_picture
+from ..data.pictures import find_pictures, read_picture
 from ..data.features import VISUAL_WORDS_FILE
 from ..data.feature_writer import FeatureWriter
 from .extractors import (
@@ -63,10 +63,10 @@ def _from_json(spec): return build_extractor(*json.loads(spec)) # once in a proc
 
 def _read(job):
     "Read one file and, where an extractor or its spec in JSON is given, extract its regions."
-    path,extractor,max_side,max_pixels,thumbnails = job
+    path,extractor,max_side,thumbnails = job
     try:
         if isinstance(extractor, str): extractor = _from_json(extractor)
-        im,full_size = read_picture(path, max_side, max_pixels)
+        im,full_size = read_picture(path, max_side)
         size = im.size
         content = extractor.extract([im])[0] if extractor else np.asarray(im)
         if not thumbnails: return _Outcome(content, size, full_size)
@@ -88,11 +88,11 @@ def _extract_batch(outcomes, extractor):
         return [o for [o] in alone]
     return [o if o.reason else o._replace(content=next(regions)) for o in outcomes]
 
-def _outcomes(paths, extractor, batch_size, workers, max_pixels=MAX_PIXELS, thumbnails=False):
+def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     "What became of each file, in order; closing it ends the workers."
     in_reader = extractor if extractor.runs_in_readers else None
     if in_reader and workers > 1: in_reader = json.dumps(extractor.spec)
-    jobs = [(str(path), in_reader, extractor.max_side, max_pixels, thumbnails) for path in paths]
+    jobs = [(str(path), in_reader, extractor.max_side, thumbnails) for path in paths]
     def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
     read = (_read(job) for job in jobs)
     if workers > 1: read = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
@@ -164,7 +164,6 @@ def extract_folder(
     workers:int|None=None, # Processes that read; all cores, at most eight, for more than a hundred pictures
     bad:str="skip", # On a file that cannot be used: `skip` it and report it, or `stop`
     thumbnails:str|Path="", # New folder of small JPEGs, one for each image; empty: no thumbnails
-    max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
     resume:bool=False, # Keep the work of a run that stops, and continue such a run
     show_progress_bar:bool=True, # Whether to show progress
     only:Iterable[str]|None=None, # Image ids to extract; None for all
@@ -188,7 +187,7 @@ def extract_folder(
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
-        outcomes = _outcomes(files.values(), extractor, batch_size, workers, max_pixels, bool(thumbnails))
+        outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
         outcomes = progress(stack.enter_context(closing(outcomes)), "extracting", len(files), disable=not show_progress_bar)
         unusable = _fill(writer, outcomes, files, extractor, thumbnails, stop=bad == "stop")
         left_out |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}

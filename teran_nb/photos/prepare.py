@@ -9,29 +9,26 @@ __all__ = ['Prepared', 'prepare']
 import dataclasses, json, os, sys, time
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 import torch
 
-from ..core.files import digest, project_path, read_json
+from ..core.files import digest, file_stamps, project_path, read_json
 from ..core.writing import write_json
 from ..core.config import rename_fields, to_config
 from ..core.environment import git_commit_hash
 from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
-from ..core.parallel import Share, this_share, wait_for
+from ..core.parallel import this_share, wait_for
 from ..data.captions import Captions
-from ..data.pictures import MAX_PIXELS, find_pictures
+from ..data.pictures import find_pictures
 from ..data.features import Features, VISUAL_WORDS_FILE
-from ..data.convert import file_stamps
 from ..data.collection import Collection, Pictures
 from ..data.duplicates import Duplicates, find_duplicates
 from ..data.curate import Selection, link_pictures, merge
 from ..data.image_names import match_names
 from .extractors import Extractor
-from .extraction import extract_folder
 from .recipes import EARLIER_RECIPE_FIELDS, Recipe, recipe_captions, request_of
 from .work_folder import LeftOut, PrepareJob, make_features, read_left_out, work_folder
 
@@ -185,32 +182,29 @@ def prepare(
     show_progress_bar:bool=True, # Whether to show progress
     batch_size:int=16, # Pictures in a batch of a network
     workers:int|None=None, # Processes that read pictures; None for as many as suit
-    max_pixels:int=MAX_PIXELS, # Most pixels of a picture to decode at once
-    share:Share|None=None, # Which of several processes this is; as its launcher says by default
 ) -> Prepared: # The complete collection
     "Make a collection of pictures, published features or other collections, or open it if it exists."
-    start = time.perf_counter()
     output = project_path(output)
     request = request_of(recipe, extractor)
     if output.exists(): return _open_prepared(output, recipe, request, near)
     if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
-    share = share or this_share()
+    share = this_share()
     if share.processes > 1 and not resume:
         raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
     if share.processes > 1 and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
     work = output.with_name(f".{output.name}.preparing")
-    extract = partial(extract_folder, batch_size=batch_size, workers=workers, max_pixels=max_pixels)
-    job = PrepareJob(recipe, work, extractor, extract, resume, device, show_progress_bar, share)
-    if share.rank == 0: _make(job, request, output, near, start)
+    job = PrepareJob(recipe, work, extractor, resume, device, batch_size, workers, show_progress_bar, share)
+    if share.rank == 0: _make(job, request, output, near)
     elif recipe.pictures and not recipe.published.files:
         with work_folder(job, request) as shares: make_features(job, _find_pictures(recipe, {}), shares)
     wait_for(output.is_dir)
     return _open_prepared(output, recipe, request, near)
 
-def _make(job, request, output, near, start):
+def _make(job, request, output, near):
     "Make the collection in the work folder, then give it its name."
+    start = time.perf_counter()
     recipe = job.recipe
     with work_folder(job, request) as shares:
         parts = [Collection.open(project_path(name)) for name in recipe.merge]

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.files import digest, project_path
+from ..core.files import digest, file_stamps, project_path
 from ..core.config import one_of
 from ..data.captions import Captions
 from ..data.pictures import picture_files
 from ..data.caption_files import BAD_ROWS, read_captions
 from ..data.collection import MISSING, match_captions
-from ..data.convert import file_stamps
 from ..data.scenes import example_pictures
 from ..data.curate import Selection
 from ..data.image_names import match_names

@@ -7,7 +7,7 @@ __all__ = ['LeftOut', 'PrepareJob', 'work_folder', 'make_features', 'read_left_o
 
 # %% ../../nbs/photos/07_work_folder.ipynb #af186a51
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,9 +37,10 @@ class PrepareJob:
     recipe:Recipe # What the collection is made from
     work:Path # Folder of unfinished work
     extractor:Extractor|None=None # A built extractor, in place of the recipe's
-    extract:Callable=extract_folder # `extract_folder` with the settings of this run: batch size, workers, pixels
     resume:bool=True # Continue a stopped run
     device:str="auto" # `auto`, `cpu` or `cuda`
+    batch_size:int=16 # Pictures in a batch of a network
+    workers:int|None=None # Processes that read pictures; None for as many as suit
     show_progress_bar:bool=True # Whether to show progress
     share:Share=Share(0, 1) # Which of several processes this is
 
@@ -103,8 +104,8 @@ def _extract(job, files, shares):
     if not recipe.merge: # a part of a merge is chosen from the whole
         indices = recipe.selection.indices(chosen, None if captions is None else captions.splits)
         chosen = [chosen[i] for i in indices]
-    extract = partial(job.extract, recipe.picture_folder, extractor, bad=recipe.bad, thumbnails=job.work/"thumbnails",
-                      show_progress_bar=job.show_progress_bar)
+    extract = partial(extract_folder, recipe.picture_folder, extractor, batch_size=job.batch_size, workers=job.workers,
+                      bad=recipe.bad, thumbnails=job.work/"thumbnails", show_progress_bar=job.show_progress_bar)
     if shares > 1: return _extract_shares(job, extract, sorted(chosen), shares)
     if job.share.rank: return {}
     return extract(job.work/"features", only=chosen, resume=job.resume).left_out

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from ..core.packed import Packed
-from ..core.files import digest, home, project_path, user_path
+from ..core.files import digest, file_stamps, home, project_path, user_path
 from ..core.writing import atomic
 from ..core.config import one_of, override
 from ..core.environment import pick_device
@@ -29,7 +29,6 @@ from ..core.hub import loading
 from ..core.display import progress
 from ..data.features import Regions
 from ..data.collection import Collection
-from ..data.convert import file_stamps
 from ..data.stopwords import stop_words
 from ..data.inputs import GivenImage, Images, Sentences, given_images, sentences
 from ..photos.detectors import Detector
