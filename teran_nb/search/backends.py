@@ -63,7 +63,7 @@ class Layout:
     merged_count:int=0 # Merged vectors per image, for a stage between centroids and regions; 0: no merged vectors
     merged_for_centroids:int=0 # Vectors to which an image's regions are merged before they get centroids; 0: no merging
     int8:bool=False # Whether the regions are kept in 8 bits too, for a stage that leaves few to compare in `dtype`
-    columns:tuple[str,...]=() # Columns that `where` looks up fast
+    columns:tuple[str,...]=() # Columns of the images, each with an index of the engine
     centroid_state:CentroidState=CentroidState() # With `columns`, all that changes after the first image
 
 # %% ../../nbs/search/01_backends.ipynb #899463eb
@@ -229,13 +229,13 @@ class Backend:
     def bytes(self) -> int:
         "Bytes on this machine's disk, or in its memory."
         raise NotImplementedError
-    def recode(self, images:Sequence[StoredImage], centroid_field:str) -> None:
-        "Write only the centroids of images, into one of `CENTROID_FIELDS`; a backend that is exact has none."
+    def write_sparse(self, images:Sequence[StoredImage], centroid_field:str) -> None:
+        "Write only the sparse vectors of images, into one of `CENTROID_FIELDS`; a backend that is exact has none."
         raise NotImplementedError
     # what only some backends need
     def create(self, layout:Layout) -> None: "Make room for the first images."
     def refresh(self) -> None: "Read the layout again, where another process may have changed it."
-    def look_up(self, column:str, example:Any) -> None: "Make `where` fast for a column that holds values like the example."
+    def index_column(self, column:str, example:Any) -> None: "Make `where` fast for a column that holds values like the example."
     def optimize(self) -> None: "Arrange what was written for faster search."
     def verify(self) -> None: "Compare files with their checksums, where it has any (ValueError)."
     def close(self) -> None: "Release files and connections."

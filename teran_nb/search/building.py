@@ -404,12 +404,12 @@ def _is_begun(backend):
     backend.refresh()
     return backend.layout is not None and backend.centroids is not None
 
-def _look_up(backend, metadata):
+def _index_columns(backend, metadata):
     "Make columns fast that appear for the first time."
     for column,value in metadata.items():
         if column in RESERVED or column in backend.layout.columns: continue
         if isinstance(value, list): value = value[0] if value else ""
-        backend.look_up(column, value)
+        backend.index_column(column, value)
         backend.layout.columns += (column,)
 
 def add_images(
@@ -448,7 +448,7 @@ def add_images(
             for new in _new_images(images, columns, stored_paths, batch_size, share):
                 vectors = _encode_new(new, images, model, encoded)
                 _require_storable(vectors, backend.layout.dim)
-                _look_up(backend, new[0].metadata)
+                _index_columns(backend, new[0].metadata)
                 written += _write_images(backend, vectors, [x.metadata for x in new])
                 bar.update(len(new))
     finally:
@@ -496,7 +496,7 @@ def relearn_centroids(
         added,added_distance = _assign_centroids(images, learned, layout)
         vectors += added
         distance += added_distance
-        backend.recode(images, spare)
+        backend.write_sparse(images, spare)
         on_batch(len(images))
     backend.save(replace(layout, centroid_state=CentroidState(spare, vectors, distance)), learned)
 

@@ -153,9 +153,8 @@ def single_vector_params(self:EdgeBackend, dim:int) -> Any:
 @patch
 def save(self:EdgeBackend, layout:Layout, centroids:Centroids|None) -> None:
     "Write the layout, and the centroids where they are new."
-    field = layout.centroid_state.field
-    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_state.field != field
-    if centroids is not None and is_new: save_tensors({"vectors": centroids.vectors}, self.folder/f"{field}.safetensors")
+    if self._has_new_centroids(layout, centroids):
+        save_tensors({"vectors": centroids.vectors}, self.folder/f"{layout.centroid_state.field}.safetensors")
     write_json(self.folder/"index.json", saved_layout(layout, centroids))
     self.layout = layout
     self.centroids = centroids
@@ -179,10 +178,10 @@ def _update(self:EdgeBackend, operation, size):
 def write(self:EdgeBackend, images:Sequence[StoredImage]) -> None:
     "Add images; those with the same name are replaced."
     points = []
-    for x in images:
-        payload = {**x.metadata, "image": x.image_id, "checksum": image_checksum(x, self.layout.dtype)}
-        points.append(self.types.Point(point_id(x.image_id), self.point_vectors(x), payload))
-    size = sum(8*x.regions.size for x in images)
+    for image in images:
+        payload = {**image.metadata, "image": image.image_id, "checksum": image_checksum(image, self.layout.dtype)}
+        points.append(self.types.Point(point_id(image.image_id), self.point_vectors(image), payload))
+    size = sum(8*image.regions.size for image in images)
     self._update(self.types.UpdateOperation.upsert_points(points), size)
 
 @patch
@@ -196,7 +195,7 @@ def remove(self:EdgeBackend, image_ids:Sequence[str]) -> None:
     self._update(self.types.UpdateOperation.delete_points([point_id(k) for k in image_ids]), 0)
 
 @patch
-def look_up(self:EdgeBackend, column:str, example:Any) -> None:
+def index_column(self:EdgeBackend, column:str, example:Any) -> None:
     "Make `where` fast for a column that holds values like the example."
     kinds = self.types.PayloadSchemaType
     # a column of whole numbers may get fractions later, which an integer index would miss
@@ -210,21 +209,10 @@ def number_range(self:EdgeBackend, least:float|None, most:float|None) -> Any:
     return self.types.RangeFloat(gte=least, lte=most)
 
 @patch
-def _nearest(self:EdgeBackend, stage):
-    return self.types.Query.Nearest(self.stage_vector(stage), using=vector_name(stage.field))
-
-@patch
-def prefetch(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
-    "A stage that proposes candidates to the next one."
-    return self.types.Prefetch(stage.limit, self._nearest(stage), inner, filter=query_filter, params=params)
-
-@patch
-def last_query(self:EdgeBackend,
-    stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any,
-) -> Any:
-    "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(stage.limit, query=self._nearest(stage), prefetches=inner, filter=query_filter,
-                                   params=params, with_payload=with_payload, with_vector=with_vectors)
+def stage_arguments(self:EdgeBackend, stage:Stage, prefetches:list) -> dict:
+    "The vector, its field and the stages before, as arguments of a `Prefetch` or a `QueryRequest`."
+    query = self.types.Query.Nearest(self.stage_vector(stage), using=vector_name(stage.field))
+    return {"query": query, "prefetches": prefetches}
 
 @patch
 def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query

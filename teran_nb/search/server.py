@@ -174,10 +174,8 @@ def save(self:ServerBackend, layout:Layout, centroids:Centroids|None) -> None:
     "Write the layout, and the centroids where they are new."
     q = self.types
     count = 0 if centroids is None else len(centroids)
-    field = layout.centroid_state.field
-    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_state.field != field
-    if count and is_new:
-        first = _FIRST_CENTROID_ID[field]
+    if self._has_new_centroids(layout, centroids):
+        first = _FIRST_CENTROID_ID[layout.centroid_state.field]
         for i in range(0, count, 1000):
             rows = range(i, min(i+1000, count))
             points = [q.PointStruct(id=first+j, vector=centroids.vectors[j].tolist(), payload={}) for j in rows]
@@ -193,9 +191,10 @@ def save(self:ServerBackend, layout:Layout, centroids:Centroids|None) -> None:
 def write(self:ServerBackend, images:Sequence[StoredImage]) -> None:
     "Add images; those with the same name are replaced."
     points = []
-    for x in images:
-        payload = {**x.metadata, "image": x.image_id}
-        points.append(self.types.PointStruct(id=point_id(x.image_id), vector=self.point_vectors(x), payload=payload))
+    for image in images:
+        payload = {**image.metadata, "image": image.image_id}
+        vectors = self.point_vectors(image)
+        points.append(self.types.PointStruct(id=point_id(image.image_id), vector=vectors, payload=payload))
     self.call("upsert", self.name, points, wait=True)
 
 @patch
@@ -210,7 +209,7 @@ def remove(self:ServerBackend, image_ids:Sequence[str]) -> None:
     self.call("delete", self.name, points_selector=ids, wait=True)
 
 @patch
-def look_up(self:ServerBackend, column:str, example:Any) -> None:
+def index_column(self:ServerBackend, column:str, example:Any) -> None:
     "Make `where` fast for a column that holds values like the example."
     if self.local: return # the imitation compares every image anyway
     kinds = self.types.PayloadSchemaType
@@ -230,19 +229,9 @@ def search_params(self:ServerBackend, stage:Stage, exact:bool) -> Any:
     return None if self.local else QdrantBackend.search_params(self, stage, exact)
 
 @patch
-def prefetch(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
-    "A stage that proposes candidates to the next one."
-    return self.types.Prefetch(query=self.stage_vector(stage), using=vector_name(stage.field), limit=stage.limit, prefetch=inner or None,
-                               filter=query_filter, params=params)
-
-@patch
-def last_query(self:ServerBackend,
-    stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any,
-) -> Any:
-    "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(
-        query=self.stage_vector(stage), using=vector_name(stage.field), limit=stage.limit, prefetch=inner or None, filter=query_filter,
-        params=params, with_payload=with_payload, with_vector=with_vectors)
+def stage_arguments(self:ServerBackend, stage:Stage, prefetches:list) -> dict:
+    "The vector, its field and the stages before, as arguments of a `Prefetch` or a `QueryRequest`."
+    return {"query": self.stage_vector(stage), "using": vector_name(stage.field), "prefetch": prefetches or None}
 
 @patch
 def query(self:ServerBackend, queries:list) -> list[list]: # Points of each query
