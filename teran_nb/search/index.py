@@ -21,7 +21,6 @@ from torch import Tensor
 from ..core.packed import Packed
 from ..core.parallel import Share
 from ..core.config import one_of
-from ..core.display import progress
 from ..data.inputs import Images, Sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
@@ -372,6 +371,5 @@ def rebuild(self:Index,
 ) -> Index: # Itself
     "Learn new centroids from the stored vectors, and forget what `calibrate` measured. Nothing may be added meanwhile."
     if self.layout is None or self.backend.exact: return self
-    with progress(desc="rebuild", total=len(self), disable=not show_progress_bar, unit=" images") as bar:
-        relearn_centroids(self.backend, centroid_count, self.config.seed, bar.update)
+    relearn_centroids(self.backend, centroid_count, self.config.seed, show_progress_bar)
     return self
