@@ -141,15 +141,15 @@ def search(self:Index,
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
     _require_valid_search(k, candidates, pooling, rerank, self.model)
-    read_conditions(where) # refuses wrong ones
+    conditions = read_conditions(where)
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    self._require_columns(where or {})
+    self._require_columns([c.column for c in conditions])
     ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
     rows = []
-    for j,(images,scores) in enumerate(ranking.exact_candidates(captions, limit, candidates, where)):
+    for j,(images,scores) in enumerate(ranking.exact_candidates(captions, limit, candidates, conditions)):
         best = ranking.best(images, scores, captions.take([j]), k)
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
@@ -162,14 +162,14 @@ def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
         raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
 
 @patch
-def _require_columns(self:Index, where):
+def _require_columns(self:Index, columns):
     "Refuse columns that no image has (ValueError)."
-    def unknown(): return [column for column in where if column not in (*self.layout.columns,*RESERVED)]
+    def unknown(): return [column for column in columns if column not in (*self.layout.columns,*RESERVED)]
     if not unknown(): return
     self.backend.refresh() # another process may have added them
-    if columns := unknown():
+    if missing := unknown():
         known = ", ".join(sorted(self.layout.columns)) or "none"
-        raise ValueError(f"no image has a column {columns[0]!r}; known are {known}")
+        raise ValueError(f"no image has a column {missing[0]!r}; known are {known}")
 
 @patch
 def _hit(self:Index, image, score, captions, j, pooling):
@@ -223,6 +223,7 @@ def calibrate(self:Index,
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
+    _require_valid_search(k)
     if not 0 < recall <= 1: raise ValueError(f"a recall of {recall}; give one above 0, at most 1")
     if self.layout is None or self.backend.exact: return self
     captions = encode_sentences(sentences, self.model, self.layout)
