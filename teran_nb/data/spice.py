@@ -78,8 +78,6 @@ class Tuples(MarkdownRepr):
     synsets:dict=field(default_factory=dict) # Word to its set of WordNet synsets
     subsets:dict=field(default_factory=dict) # `colour`, `number` and `size` to their sets of words
     def __len__(self): return len(self.parsed)
-    def __or__(self, other):
-        return Tuples(self.parsed | other.parsed, self.synsets | other.synsets, self.subsets | other.subsets)
     def __getitem__(self, captions:str|Sequence[str]) -> list: # Tuples of a caption, or of an image with these captions
         key = (captions,) if isinstance(captions, str) else tuple(captions)
         if key in self.parsed: return self.parsed[key]

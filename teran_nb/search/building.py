@@ -197,25 +197,18 @@ def _warn_of_drift(backend):
                   "`rebuild()` learns new centroids from the stored vectors", stacklevel=4)
 
 # %% ../../nbs/search/06_building.ipynb #2c757cc8
-def _images_with_metadata(images):
-    "Images one by one, as `GivenImage`, with what is known about each."
+def _known_metadata(images, row, image):
+    "What is known about one of the images before it is encoded."
     if isinstance(images, Encoded):
-        for i,name in enumerate(images.names):
-            metadata = {}
-            if images.boxes is not None: metadata = {"boxes": images.boxes[i].tolist(), "size": images.sizes[i].tolist()}
-            yield GivenImage(name),metadata
-        return
+        if images.boxes is None: return {}
+        return {"boxes": images.boxes[row].tolist(), "size": images.sizes[row].tolist()}
     if not isinstance(images, Collection):
-        for image in given_images(images):
-            yield image,{"path": str(image.picture)} if isinstance(image.picture, Path) else {}
-        return
-    splits = images.captions.splits
-    for i,image in enumerate(given_images(images)):
-        metadata = {}
-        path = images.picture_path(image.image_id)
-        if path is not None: metadata["path"] = str(path)
-        if splits is not None: metadata["split"] = str(splits[i])
-        yield image,metadata
+        return {"path": str(image.picture)} if isinstance(image.picture, Path) else {}
+    metadata = {}
+    path = images.picture_path(image.image_id)
+    if path is not None: metadata["path"] = str(path)
+    if images.captions.splits is not None: metadata["split"] = str(images.captions.splits[row])
+    return metadata
 
 # %% ../../nbs/search/06_building.ipynb #6fc937ed
 def _read_columns(columns, count):
@@ -253,25 +246,27 @@ class _NewImage:
 def _new_images(images, columns, stored_paths, batch_size=256, share=Share()):
     """Batches of images that are not in the index, none of them empty.
     `stored_paths` takes names, and returns those that are in the index with the path of each picture, or None."""
+    given = map(GivenImage, images.names) if isinstance(images, Encoded) else given_images(images)
     rows = share.of(_image_count(images))
-    numbered = zip(rows, islice(_images_with_metadata(images), rows.start, rows.stop))
+    numbered = zip(rows, islice(given, rows.start, rows.stop))
     seen = set()
-    while given := [_NewImage(row, image, metadata) for row,(image,metadata) in islice(numbered, batch_size)]:
-        names = [x.image.image_id for x in given]
+    while some := list(islice(numbered, batch_size)):
+        batch = [_NewImage(row, image, _known_metadata(images, row, image)) for row,image in some]
+        names = [x.image.image_id for x in batch]
         for name in names:
             if name in seen: raise ValueError(f"two images are named {name!r}; give each its own name")
             seen.add(name)
         stored = stored_paths(names)
-        _refuse_other_pictures(given, stored, images)
-        new = [x for x in given if x.image.image_id not in stored]
+        _refuse_other_pictures(batch, stored, images)
+        new = [x for x in batch if x.image.image_id not in stored]
         for x in new:
             for column,values in columns.items(): x.metadata[column] = values[x.row]
             if share.processes > 1: x.metadata["order"] = x.row # as one process would add them
         if new: yield new
 
-def _refuse_other_pictures(given, stored, images):
+def _refuse_other_pictures(batch, stored, images):
     "ValueError where an image is stored by another picture."
-    for x in given:
+    for x in batch:
         name = x.image.image_id
         path,new_path = stored.get(name),x.metadata.get("path")
         if path is None or new_path is None or path == new_path: continue
@@ -306,13 +301,11 @@ def require_same_model(
     raise ValueError(f"{backend.place} holds what another model encoded; "
                      "open it with that one, or make an index with this one")
 
-def _require_storing_model(backend, model):
-    "Refuse a model whose fingerprint does not tell it from others, where an index outlives this process."
-    if model is None or not model.storage_refusal or isinstance(backend, MemoryBackend): return
-    raise ValueError(f"{backend.place} could mix the images of two models: {model.storage_refusal}")
-
-def _require_same_source(backend, images, model, encoded):
-    "Refuse features of another extractor, and vectors of other images."
+def _require_fitting(backend, images, model, encoded):
+    "Refuse a model, features or vectors that do not belong to what an index holds."
+    require_same_model(backend, model)
+    if model is not None and model.storage_refusal and not isinstance(backend, MemoryBackend): # it outlives the model
+        raise ValueError(f"{backend.place} could mix the images of two models: {model.storage_refusal}")
     extractor = _extractor_of(images, model)
     if backend.layout and extractor and backend.layout.extractor not in ("",extractor):
         raise ValueError(f"{backend.place} holds images as features of {backend.layout.extractor!r} described them, "
@@ -369,9 +362,7 @@ def add_images(
     count = _image_count(images)
     columns = _read_columns(columns or {}, count)
     backend.refresh() # another process may have changed the layout or the centroids
-    require_same_model(backend, model)
-    _require_storing_model(backend, model)
-    _require_same_source(backend, images, model, encoded)
+    _require_fitting(backend, images, model, encoded)
     if not count: return 0
     _require_begun(backend, images, model, config, encoded, share, source)
     def stored_paths(names):

@@ -26,20 +26,14 @@ def candidates_for(
     return min(images, max(MIN_CANDIDATES, estimate))
 
 # %% ../../nbs/search/08_candidates.ipynb #974d6a89
-def _best_names(
-    ranking:BackendRanking, # Asks the backend
-    captions:Encoded, # Sentences
-    k:int, # Images of an answer
-    candidates:int, # Images that the first stage proposes; the number of all images for the exact answer
-    show_progress_bar:bool=False, # Whether to show progress
-) -> list[set[str]]: # For each sentence
-    "Names of the best images by MaxSim."
-    names = []
+def _best_names(ranking, captions, k, candidates, show_progress_bar=False):
+    "For each sentence, the set of names of its best `k` images by MaxSim; exact where all images are candidates."
+    best = []
     rows = range(len(captions.names)) # one at a time, because a large index needs seconds to compare all its images
     for j in progress(rows, "compare every image", disable=not show_progress_bar, unit=" sentences"):
         images, = ranking.propose(captions.take([j]), k, candidates, with_vectors=False)
-        names.append({x.image_id for x in images})
-    return names
+        best.append({image.image_id for image in images})
+    return best
 
 def _found_fraction(approximate, exact):
     "Fraction of the exact answers that is found, in [0,1]."
