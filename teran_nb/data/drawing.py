@@ -262,7 +262,8 @@ def _candidate(rng, kind, size, backdrop, canvas):
     "A box in a zone where the kind belongs; once in a while in another zone."
     k = KINDS[kind]
     zones = BACKDROPS[backdrop].zones
-    zone = rng.choice([z for z in zones if z in k.where or rng.random() < .013] or list(zones))
+    allowed = [zone for zone in zones if zone in k.where or rng.random() < .013]
+    zone = rng.choice(allowed or list(zones))
     low, high = zones[zone]
     y = rng.uniform(low, high)
     nearness = 1 if zone in _ALOFT else .85+.25*(y-low)/(high-low)

@@ -39,8 +39,9 @@ SETTINGS = dict(
 
 # %% ../../nbs/data/11_grammar.ipynb #3e975eab
 _IRREGULAR = dict(person="people", fish="fish")
-_KINDS_OF = dict(WIDER)
-for kind,words in NAMES.items(): _KINDS_OF = dict.fromkeys(words, (kind,)) | _KINDS_OF
+_KINDS_OF = {} # the kinds that a noun may mean
+for kind,nouns in NAMES.items(): _KINDS_OF |= dict.fromkeys(nouns, (kind,))
+_KINDS_OF |= WIDER # after the names, because a duck may be called `bird` too
 
 def plural(
     noun:str, # A noun of `NAMES` or `WIDER`

@@ -38,7 +38,7 @@ class StoredImage:
     def order(self) -> tuple: return self.metadata.get("order", 0),self.image_id # In which images were added
 
 RESERVED = ("image","order","boxes","size","path","checksum") # Metadata that belongs to the index
-MERGED_FIELD = "merged" # Holds the merged vectors
+MERGED_FIELD = "pooled" # Holds the merged vectors, and has this name in every index of earlier versions
 CENTROID_FIELDS = ("centroids_a","centroids_b") # One is in use; the spare one is filled when centroids are learned anew
 
 @dataclass(frozen=True)

@@ -42,7 +42,6 @@ class IndexConfig:
     merged_count:int=0 # Merged vectors per image for a stage between centroids and regions, such as 12; 0 for two stages
     store_whole:bool=False # Keep the vector of the whole image too; always kept where the model ranks by it
     int8:bool=False # Keep regions in 8 bits too, and compare candidates by them first; pays above some 5,000 candidates
-    seed:int=0 # Of k-means and of its sample
     def __post_init__(self):
         require_in_range(self)
         one_of(self.dtype, ("float16","float32"), "precision")
@@ -83,9 +82,9 @@ def _require_storable(encoded, dim=0):
 _SAMPLE_VECTORS = 2**16 # To learn centroids from, unless there are more than an eighth as many centroids
 _SAMPLE_IMAGES = _SAMPLE_VECTORS//8
 
-def _encode_sample(model, images, seed):
+def _encode_sample(model, images):
     "Encode a random sample of images, in their order."
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     rows = torch.randperm(len(images), generator=generator)[:_SAMPLE_IMAGES].sort().values.tolist()
     chosen = images.select(rows) if isinstance(images, Collection) else [images[i] for i in rows]
     return model.encode_images(chosen)
@@ -110,18 +109,18 @@ def _first_centroids(sample, count, layout, config):
     mean = max(float(lengths.double().mean()), 1e-9)
     k = config.centroid_count or default_centroid_count(int(mean*count))
     most = max(_SAMPLE_VECTORS, 8*k)
-    generator = torch.Generator().manual_seed(config.seed)
+    generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(len(sample.parts), generator=generator)[:math.ceil(most/mean)]
     sets = _region_arrays(sample.parts[chosen], layout.dtype)
     vectors = torch.from_numpy(np.concatenate([_vectors_for_centroids(regions, layout) for regions in sets]))
     rows = torch.randperm(len(vectors), generator=generator)[:most]
-    return learn_centroids(vectors[rows], k, config.seed)
+    return learn_centroids(vectors[rows], k)
 
 # %% ../../nbs/search/06_building.ipynb #f07b0b8b
 def _begin_index(backend, images, model, config, encoded, source):
     "Make the layout and the first centroids of an index."
     sample = images if isinstance(images, Encoded) else encoded
-    if sample is None: sample = _encode_sample(model, images, config.seed)
+    if sample is None: sample = _encode_sample(model, images)
     layout = backend.layout
     _require_storable(sample, layout.dim if layout else 0)
     if layout is None:
@@ -410,12 +409,11 @@ def _is_sound(image, backend):
 def relearn_centroids(
     backend:Backend, # With a layout, not exact
     centroid_count:int=0, # Number of centroids; `default_centroid_count` of the stored vectors when 0
-    seed:int=0, # Of k-means and of its sample
     show_progress_bar:bool=False, # Whether to show progress
 ) -> None:
     "Learn the centroids anew from the stored vectors, and use them."
     layout = backend.layout
-    learned = _centroids_of_stored(backend, centroid_count, seed)
+    learned = _centroids_of_stored(backend, centroid_count)
     spare = next(field for field in CENTROID_FIELDS if field != layout.centroid_state.field)
     vectors,distance = 0,0.
     with progress(desc="rebuild", total=backend.count(), disable=not show_progress_bar, unit=" images") as bar:
@@ -427,10 +425,10 @@ def relearn_centroids(
             bar.update(len(images))
     backend.save(replace(layout, centroid_state=CentroidState(spare, vectors, distance)), learned)
 
-def _centroids_of_stored(backend, centroid_count, seed):
+def _centroids_of_stored(backend, centroid_count):
     "Centroids of a random sample of the stored images."
     total = backend.count()
-    keep = np.random.default_rng(seed)
+    keep = np.random.default_rng(0)
     sample = []
     vector_count = 0
     for images in backend.scroll():
@@ -440,4 +438,4 @@ def _centroids_of_stored(backend, centroid_count, seed):
             if keep.random() < _SAMPLE_IMAGES/total: sample.append(_vectors_for_centroids(x.regions, backend.layout))
     if not sample: raise ValueError(f"{backend.place} holds no image to learn centroids from")
     count = centroid_count or default_centroid_count(vector_count)
-    return learn_centroids(torch.from_numpy(np.concatenate(sample)), count, seed)
+    return learn_centroids(torch.from_numpy(np.concatenate(sample)), count)

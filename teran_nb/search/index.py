@@ -372,5 +372,5 @@ def rebuild(self:Index,
 ) -> Index: # Itself
     "Learn new centroids from the stored vectors, and forget what `calibrate` measured. Nothing may be added meanwhile."
     if self.layout is None or self.backend.exact: return self
-    relearn_centroids(self.backend, centroid_count, self.config.seed, show_progress_bar)
+    relearn_centroids(self.backend, centroid_count, show_progress_bar)
     return self
