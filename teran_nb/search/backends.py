@@ -138,31 +138,33 @@ def require_column(
     if not isinstance(column, str) or '"' in column or "\\" in column:
         raise ValueError(f"column {column!r}: a name is text without quotation marks and backslashes; rename it")
 
+def _read_condition(column, wanted):
+    "What one column must hold."
+    if isinstance(wanted, tuple):
+        if len(wanted) != 2 or not all(limit is None or isinstance(limit, Real) for limit in wanted):
+            raise ValueError(f"column {column!r}: a range is (least, most), two numbers or None, not {wanted}; "
+                             "give a list for allowed values")
+        return Condition(column, None, *wanted)
+    wanted = plain_value(wanted)
+    values = [plain_value(v) for v in wanted] if isinstance(wanted, (list,set,frozenset)) else [wanted]
+    if all(isinstance(v, (int,float)) for v in values) and any(isinstance(v, float) for v in values):
+        if len(values) > 1:
+            raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
+        return Condition(column, None, values[0], values[0]) # engines match whole numbers and text only
+    if not values or not all(isinstance(v, (str,int)) and not isinstance(v, bool) for v in values):
+        raise ValueError(f"column {column!r}: {wanted!r} is no text, number, list of these or range (least, most); "
+                         "0 and 1 stand for False and True")
+    return Condition(column, values)
+
 def read_conditions(
     where:Mapping|None, # Columns and what they must hold
 ) -> list[Condition]: # All of them must hold
     "Read the conditions of a search."
-    result = []
+    conditions = []
     for column,wanted in (where or {}).items():
         require_column(column)
-        if isinstance(wanted, tuple):
-            if len(wanted) != 2 or not all(limit is None or isinstance(limit, Real) for limit in wanted):
-                raise ValueError(f"column {column!r}: a range is (least, most), two numbers or None, not {wanted}; "
-                                 "give a list for allowed values")
-            result.append(Condition(column, None, *wanted))
-            continue
-        wanted = plain_value(wanted)
-        values = [plain_value(v) for v in wanted] if isinstance(wanted, (list,set,frozenset)) else [wanted]
-        if values and all(isinstance(v, (int,float)) for v in values) and any(isinstance(v, float) for v in values):
-            if len(values) > 1:
-                raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
-            result.append(Condition(column, None, values[0], values[0]))
-            continue
-        if not values or not all(isinstance(v, (str,int)) and not isinstance(v, bool) for v in values):
-            raise ValueError(f"column {column!r}: {wanted!r} is no text, number, list of these or range (least, most); "
-                             "0 and 1 stand for False and True")
-        result.append(Condition(column, values))
-    return result
+        conditions.append(_read_condition(column, wanted))
+    return conditions
 
 # %% ../../nbs/search/01_backends.ipynb #a09f701e
 class Stage(NamedTuple):
