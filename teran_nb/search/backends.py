@@ -29,7 +29,7 @@ class StoredImage:
     "One image of an index."
     image_id:str # Name of the image
     regions:np.ndarray # Unit vectors, `(regions, dim)` float32
-    metadata:dict = field(default_factory=dict) # `boxes`, `size`, `path`, `split` and columns of the user; whatever JSON can hold
+    metadata:dict = field(default_factory=dict) # `boxes`, `size`, `path`, `split` and columns of the user, as JSON
     whole:np.ndarray|None=None # One vector of the whole image, `(dim,)` float32
     merged:np.ndarray|None=None # A few vectors instead of its regions, `(at most 12, dim)`
     sparse:Sparse|None=None # The sparse vector of its regions' centroids

@@ -210,6 +210,11 @@ def _known_metadata(images, row, image):
     return metadata
 
 # %% ../../nbs/search/06_building.ipynb #6fc937ed
+def _is_storable(value):
+    "Whether a column may hold a value: text, None, or a number that a float holds exactly."
+    if value is None or isinstance(value, str): return True
+    return isinstance(value, (int,float)) and not isinstance(value, bool) and abs(value) <= 2**53
+
 def _read_columns(columns, count):
     "Columns as lists that JSON can hold; a reserved name or another length than `count` is refused (ValueError)."
     read = {}
@@ -220,11 +225,11 @@ def _read_columns(columns, count):
         if len(read[column]) != count:
             raise ValueError(f"column {column!r} has {len(read[column])} values for {count} images; give one for each")
         for value in read[column]:
-            for v in value if isinstance(value, list) else [value]:
-                if v is None or isinstance(v, str): continue
-                if isinstance(v, (int,float)) and not isinstance(v, bool) and abs(v) <= 2**53: continue # as a float, exactly
-                raise ValueError(f"column {column!r} holds {v!r}; give text, numbers up to 2**53, None, or lists of these "
-                                 "(0 and 1 for False and True)")
+            members = value if isinstance(value, list) else [value]
+            wrong = [v for v in members if not _is_storable(v)]
+            if wrong:
+                raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers up to 2**53, None, or lists "
+                                 "of these (0 and 1 for False and True)")
     return read
 
 # %% ../../nbs/search/06_building.ipynb #2d7059d7

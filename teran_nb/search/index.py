@@ -116,7 +116,7 @@ def connect(cls:Index,
 @patch
 def add(self:Index,
     images:Encoded|Images, # Encoded images, or anything that the model takes: a collection, paths, pictures, regions
-    columns:Mapping|None=None, # Further columns that `where` may name: a list, array or series with a value for each image
+    columns:Mapping|None=None, # Further columns, for `where`: a list, array or series with a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
@@ -149,7 +149,7 @@ def search(self:Index,
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
     rows = []
-    for j,(images,scores) in enumerate(ranking.exact_candidates(captions, limit, candidates, conditions)):
+    for j,(images,scores) in enumerate(ranking.scored_images(captions, limit, candidates, conditions)):
         best = ranking.best(images, scores, captions.take([j]), k)
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
@@ -318,7 +318,7 @@ def similarity(self:Index,
                          "choose a pooling, or how many images to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
-    for j,(keys,scores) in enumerate(ranking.backend_candidates(captions, min(candidates, count), candidates)):
+    for j,(keys,scores) in enumerate(ranking.scored_keys(captions, min(candidates, count), candidates)):
         if ranking.needs_words and not len(captions.parts[j]):
             sims[:,j] = 0
             continue

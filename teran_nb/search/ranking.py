@@ -139,7 +139,7 @@ def exact_scores(self:BackendRanking,
     return self.model.similarity(encoded, captions, "").cpu()
 
 @patch
-def exact_candidates(self:BackendRanking,
+def scored_images(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
@@ -162,7 +162,7 @@ def best(self:BackendRanking,
 
 # %% ../../nbs/search/07_ranking.ipynb #dfa941f7
 @patch
-def backend_candidates(self:BackendRanking,
+def scored_keys(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
@@ -179,15 +179,15 @@ _IMAGES_AT_A_TIME = 4000 # Read and compared together; 200 MB of vectors where a
 
 class _ReadRanking(BackendRanking):
     "Scores of the answers' own vectors, also where only keys are asked for."
-    def backend_candidates(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
-        for images,scores in self.exact_candidates(captions, limit, candidates):
+    def scored_keys(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
+        for images,scores in self.scored_images(captions, limit, candidates):
             yield [self.backend.key_of(x.image_id) for x in images],scores
 
 class PooledRanking(_ReadRanking):
     "Images ranked by a pooling that the backend does not know."
     def limit(self, k:int, candidates:int, rerank:int=0) -> int: return candidates
 
-    def exact_candidates(self,
+    def scored_images(self,
         captions:Encoded, limit:int, candidates:int, conditions:Sequence[Condition]=(),
     ) -> Iterator[tuple[list[StoredImage],list[float]]]:
         for rows in chunked(range(len(captions.names)), max(1, _IMAGES_AT_A_TIME//limit)):
