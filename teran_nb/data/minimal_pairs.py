@@ -195,7 +195,7 @@ def _statement(scene, rng, form):
     return Statement(first, relation, mention(rng.choice(others)), opening)
 
 def _counted(scene, rng, mention, opening):
-    "A statement with a number; how often it is one or more balances the number words. None without several of a kind."
+    "A statement with a number, whose probabilities balance the number words; None where no two things are of a kind."
     several = [t for t in scene.things if len(things_meant(scene.things, NAMES[t.kind][0])) > 1]
     if not several: return None
     many = rng.random() < .52
