@@ -271,17 +271,17 @@ class MemoryBackend(Backend):
     def scroll(self, with_vectors:bool=True) -> Iterator[list[StoredImage]]:
         if self.images: yield sorted(self.images.values(), key=lambda image: image.order)
     def count(self, conditions:Sequence[Condition]=()) -> int: return len(self._fulfilling(conditions))
-    def bytes(self) -> int: return sum(x.regions.nbytes for x in self.images.values())
+    def bytes(self) -> int: return sum(image.regions.nbytes for image in self.images.values())
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]: return [self._answer(r) for r in requests]
 
     def _fulfilling(self, conditions):
-        return [x for x in self.images.values() if all(c.holds(x.metadata) for c in conditions)]
+        return [image for image in self.images.values() if all(c.holds(image.metadata) for c in conditions)]
 
     def _answer(self, request):
         stage = request.stages[-1]
-        images = [x for x in self._fulfilling(request.conditions) if len(x.regions) or stage.field == "whole"]
+        images = [image for image in self._fulfilling(request.conditions) if len(image.regions) or stage.field == "whole"]
         if not images: return []
-        if stage.field == "whole": sim = torch.from_numpy(np.stack([x.whole for x in images]) @ stage.vector)
+        if stage.field == "whole": sim = torch.from_numpy(np.stack([image.whole for image in images]) @ stage.vector)
         else:
             words = Packed(torch.from_numpy(stage.vector), [0,len(stage.vector)])
             sim = similarity(self._pack(images, request.conditions), words, stage.pooling)[:,0]
@@ -291,7 +291,7 @@ class MemoryBackend(Backend):
     def _pack(self, images, conditions):
         "The regions of images; those of all images are kept for the next search."
         if not conditions and self._packed is not None: return self._packed
-        packed = Packed.from_sets([torch.from_numpy(x.regions) for x in images])
+        packed = Packed.from_sets([torch.from_numpy(image.regions) for image in images])
         if not conditions: self._packed = packed
         return packed
 

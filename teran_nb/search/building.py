@@ -395,7 +395,7 @@ def damaged_images(
     count = 0
     for images in backend.scroll():
         count += len(images)
-        damaged += [x.image_id or "one without a name" for x in images if not _is_sound(x, backend)]
+        damaged += [image.image_id or "one without a name" for image in images if not _is_sound(image, backend)]
     return damaged,count
 
 def _is_sound(image, backend):
@@ -432,15 +432,16 @@ def relearn_centroids(
 
 def _centroids_of_stored(backend, centroid_count):
     "Centroids of a random sample of the stored images."
-    total = backend.count()
-    keep = np.random.default_rng(0)
+    layout = backend.layout
+    share = _SAMPLE_IMAGES/max(1, backend.count())
+    rng = np.random.default_rng(0)
+    most = layout.merged_for_centroids or math.inf
     sample = []
     vector_count = 0
     for images in backend.scroll():
-        for x in images:
-            merged_count = backend.layout.merged_for_centroids
-            vector_count += min(len(x.regions), merged_count) if merged_count else len(x.regions)
-            if keep.random() < _SAMPLE_IMAGES/total: sample.append(_vectors_for_centroids(x.regions, backend.layout))
+        for image in images:
+            vector_count += min(len(image.regions), most)
+            if rng.random() < share: sample.append(_vectors_for_centroids(image.regions, layout))
     if not sample: raise ValueError(f"{backend.place} holds no image to learn centroids from")
     count = centroid_count or default_centroid_count(vector_count)
     return learn_centroids(torch.from_numpy(np.concatenate(sample)), count)

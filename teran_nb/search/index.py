@@ -249,7 +249,7 @@ class _ReadOnDemand(Sequence):
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
         stored = chain.from_iterable(map(self.index.backend.read, chunked(names, 256)))
-        images = {x.image_id: x for x in stored}
+        images = {image.image_id: image for image in stored}
         missing = [k for k in names if k not in images]
         if missing:
             raise KeyError(f"{missing[0]!r} was deleted from {self.index.backend.place} meanwhile; open the index again")
@@ -262,14 +262,14 @@ def names(self:Index) -> list[str]:
     "Names of all images in the order in which they were added; read once, and again after a change by this object."
     if self._names is None:
         images = [] if self.layout is None else chain.from_iterable(self.backend.scroll(with_vectors=False))
-        self._names = [x.image_id for x in sorted(images, key=lambda x: x.order)]
+        self._names = [image.image_id for image in sorted(images, key=lambda image: image.order)]
         self._rows = {self.backend.key_of(name): i for i,name in enumerate(self._names)}
     return self._names
 
 @patch(as_prop=True)
 def parts(self:Index) -> Sequence: # `parts[i]` is `(regions, dim)`, `parts[rows]` a `Packed`
     "Region vectors of the images."
-    return _ReadOnDemand(self, lambda x: torch.from_numpy(x.regions))
+    return _ReadOnDemand(self, lambda image: torch.from_numpy(image.regions))
 
 @patch(as_prop=True)
 def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
@@ -280,7 +280,7 @@ def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
 @patch(as_prop=True)
 def sizes(self:Index) -> Sequence: # `sizes[i]` is `(2,)`, pixels
     "Width and height of the pictures."
-    return _ReadOnDemand(self, lambda x: torch.tensor(x.metadata["size"]))
+    return _ReadOnDemand(self, lambda image: torch.tensor(image.metadata["size"]))
 
 @patch
 def take(self:Index,
@@ -288,11 +288,11 @@ def take(self:Index,
 ) -> Encoded:
     "Some of the images, read into memory."
     names = [self.names[i] for i in torch.as_tensor(rows, dtype=torch.int64).tolist()]
-    images = _ReadOnDemand(self, lambda x: x).read(names)
+    images = _ReadOnDemand(self, lambda image: image).read(names)
     encoded = to_encoded(images, self.layout.dim)
     if self.boxes is None: return encoded
-    boxes = Packed.from_sets([_boxes(x) for x in images])
-    return encoded._replace(boxes=boxes, sizes=torch.tensor([x.metadata["size"] for x in images]))
+    boxes = Packed.from_sets([_boxes(image) for image in images])
+    return encoded._replace(boxes=boxes, sizes=torch.tensor([image.metadata["size"] for image in images]))
 
 # %% ../../nbs/search/10_index.ipynb #60a32bc9
 @patch

@@ -58,10 +58,10 @@ def to_encoded(
 ) -> Encoded:
     "Stored images as a model takes them."
     if not images: return Encoded(torch.zeros(0, 0), Packed(torch.zeros(0, dim), [0]), [])
-    whole = [torch.zeros(0) if x.whole is None else torch.from_numpy(x.whole) for x in images]
-    parts = Packed.from_sets([torch.from_numpy(x.regions) for x in images])
+    whole = [torch.zeros(0) if image.whole is None else torch.from_numpy(image.whole) for image in images]
+    parts = Packed.from_sets([torch.from_numpy(image.regions) for image in images])
     parts.values = F.normalize(parts.values, dim=1) # half precision changes lengths in the fourth digit
-    return Encoded(torch.stack(whole), parts, [x.image_id for x in images])
+    return Encoded(torch.stack(whole), parts, [image.image_id for image in images])
 
 # %% ../../nbs/search/07_ranking.ipynb #976fcc04
 @dataclass
@@ -181,7 +181,7 @@ class _ReadRanking(BackendRanking):
     "Scores of the answers' own vectors, also where only keys are asked for."
     def scored_keys(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
         for images,scores in self.scored_images(captions, limit, candidates):
-            yield [self.backend.key_of(x.image_id) for x in images],scores
+            yield [self.backend.key_of(image.image_id) for image in images],scores
 
 class PooledRanking(_ReadRanking):
     "Images ranked by a pooling that the backend does not know."
@@ -193,20 +193,20 @@ class PooledRanking(_ReadRanking):
         for rows in chunked(range(len(captions.names)), max(1, _IMAGES_AT_A_TIME//limit)):
             some = captions.take(rows)
             proposed = self.propose(some, limit, candidates, conditions, with_vectors=False)
-            names = list(dict.fromkeys(x.image_id for x in chain.from_iterable(proposed)))
+            names = list(dict.fromkeys(image.image_id for image in chain.from_iterable(proposed)))
             images = list(chain.from_iterable(map(self.backend.read, chunked(names, 256))))
-            row_of = {x.image_id: i for i,x in enumerate(images)}
+            row_of = {image.image_id: i for i,image in enumerate(images)}
             scores = self.exact_scores(images, some) if images else None
             for j,answers in enumerate(proposed):
                 # another process may have deleted one
-                kept = [row_of[x.image_id] for x in answers if x.image_id in row_of]
+                kept = [row_of[image.image_id] for image in answers if image.image_id in row_of]
                 yield [images[i] for i in kept],scores[kept,j].tolist() if kept else []
 
     def best(self,
         images:list[StoredImage], scores:list[float], caption:Encoded, k:int,
     ) -> list[tuple[float,StoredImage]]:
         "The best `k` images; the best few are compared again, because the number of images changes the last digits."
-        few = [x for _,x in super().best(images, scores, caption, k + 8)]
+        few = [image for _,image in super().best(images, scores, caption, k + 8)]
         if not few: return []
         return super().best(few, self.exact_scores(few, caption)[:,0].tolist(), caption, k)
 
