@@ -48,8 +48,8 @@ def spline(
 ) -> np.ndarray: # Points on the curve
     "A smooth curve through points (Catmull-Rom)."
     b = np.array(points, float)
-    a, c, d = (np.roll(b, k, 0) for k in (1,-1,-2))
-    if not closed: a[0], c[-1], d[-2:] = b[0], b[-1], b[-1]
+    a, c, d = (np.roll(b, k, 0) for k in (1,-1,-2))  # the point before each, the next, and the one after that
+    if not closed: a[0], c[-1], d[-2:] = b[0], b[-1], b[-1]  # an end stands in for what lies beyond it
     t = np.linspace(0, 1, n, endpoint=False)[:,None,None]
     curve = .5*(2*b + (c-a)*t + (2*a-5*b+4*c-d)*t**2 + (3*b-a-3*c+d)*t**3)
     curve = curve.transpose(1,0,2).reshape(-1,2)

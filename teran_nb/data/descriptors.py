@@ -114,8 +114,8 @@ def colours(
 
 # %% ../../nbs/data/09_descriptors.ipynb #6be7b65e
 _RING = ((-1,-1),(-1,0),(-1,1),(0,1),(1,1),(1,0),(1,-1),(0,-1))
-_BITS = np.arange(256)[:,None]>>np.arange(8)&1
-_UNIFORM = (_BITS != np.roll(_BITS, 1, 1)).sum(1) <= 2
+_BITS = np.arange(256)[:,None]>>np.arange(8)&1  # of each pattern, `(256, 8)`
+_UNIFORM = (_BITS != np.roll(_BITS, 1, 1)).sum(1) <= 2  # at most two changes around the circle
 _PATTERN_BIN = np.where(_UNIFORM, np.cumsum(_UNIFORM)-1, 58)  # of each of 256 patterns
 
 def textures(

@@ -262,7 +262,8 @@ def _candidate(rng, kind, size, backdrop, canvas):
     "A box in a zone where the kind belongs; once in a while in another zone."
     k = KINDS[kind]
     zones = BACKDROPS[backdrop].zones
-    zone = rng.choice([z for z in zones if z in k.where or rng.random() < .013] or list(zones))
+    allowed = [zone for zone in zones if zone in k.where or rng.random() < .013]
+    zone = rng.choice(allowed or list(zones))
     low, high = zones[zone]
     y = rng.uniform(low, high)
     nearness = 1 if zone in _ALOFT else .85+.25*(y-low)/(high-low)
@@ -272,23 +273,23 @@ def _candidate(rng, kind, size, backdrop, canvas):
     y = round(y*canvas[1])-(0 if zone in _ALOFT else h)
     return tuple(map(float, (x,y,x+w,y+h)))
 
-
-def _hides_another(box, boxes, most):
-    "Whether more than the share `most` of one of `boxes` is covered when `box` is added."
-    shares = [covered_share(other, [box,*boxes[:i],*boxes[i+1:]]) for i,other in enumerate(boxes)]
-    return max(shares, default=0) > most
+def _is_free(box, boxes):
+    "Whether every box keeps seven tenths of itself free when `box` is added."
+    boxes = [*boxes, box]
+    shares = [covered_share(one, [*boxes[:i],*boxes[i+1:]]) for i,one in enumerate(boxes)]
+    return max(shares) <= .3
 
 def _city_block(a, b):
     "Twice the distance between the centres of two boxes, across plus down."
     return abs(a[0]+a[2]-b[0]-b[2])+abs(a[1]+a[3]-b[1]-b[3])
 
-def _place(rng, kind, size, backdrop, canvas, boxes, tries=40, most=.3):
-    "Of two boxes that cover no more than `most` of any other, the one farther from the rest; None if there is no room."
+def _place(rng, kind, size, backdrop, canvas, boxes):
+    "Of two free places, the one farther from the other boxes; None if forty tries find no place."
     fits = []
-    for _ in range(tries):
+    for _ in range(40):
         box = _candidate(rng, kind, size, backdrop, canvas)
         if box[1] < 2 or box[3] > canvas[1]-2: continue
-        if not _hides_another(box, boxes, most) and covered_share(box, boxes) <= most: fits.append(box)
+        if _is_free(box, boxes): fits.append(box)
         if len(fits) == 2: break
     def nearest(box): return min((_city_block(box, other) for other in boxes), default=0)
     return max(fits, default=None, key=nearest)

@@ -39,8 +39,9 @@ SETTINGS = dict(
 
 # %% ../../nbs/data/12_grammar.ipynb #3e975eab
 _IRREGULAR = dict(person="people", fish="fish")
-_KINDS_OF = dict(WIDER)
-for kind,words in NAMES.items(): _KINDS_OF = dict.fromkeys(words, (kind,)) | _KINDS_OF
+_KINDS_OF = {} # the kinds that a noun may mean
+for kind,nouns in NAMES.items(): _KINDS_OF |= dict.fromkeys(nouns, (kind,))
+_KINDS_OF |= WIDER # after the names, because a duck may be called `bird` too
 
 def plural(
     noun:str, # A noun of `NAMES` or `WIDER`
@@ -340,7 +341,7 @@ def _stated(scene, rng, order):
         values = {getattr(scene.things[j], attribute) for j in meant}
         names = (COLOUR_NAMES | SIZE_NAMES)[values.pop()] if len(values) == 1 else ()
         repeated = any(set(meant) & set(words[1].things) for words in statements)
-        if not names or len(statements) == 2 or repeated: continue  # no break: the drawn world fixes the choices above
+        if not names or len(statements) == 2 or repeated: continue  # not break: the scenes depend on every random choice
         head, verb = (plural(noun),"are") if len(meant) > 1 else (noun,"is")
         if "person" in _KINDS_OF[noun] and attribute == "colour": verb += " in"
         name = _Word(rng.choice([n for n in names if n != "little"]), attribute, meant)
@@ -414,18 +415,21 @@ def _linked_boxes(links): return set().union(*(l.boxes for l in links))
 def _bare_text(text): return text.lower().rstrip(".")
 
 def _caption(scene, rng, order, forms, before):
-    "Three to twenty words in one of these forms, about other things than before; if that fails, any form and things."
+    "A caption of three to twenty words that no caption `before` has, preferably about other things than they are."
     texts = {_bare_text(text) for text,_ in before}
     linked = [_linked_boxes(links) for _,links in before]
-    for k in range(200):
-        if k > 10: order = rng.sample(order, len(order))
-        form = rng.choice(forms if k < 30 else sum(_FORMS.values(), []))
+    all_forms = sum(_FORMS.values(), [])
+    for attempt in range(200):
+        if attempt > 10: order = rng.sample(order, len(order))
+        form = rng.choice(forms if attempt < 30 else all_forms)
         try: words = form(scene, rng, order)
         except _Unfit: continue
         if not 3 <= sum(w.text != "," for w in words) <= 20: continue
         text, links = _text(words, scene.things, rng)
-        if _bare_text(text) not in texts and (k > 20 or _linked_boxes(links) not in linked): return text, links
-    raise ValueError(f"cannot write five captions for scene {scene.seed} with {len(scene.things)} things; compose another")
+        if _bare_text(text) in texts: continue
+        if attempt > 20 or _linked_boxes(links) not in linked: return text, links
+    raise ValueError(f"cannot write five captions for scene {scene.seed} with {len(scene.things)} things; "
+                     "compose another")
 
 # %% ../../nbs/data/12_grammar.ipynb #27ac6ef9
 def scene_captions(

@@ -154,7 +154,6 @@ def minimal_pairs(
     rng:Random, # Random generator; the same state gives the same pairs
     kinds:Iterable[str]=tuple(CHANGES), # Keys of `CHANGES`
     each:int=1, # Most pairs of a kind
-    tries:int=100, # Statements to try for a pair
     image:str="", # Name of the image, for the pairs
 ) -> list[MinimalPair]: # A kind is missing where the scene offers none
     "Captions that are true of a scene, each with a changed one that is false."
@@ -162,7 +161,7 @@ def minimal_pairs(
     for kind in kinds:
         change = CHANGES[one_of(kind, CHANGES, "kind of minimal pair")]
         captions = {} # true caption to false caption
-        for _ in range(tries):
+        for _ in range(100): # statements to try
             if len(captions) == each: break
             statement = _statement(scene, rng, rng.choice(change.forms))
             if statement is None or not statement.holds(scene): continue
@@ -196,7 +195,7 @@ def _statement(scene, rng, form):
     return Statement(first, relation, mention(rng.choice(others)), opening)
 
 def _counted(scene, rng, mention, opening):
-    "A statement with a number, with probabilities that balance the number words; only of scenes with several of a kind."
+    "A statement with a number, whose probabilities balance the number words; None where no two things are of a kind."
     several = [t for t in scene.things if len(things_meant(scene.things, NAMES[t.kind][0])) > 1]
     if not several: return None
     many = rng.random() < .52
@@ -214,8 +213,8 @@ class MinimalPairs(MarkdownRepr):
     pictures:dict[str,Path]|None=None # Picture file of each image; None where the images are those of a collection
     name:str="" # For tables
     def __post_init__(self):
-        if self.items: return
-        raise ValueError(f"{self.name or 'these'}: no minimal pairs; name a file or a collection with some")
+        if not self.items:
+            raise ValueError(f"{self.name or 'these'}: no minimal pairs; name a file or a collection with some")
     def __len__(self): return len(self.items)
     @property
     def images(self) -> list[tuple]: # Name and part of each, in the order in which they are first needed

@@ -78,8 +78,6 @@ class Tuples(MarkdownRepr):
     synsets:dict=field(default_factory=dict) # Word to its set of WordNet synsets
     subsets:dict=field(default_factory=dict) # `colour`, `number` and `size` to their sets of words
     def __len__(self): return len(self.parsed)
-    def __or__(self, other):
-        return Tuples(self.parsed | other.parsed, self.synsets | other.synsets, self.subsets | other.subsets)
     def __getitem__(self, captions:str|Sequence[str]) -> list: # Tuples of a caption, or of an image with these captions
         key = (captions,) if isinstance(captions, str) else tuple(captions)
         if key in self.parsed: return self.parsed[key]
@@ -144,27 +142,25 @@ def read_tuples(
     return Tuples(parsed, synsets, subsets)
 
 # %% ../../nbs/data/20_spice.ipynb #b86ba797
-def _concept_matrix(concepts, synsets):
-    "Words and synsets of each concept; concepts are similar if they share one."
+def _distinct(lists):
+    "The distinct members of all lists, and how often each list holds each of them, `(lists, members)`."
     numbers = {}
     rows = []
     columns = []
-    for i,concept in enumerate(concepts):
-        for word in concept_words(concept):
-            keys = [word, *synsets.get(word, ())]
-            rows += [i]*len(keys)
-            columns += [numbers.setdefault(key, len(numbers)) for key in keys]
-    return csr_array((np.ones(len(rows), bool),(rows,columns)), shape=(len(concepts),len(numbers)))
+    for i,members in enumerate(lists):
+        rows += [i]*len(members)
+        columns += [numbers.setdefault(member, len(numbers)) for member in members]
+    return list(numbers),csr_array((np.ones(len(rows), np.int32),(rows,columns)), shape=(len(lists),len(numbers)))
 
-def _distinct(many):
-    "Distinct tuples with their numbers, and how often each of many lists holds each of them."
-    numbers = {}
-    rows = []
-    columns = []
-    for i,tuples in enumerate(many):
-        rows += [i]*len(tuples)
-        columns += [numbers.setdefault(t, len(numbers)) for t in map(tuple, tuples)]
-    return list(numbers),csr_array((np.ones(len(rows), np.int32),(rows,columns)), shape=(len(many),len(numbers)))
+def _similar_concepts(concepts, synsets):
+    "Which concepts share a word or a synset, `(concepts, concepts)`."
+    words_and_synsets = []
+    for concept in concepts:
+        shared = []
+        for word in concept_words(concept): shared += [word, *synsets.get(word, ())]
+        words_and_synsets.append(shared)
+    matrix = _distinct(words_and_synsets)[1].astype(bool)
+    return (matrix @ matrix.T).tocsr()
 
 _ROWS = 256 # distinct tuples, or captions, that are compared with all images at once
 
@@ -193,18 +189,18 @@ def spice_blocks(
     dtype:type=np.float64, # Of the scores
 ) -> Iterator[np.ndarray]: # Some rows of `spice_scores` after the other
     "SPICE of all captions with all images, in blocks of rows and bounded memory."
-    caption_tuples,caption_has = _distinct(captions)
-    image_tuples,image_has = _distinct(images)
+    caption_tuples,caption_has = _distinct([[*map(tuple, tuples)] for tuples in captions])
+    image_tuples,image_has = _distinct([[*map(tuple, tuples)] for tuples in images])
     concepts = {}
     for t in (*caption_tuples,*image_tuples):
         for concept in t: concepts.setdefault(concept, len(concepts)) # numbers in the order of their first use
-    matrix = _concept_matrix(concepts, synsets)
-    similar = (matrix @ matrix.T).tocsr()
+    similar = _similar_concepts(concepts, synsets)
     def of_length(tuples, length):
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
         numbers = [[*map(concepts.get, tuples[i])] for i in chosen]
         return chosen,np.array(numbers, dtype=np.int64).reshape(-1, length)
-    order,holders = [],[]
+    order = []
+    holders = []
     for length in (1,2,3):
         chosen,numbers = of_length(caption_tuples, length)
         theirs,their_numbers = of_length(image_tuples, length)

@@ -29,7 +29,7 @@ class StoredImage:
     "One image of an index."
     image_id:str # Name of the image
     regions:np.ndarray # Unit vectors, `(regions, dim)` float32
-    metadata:dict = field(default_factory=dict) # `boxes`, `size`, `path`, `split` and columns of the user; whatever JSON can hold
+    metadata:dict = field(default_factory=dict) # `boxes`, `size`, `path`, `split` and columns of the user, as JSON
     whole:np.ndarray|None=None # One vector of the whole image, `(dim,)` float32
     merged:np.ndarray|None=None # A few vectors instead of its regions, `(at most 12, dim)`
     sparse:Sparse|None=None # The sparse vector of its regions' centroids
@@ -38,7 +38,7 @@ class StoredImage:
     def order(self) -> tuple: return self.metadata.get("order", 0),self.image_id # In which images were added
 
 RESERVED = ("image","order","boxes","size","path","checksum") # Metadata that belongs to the index
-MERGED_FIELD = "merged" # Holds the merged vectors
+MERGED_FIELD = "pooled" # Holds the merged vectors, and has this name in every index of earlier versions
 CENTROID_FIELDS = ("centroids_a","centroids_b") # One is in use; the spare one is filled when centroids are learned anew
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Layout:
     merged_count:int=0 # Merged vectors per image, for a stage between centroids and regions; 0: no merged vectors
     merged_for_centroids:int=0 # Vectors to which an image's regions are merged before they get centroids; 0: no merging
     int8:bool=False # Whether the regions are kept in 8 bits too, for a stage that leaves few to compare in `dtype`
-    columns:tuple[str,...]=() # Columns that `where` looks up fast
+    columns:tuple[str,...]=() # Columns of the images, each with an index of the engine
     centroid_state:CentroidState=CentroidState() # With `columns`, all that changes after the first image
 
 # %% ../../nbs/search/01_backends.ipynb #899463eb
@@ -138,31 +138,33 @@ def require_column(
     if not isinstance(column, str) or '"' in column or "\\" in column:
         raise ValueError(f"column {column!r}: a name is text without quotation marks and backslashes; rename it")
 
+def _read_condition(column, wanted):
+    "What one column must hold."
+    if isinstance(wanted, tuple):
+        if len(wanted) != 2 or not all(limit is None or isinstance(limit, Real) for limit in wanted):
+            raise ValueError(f"column {column!r}: a range is (least, most), two numbers or None, not {wanted}; "
+                             "give a list for allowed values")
+        return Condition(column, None, *wanted)
+    wanted = plain_value(wanted)
+    values = [plain_value(v) for v in wanted] if isinstance(wanted, (list,set,frozenset)) else [wanted]
+    if all(isinstance(v, (int,float)) for v in values) and any(isinstance(v, float) for v in values):
+        if len(values) > 1:
+            raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
+        return Condition(column, None, values[0], values[0]) # engines match whole numbers and text only
+    if not values or not all(isinstance(v, (str,int)) and not isinstance(v, bool) for v in values):
+        raise ValueError(f"column {column!r}: {wanted!r} is no text, number, list of these or range (least, most); "
+                         "0 and 1 stand for False and True")
+    return Condition(column, values)
+
 def read_conditions(
     where:Mapping|None, # Columns and what they must hold
 ) -> list[Condition]: # All of them must hold
     "Read the conditions of a search."
-    result = []
+    conditions = []
     for column,wanted in (where or {}).items():
         require_column(column)
-        if isinstance(wanted, tuple):
-            if len(wanted) != 2 or not all(limit is None or isinstance(limit, Real) for limit in wanted):
-                raise ValueError(f"column {column!r}: a range is (least, most), two numbers or None, not {wanted}; "
-                                 "give a list for allowed values")
-            result.append(Condition(column, None, *wanted))
-            continue
-        wanted = plain_value(wanted)
-        values = [plain_value(v) for v in wanted] if isinstance(wanted, (list,set,frozenset)) else [wanted]
-        if values and all(isinstance(v, (int,float)) for v in values) and any(isinstance(v, float) for v in values):
-            if len(values) > 1:
-                raise ValueError(f"column {column!r}: {values} are no whole numbers; give a range (least, most)")
-            result.append(Condition(column, None, values[0], values[0]))
-            continue
-        if not values or not all(isinstance(v, (str,int)) and not isinstance(v, bool) for v in values):
-            raise ValueError(f"column {column!r}: {wanted!r} is no text, number, list of these or range (least, most); "
-                             "0 and 1 stand for False and True")
-        result.append(Condition(column, values))
-    return result
+        conditions.append(_read_condition(column, wanted))
+    return conditions
 
 # %% ../../nbs/search/01_backends.ipynb #a09f701e
 class Stage(NamedTuple):
@@ -229,13 +231,13 @@ class Backend:
     def bytes(self) -> int:
         "Bytes on this machine's disk, or in its memory."
         raise NotImplementedError
-    def recode(self, images:Sequence[StoredImage], centroid_field:str) -> None:
-        "Write only the centroids of images, into one of `CENTROID_FIELDS`; a backend that is exact has none."
+    def write_sparse(self, images:Sequence[StoredImage], centroid_field:str) -> None:
+        "Write only the sparse vectors of images, into one of `CENTROID_FIELDS`; a backend that is exact has none."
         raise NotImplementedError
     # what only some backends need
     def create(self, layout:Layout) -> None: "Make room for the first images."
     def refresh(self) -> None: "Read the layout again, where another process may have changed it."
-    def look_up(self, column:str, example:Any) -> None: "Make `where` fast for a column that holds values like the example."
+    def index_column(self, column:str, example:Any) -> None: "Make `where` fast for a column that holds values like the example."
     def optimize(self) -> None: "Arrange what was written for faster search."
     def verify(self) -> None: "Compare files with their checksums, where it has any (ValueError)."
     def close(self) -> None: "Release files and connections."
@@ -269,17 +271,17 @@ class MemoryBackend(Backend):
     def scroll(self, with_vectors:bool=True) -> Iterator[list[StoredImage]]:
         if self.images: yield sorted(self.images.values(), key=lambda image: image.order)
     def count(self, conditions:Sequence[Condition]=()) -> int: return len(self._fulfilling(conditions))
-    def bytes(self) -> int: return sum(x.regions.nbytes for x in self.images.values())
+    def bytes(self) -> int: return sum(image.regions.nbytes for image in self.images.values())
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]: return [self._answer(r) for r in requests]
 
     def _fulfilling(self, conditions):
-        return [x for x in self.images.values() if all(c.holds(x.metadata) for c in conditions)]
+        return [image for image in self.images.values() if all(c.holds(image.metadata) for c in conditions)]
 
     def _answer(self, request):
         stage = request.stages[-1]
-        images = [x for x in self._fulfilling(request.conditions) if len(x.regions) or stage.field == "whole"]
+        images = [image for image in self._fulfilling(request.conditions) if len(image.regions) or stage.field == "whole"]
         if not images: return []
-        if stage.field == "whole": sim = torch.from_numpy(np.stack([x.whole for x in images]) @ stage.vector)
+        if stage.field == "whole": sim = torch.from_numpy(np.stack([image.whole for image in images]) @ stage.vector)
         else:
             words = Packed(torch.from_numpy(stage.vector), [0,len(stage.vector)])
             sim = similarity(self._pack(images, request.conditions), words, stage.pooling)[:,0]
@@ -289,7 +291,7 @@ class MemoryBackend(Backend):
     def _pack(self, images, conditions):
         "The regions of images; those of all images are kept for the next search."
         if not conditions and self._packed is not None: return self._packed
-        packed = Packed.from_sets([torch.from_numpy(x.regions) for x in images])
+        packed = Packed.from_sets([torch.from_numpy(image.regions) for image in images])
         if not conditions: self._packed = packed
         return packed
 

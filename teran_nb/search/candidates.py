@@ -17,30 +17,23 @@ def candidates_for(
     images:int, # Of the index
     measured_images:int=100_000, # Size of an index for which the number was measured
     measured_candidates:int=7342, # Candidates that it needed
-    power:float=1.11, # With which the candidates grow
 ) -> int: # At least `MIN_CANDIDATES`, or all images
     """Estimate of the candidates that find 99 % of the exact ten.
     The defaults fit drawn scenes, measured at 10,000, 20,000, 50,000 and 100,000 images (benchmarks/README.md);
     for larger indexes the estimate is probably too low.
     Photographs can need two to three times as many: use `Index.calibrate`."""
-    estimate = round(measured_candidates*(images/measured_images)**power)
+    estimate = round(measured_candidates*(images/measured_images)**1.11)
     return min(images, max(MIN_CANDIDATES, estimate))
 
 # %% ../../nbs/search/08_candidates.ipynb #974d6a89
-def _best_names(
-    ranking:BackendRanking, # Asks the backend
-    captions:Encoded, # Sentences
-    k:int, # Images of an answer
-    candidates:int, # Images that the first stage proposes; the number of all images for the exact answer
-    show_progress_bar:bool=False, # Whether to show progress
-) -> list[set[str]]: # For each sentence
-    "Names of the best images by MaxSim."
-    names = []
+def _best_names(ranking, captions, k, candidates, show_progress_bar=False):
+    "For each sentence, the set of names of its best `k` images by MaxSim; exact where all images are candidates."
+    best = []
     rows = range(len(captions.names)) # one at a time, because a large index needs seconds to compare all its images
     for j in progress(rows, "compare every image", disable=not show_progress_bar, unit=" sentences"):
         images, = ranking.propose(captions.take([j]), k, candidates, with_vectors=False)
-        names.append({x.image_id for x in images})
-    return names
+        best.append({image.image_id for image in images})
+    return best
 
 def _found_fraction(approximate, exact):
     "Fraction of the exact answers that is found, in [0,1]."
@@ -66,8 +59,6 @@ def enough_candidates(
     show_progress_bar:bool=False, # Whether to show progress
 ) -> int: # At most the number of images
     "Measure how many candidates a search needs. Compares every image with every sentence."
-    if not 0 < recall <= 1: raise ValueError(f"a recall of {recall}; give one above 0, at most 1")
-    if k < 1: raise ValueError(f"the best {k} images; give at least one")
     if not int(captions.parts.lengths.sum()):
         raise ValueError("no sentence has a word to measure by; give some like those that will be asked")
     too_few = k

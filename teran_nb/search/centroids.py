@@ -104,11 +104,10 @@ def of_image(self:Centroids,
 @patch
 def of_sentence(self:Centroids,
     words:Tensor, # Word vectors, `(words, dim)`
-    keep:int=64, # The product with this rank is the threshold of a word
-) -> Sparse: # At most `keep` centroids per word
+) -> Sparse: # At most 64 centroids per word
     "A sentence as weights of the centroids that are near its words."
     products = self.vectors @ words.float().T
-    if len(self) > keep: threshold = products.topk(keep, 0).values[-1]
+    if len(self) > 64: threshold = products.topk(64, 0).values[-1]
     else: threshold = products.amin(0) - .01 # so few that all of them count
     weights = (products - threshold).clamp(min=0).sum(1)
     indices = weights.nonzero().ravel()

@@ -42,7 +42,9 @@ def file_checksum(
                     if e.errno == errno.ENXIO: break # only a hole is left; other file systems know no holes
             file.seek(place)
             block = file.read(_BLOCK)
-            if block != zeros[:len(block)]: checksum = zlib.crc32(block, zlib.crc32(place.to_bytes(8, "little"), checksum))
+            if block != zeros[:len(block)]:
+                checksum = zlib.crc32(place.to_bytes(8, "little"), checksum)
+                checksum = zlib.crc32(block, checksum)
             place += _BLOCK
     return f"{checksum:08x}"
 
@@ -144,12 +146,13 @@ def check(self:FileChecksums,
     present = self._present() if self.files else {}
     for name,(size,checksum) in self.files.items():
         problem = ""
-        now = require_file(present[name]).stat().st_size if name in present else None
-        has_lengths = not any(part in f"/{name}" for part in _VECTOR_FILES)
+        path = present.get(name)
+        now = require_file(path).stat().st_size if path else None
+        only_vectors = size > _SMALL and any(part in f"/{name}" for part in _VECTOR_FILES)
         if now is None: problem = "is not there"
         elif now != size: problem = f"has {now:,} bytes instead of {size:,}"
-        elif vector_files or now <= _SMALL or has_lengths:
-            if file_checksum(present[name]) != checksum: problem = "does not match its checksum"
+        elif vector_files or not only_vectors:
+            if file_checksum(path) != checksum: problem = "does not match its checksum"
         if problem: raise ValueError(f"{self.shard/name} {problem}; the index is damaged, {REPAIR_ADVICE}")
 
 # %% ../../nbs/search/03_checksums.ipynb #8456144e

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.files import digest
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
-from .building import IndexConfig, begin_index, compares_regions
+from .building import IndexConfig, add_images, compares_regions
 from .index import Index
 
 # %% ../../nbs/search/11_collection_index.ipynb #a5aeee15
@@ -34,8 +34,8 @@ def index_images(
                          "choose another folder, or remove it")
     image_ids = list(collection.image_ids)
     if len(index) < len(image_ids):
-        if index.layout is None: begin_index(index.backend, collection, model, config, source=source)
-        index.add(collection, batch_size=batch_size, show_progress_bar=show_progress_bar)
+        add_images(index.backend, collection, model, config, batch_size=batch_size,
+                   show_progress_bar=show_progress_bar, source=source)
         index.optimize()
     if compares_regions(model) and index.candidates < len(index) and not index.is_calibrated:
         _calibrate(index, collection.captions.texts, show_progress_bar)

@@ -22,7 +22,7 @@ from ..core.tensors import load_tensors, save_tensors
 from .centroids import Centroids
 from .backends import (
     CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout)
-from .qdrant import QdrantBackend, payload_key, point_id, vector_fields, vector_name
+from .qdrant import QdrantBackend, payload_key, point_id, vector_fields
 from .checksums import FileChecksums, REPAIR_ADVICE, edge_engine, image_checksum, reading_problem
 
 # %% ../../nbs/search/04_edge.ipynb #3aec48e0
@@ -138,7 +138,6 @@ def create(self:EdgeBackend, layout:Layout) -> None:
 
 @patch
 def multivector_params(self:EdgeBackend, dim:int, dtype:str, int8:bool=False) -> Any:
-    "A field of several vectors per image, compared by MaxSim; with 8-bit copies if `int8`."
     q = self.types
     datatype = {"float16": q.VectorStorageDatatype.Float16, "float32": q.VectorStorageDatatype.Float32}[dtype]
     copies = q.ScalarQuantizationConfig(q.ScalarType.Int8) if int8 else None
@@ -147,15 +146,13 @@ def multivector_params(self:EdgeBackend, dim:int, dtype:str, int8:bool=False) ->
 
 @patch
 def single_vector_params(self:EdgeBackend, dim:int) -> Any:
-    "A field of one vector per image."
     return self.types.EdgeVectorParams(dim, self.types.Distance.Dot)
 
 @patch
 def save(self:EdgeBackend, layout:Layout, centroids:Centroids|None) -> None:
     "Write the layout, and the centroids where they are new."
-    field = layout.centroid_state.field
-    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_state.field != field
-    if centroids is not None and is_new: save_tensors({"vectors": centroids.vectors}, self.folder/f"{field}.safetensors")
+    if self._has_new_centroids(layout, centroids):
+        save_tensors({"vectors": centroids.vectors}, self.folder/f"{layout.centroid_state.field}.safetensors")
     write_json(self.folder/"index.json", saved_layout(layout, centroids))
     self.layout = layout
     self.centroids = centroids
@@ -177,27 +174,23 @@ def _update(self:EdgeBackend, operation, size):
 
 @patch
 def write(self:EdgeBackend, images:Sequence[StoredImage]) -> None:
-    "Add images; those with the same name are replaced."
     points = []
-    for x in images:
-        payload = {**x.metadata, "image": x.image_id, "checksum": image_checksum(x, self.layout.dtype)}
-        points.append(self.types.Point(point_id(x.image_id), self.point_vectors(x), payload))
-    size = sum(8*x.regions.size for x in images)
+    for image in images:
+        payload = {**image.metadata, "image": image.image_id, "checksum": image_checksum(image, self.layout.dtype)}
+        points.append(self.types.Point(point_id(image.image_id), self.point_vectors(image), payload))
+    size = sum(8*image.regions.size for image in images)
     self._update(self.types.UpdateOperation.upsert_points(points), size)
 
 @patch
 def update_vectors(self:EdgeBackend, points:list) -> None:
-    "Replace some vectors of points."
     self._update(self.types.UpdateOperation.update_vectors(points), 1000*len(points))
 
 @patch
 def remove(self:EdgeBackend, image_ids:Sequence[str]) -> None:
-    "Delete images; names that are not there do not matter."
     self._update(self.types.UpdateOperation.delete_points([point_id(k) for k in image_ids]), 0)
 
 @patch
-def look_up(self:EdgeBackend, column:str, example:Any) -> None:
-    "Make `where` fast for a column that holds values like the example."
+def index_column(self:EdgeBackend, column:str, example:Any) -> None:
     kinds = self.types.PayloadSchemaType
     # a column of whole numbers may get fractions later, which an integer index would miss
     kind = kinds.Float if isinstance(example, (int,float)) else kinds.Keyword
@@ -206,29 +199,15 @@ def look_up(self:EdgeBackend, column:str, example:Any) -> None:
 # %% ../../nbs/search/04_edge.ipynb #39746023
 @patch
 def number_range(self:EdgeBackend, least:float|None, most:float|None) -> Any:
-    "Numbers from `least` to `most`."
     return self.types.RangeFloat(gte=least, lte=most)
 
 @patch
-def _nearest(self:EdgeBackend, stage):
-    return self.types.Query.Nearest(self.stage_vector(stage), using=vector_name(stage.field))
-
-@patch
-def prefetch(self:EdgeBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
-    "A stage that proposes candidates to the next one."
-    return self.types.Prefetch(stage.limit, self._nearest(stage), inner, filter=query_filter, params=params)
-
-@patch
-def last_query(self:EdgeBackend,
-    stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any,
-) -> Any:
-    "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(stage.limit, query=self._nearest(stage), prefetches=inner, filter=query_filter,
-                                   params=params, with_payload=with_payload, with_vector=with_vectors)
+def stage_arguments(self:EdgeBackend, stage:Stage, prefetches:list) -> dict:
+    query = self.types.Query.Nearest(self.stage_vector(stage), using=stage.field)
+    return {"query": query, "prefetches": prefetches}
 
 @patch
 def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query
-    "Ask the engine."
     shard = self._open_shard()
     answers = []
     for query in queries:
@@ -237,13 +216,12 @@ def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query
 
 @patch
 def key_of(self:EdgeBackend, image_id:str) -> UUID:
-    "By which `compare` calls an image."
     return UUID(point_id(image_id))
 
 @patch
 def compare(self:EdgeBackend, requests:Sequence[Request]) -> list[list[tuple[UUID,float]]]:
     "Ids and similarities of the answers of each request, best first."
-    queries = [self.query_for(request._replace(with_vectors=False), False) for request in requests]
+    queries = [self.query_for(request._replace(with_vectors=False), with_payload=False) for request in requests]
     return [[(point.id,point.score) for point in points] for points in self.query(queries)]
 
 # %% ../../nbs/search/04_edge.ipynb #46fe8b56
@@ -259,20 +237,17 @@ def to_image(self:EdgeBackend, point:Any, with_vectors:bool, similarity:float=0.
 
 @patch
 def retrieve(self:EdgeBackend, ids:list[str], with_vectors:list[str]|bool) -> list:
-    "Points by id."
     shard = self._open_shard()
     with self._engine_call(): return shard.retrieve(ids, True, with_vectors)
 
 @patch
 def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
-    "Some points in the order of their ids, and the next offset; None at the end."
     request = self.types.ScrollRequest(offset, limit, with_payload=with_payload, with_vector=with_vectors)
     shard = self._open_shard()
     with self._engine_call(): return shard.scroll(request)
 
 @patch
 def count(self:EdgeBackend, conditions:Sequence[Condition]=()) -> int:
-    "Number of images that fulfil the conditions."
     if self.shard is None: return 0
     q = self.types
     with self._engine_call():
@@ -288,7 +263,6 @@ def bytes(self:EdgeBackend) -> int:
 # %% ../../nbs/search/04_edge.ipynb #e7b50d26
 @patch
 def optimize(self:EdgeBackend) -> None:
-    "Arrange what was written for faster search."
     if self.shard is None: return
     files = self._checksums.files
     self._checksums.withdraw()

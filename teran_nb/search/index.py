@@ -21,7 +21,6 @@ from torch import Tensor
 from ..core.packed import Packed
 from ..core.parallel import Share
 from ..core.config import one_of
-from ..core.display import progress
 from ..data.inputs import Images, Sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
@@ -117,7 +116,7 @@ def connect(cls:Index,
 @patch
 def add(self:Index,
     images:Encoded|Images, # Encoded images, or anything that the model takes: a collection, paths, pictures, regions
-    columns:Mapping|None=None, # Further columns that `where` may name: a list, array or series with a value for each image
+    columns:Mapping|None=None, # Further columns, for `where`: a list, array or series with a value for each image
     update:bool=False, # Replace images that are there already, instead of leaving them out
     batch_size:int=256, # Images at a time
     show_progress_bar:bool=False, # Whether to show progress
@@ -142,15 +141,15 @@ def search(self:Index,
 ) -> Hits:
     "The best images of each sentence; equal ones in the order in which they were added."
     _require_valid_search(k, candidates, pooling, rerank, self.model)
-    read_conditions(where) # refuses wrong ones
+    conditions = read_conditions(where)
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    self._require_columns(where or {})
+    self._require_columns([c.column for c in conditions])
     ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
     rows = []
-    for j,(images,scores) in enumerate(ranking.exact_candidates(captions, limit, candidates, where)):
+    for j,(images,scores) in enumerate(ranking.scored_images(captions, limit, candidates, conditions)):
         best = ranking.best(images, scores, captions.take([j]), k)
         rows.append([self._hit(image, score, captions, j, pooling) for score,image in best])
     return Hits(captions.names, rows)
@@ -163,14 +162,14 @@ def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
         raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
 
 @patch
-def _require_columns(self:Index, where):
+def _require_columns(self:Index, columns):
     "Refuse columns that no image has (ValueError)."
-    def unknown(): return [column for column in where if column not in (*self.layout.columns,*RESERVED)]
+    def unknown(): return [column for column in columns if column not in (*self.layout.columns,*RESERVED)]
     if not unknown(): return
     self.backend.refresh() # another process may have added them
-    if columns := unknown():
+    if missing := unknown():
         known = ", ".join(sorted(self.layout.columns)) or "none"
-        raise ValueError(f"no image has a column {columns[0]!r}; known are {known}")
+        raise ValueError(f"no image has a column {missing[0]!r}; known are {known}")
 
 @patch
 def _hit(self:Index, image, score, captions, j, pooling):
@@ -224,6 +223,7 @@ def calibrate(self:Index,
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Index: # Itself
     "Measure how many candidates a search needs, and keep the number. Compares every image with every sentence."
+    _require_valid_search(k)
     if not 0 < recall <= 1: raise ValueError(f"a recall of {recall}; give one above 0, at most 1")
     if self.layout is None or self.backend.exact: return self
     captions = encode_sentences(sentences, self.model, self.layout)
@@ -249,7 +249,7 @@ class _ReadOnDemand(Sequence):
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
         stored = chain.from_iterable(map(self.index.backend.read, chunked(names, 256)))
-        images = {x.image_id: x for x in stored}
+        images = {image.image_id: image for image in stored}
         missing = [k for k in names if k not in images]
         if missing:
             raise KeyError(f"{missing[0]!r} was deleted from {self.index.backend.place} meanwhile; open the index again")
@@ -262,14 +262,14 @@ def names(self:Index) -> list[str]:
     "Names of all images in the order in which they were added; read once, and again after a change by this object."
     if self._names is None:
         images = [] if self.layout is None else chain.from_iterable(self.backend.scroll(with_vectors=False))
-        self._names = [x.image_id for x in sorted(images, key=lambda x: x.order)]
+        self._names = [image.image_id for image in sorted(images, key=lambda image: image.order)]
         self._rows = {self.backend.key_of(name): i for i,name in enumerate(self._names)}
     return self._names
 
 @patch(as_prop=True)
 def parts(self:Index) -> Sequence: # `parts[i]` is `(regions, dim)`, `parts[rows]` a `Packed`
     "Region vectors of the images."
-    return _ReadOnDemand(self, lambda x: torch.from_numpy(x.regions))
+    return _ReadOnDemand(self, lambda image: torch.from_numpy(image.regions))
 
 @patch(as_prop=True)
 def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
@@ -280,7 +280,7 @@ def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
 @patch(as_prop=True)
 def sizes(self:Index) -> Sequence: # `sizes[i]` is `(2,)`, pixels
     "Width and height of the pictures."
-    return _ReadOnDemand(self, lambda x: torch.tensor(x.metadata["size"]))
+    return _ReadOnDemand(self, lambda image: torch.tensor(image.metadata["size"]))
 
 @patch
 def take(self:Index,
@@ -288,11 +288,11 @@ def take(self:Index,
 ) -> Encoded:
     "Some of the images, read into memory."
     names = [self.names[i] for i in torch.as_tensor(rows, dtype=torch.int64).tolist()]
-    images = _ReadOnDemand(self, lambda x: x).read(names)
+    images = _ReadOnDemand(self, lambda image: image).read(names)
     encoded = to_encoded(images, self.layout.dim)
     if self.boxes is None: return encoded
-    boxes = Packed.from_sets([_boxes(x) for x in images])
-    return encoded._replace(boxes=boxes, sizes=torch.tensor([x.metadata["size"] for x in images]))
+    boxes = Packed.from_sets([_boxes(image) for image in images])
+    return encoded._replace(boxes=boxes, sizes=torch.tensor([image.metadata["size"] for image in images]))
 
 # %% ../../nbs/search/10_index.ipynb #60a32bc9
 @patch
@@ -318,7 +318,7 @@ def similarity(self:Index,
                          "choose a pooling, or how many images to re-rank (`rerank`)")
     candidates = candidates or self.candidates
     sims = torch.full((count,len(captions.names)), -torch.inf)
-    for j,(keys,scores) in enumerate(ranking.backend_candidates(captions, min(candidates, count), candidates)):
+    for j,(keys,scores) in enumerate(ranking.scored_keys(captions, min(candidates, count), candidates)):
         if ranking.needs_words and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
@@ -372,6 +372,5 @@ def rebuild(self:Index,
 ) -> Index: # Itself
     "Learn new centroids from the stored vectors, and forget what `calibrate` measured. Nothing may be added meanwhile."
     if self.layout is None or self.backend.exact: return self
-    with progress(desc="rebuild", total=len(self), disable=not show_progress_bar, unit=" images") as bar:
-        relearn_centroids(self.backend, centroid_count, self.config.seed, bar.update)
+    relearn_centroids(self.backend, centroid_count, show_progress_bar)
     return self

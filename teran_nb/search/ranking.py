@@ -7,7 +7,7 @@ __all__ = ['encode_sentences', 'to_encoded', 'BackendRanking', 'PooledRanking', 
            'stored_pooling', 'region_ranking', 'ranking_for']
 
 # %% ../../nbs/search/07_ranking.ipynb #77bdadf2
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,7 +23,7 @@ from ..model.alignment import POOLINGS
 from ..model.pair import CaptionWords
 from ..model.similarity import similarity as pooled_similarity
 from ..model.encoder import Encoded, Encoder
-from .backends import Backend, Layout, Request, Stage, StoredImage, read_conditions, request_for
+from .backends import Backend, Condition, Layout, Request, Stage, StoredImage, request_for
 from .building import compares_regions
 
 # %% ../../nbs/search/07_ranking.ipynb #f009be49
@@ -58,10 +58,10 @@ def to_encoded(
 ) -> Encoded:
     "Stored images as a model takes them."
     if not images: return Encoded(torch.zeros(0, 0), Packed(torch.zeros(0, dim), [0]), [])
-    whole = [torch.zeros(0) if x.whole is None else torch.from_numpy(x.whole) for x in images]
-    parts = Packed.from_sets([torch.from_numpy(x.regions) for x in images])
+    whole = [torch.zeros(0) if image.whole is None else torch.from_numpy(image.whole) for image in images]
+    parts = Packed.from_sets([torch.from_numpy(image.regions) for image in images])
     parts.values = F.normalize(parts.values, dim=1) # half precision changes lengths in the fourth digit
-    return Encoded(torch.stack(whole), parts, [x.image_id for x in images])
+    return Encoded(torch.stack(whole), parts, [image.image_id for image in images])
 
 # %% ../../nbs/search/07_ranking.ipynb #976fcc04
 @dataclass
@@ -86,7 +86,7 @@ class BackendRanking:
         j:int, # Which of them
         limit:int, # Images that the backend returns
         candidates:int, # Images that the first stage proposes; 0 to compare all images
-        conditions:list, # That images must fulfil
+        conditions:Sequence[Condition], # That images must fulfil
         with_vectors:bool, # Whether the images bring their vectors
     ) -> Request:
         "The request for one sentence."
@@ -101,12 +101,11 @@ def propose(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
-    where:Mapping|None=None, # That images must fulfil
+    conditions:Sequence[Condition]=(), # That images must fulfil
     with_vectors:bool=True, # Whether the images bring their vectors
-    answer:Callable|None=None, # A method of the backend instead of `search`
+    answer:Callable|None=None, # `compare` of the backend instead of its `search`
 ) -> list[list]: # Per sentence, as `answer` gives them, best first
     "Ask the backend for the best images of each sentence."
-    conditions = read_conditions(where)
     answer = answer or self.backend.search
     total = self.backend.count()
     staged = candidates if not self.backend.exact and candidates < total else 0
@@ -140,14 +139,14 @@ def exact_scores(self:BackendRanking,
     return self.model.similarity(encoded, captions, "").cpu()
 
 @patch
-def exact_candidates(self:BackendRanking,
+def scored_images(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
-    where:Mapping|None=None, # That images must fulfil
+    conditions:Sequence[Condition]=(), # That images must fulfil
 ) -> Iterator[tuple[list[StoredImage],list[float]]]:
     "Per sentence, the proposed images with their vectors, and their exact scores."
-    for j,images in enumerate(self.propose(captions, limit, candidates, where)):
+    for j,images in enumerate(self.propose(captions, limit, candidates, conditions)):
         scores = self.exact_scores(images, captions.take([j]))[:,0].tolist() if images else []
         yield images,scores
 
@@ -163,14 +162,14 @@ def best(self:BackendRanking,
 
 # %% ../../nbs/search/07_ranking.ipynb #dfa941f7
 @patch
-def backend_candidates(self:BackendRanking,
+def scored_keys(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
 ) -> Iterator[tuple[list,list[float]]]:
     "Per sentence, the keys of the proposed images (`Backend.key_of`), and the scores of the backend."
-    per_word = not self.backend.exact and POOLINGS[self.pooling].per_word # which Qdrant does not divide by
-    proposed = self.propose(captions, limit, candidates, None, False, self.backend.compare)
+    per_word = not self.backend.exact and POOLINGS[self.pooling].per_word # Qdrant does not divide by the words
+    proposed = self.propose(captions, limit, candidates, with_vectors=False, answer=self.backend.compare)
     for j,answers in enumerate(proposed):
         divisor = max(1, len(captions.parts[j])) if per_word else 1
         yield [key for key,_ in answers],[score/divisor for _,score in answers]
@@ -180,34 +179,34 @@ _IMAGES_AT_A_TIME = 4000 # Read and compared together; 200 MB of vectors where a
 
 class _ReadRanking(BackendRanking):
     "Scores of the answers' own vectors, also where only keys are asked for."
-    def backend_candidates(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
-        for images,scores in self.exact_candidates(captions, limit, candidates):
-            yield [self.backend.key_of(x.image_id) for x in images],scores
+    def scored_keys(self, captions:Encoded, limit:int, candidates:int) -> Iterator[tuple[list,list[float]]]:
+        for images,scores in self.scored_images(captions, limit, candidates):
+            yield [self.backend.key_of(image.image_id) for image in images],scores
 
 class PooledRanking(_ReadRanking):
     "Images ranked by a pooling that the backend does not know."
     def limit(self, k:int, candidates:int, rerank:int=0) -> int: return candidates
 
-    def exact_candidates(self,
-        captions:Encoded, limit:int, candidates:int, where:Mapping|None=None,
+    def scored_images(self,
+        captions:Encoded, limit:int, candidates:int, conditions:Sequence[Condition]=(),
     ) -> Iterator[tuple[list[StoredImage],list[float]]]:
         for rows in chunked(range(len(captions.names)), max(1, _IMAGES_AT_A_TIME//limit)):
             some = captions.take(rows)
-            proposed = self.propose(some, limit, candidates, where, False)
-            names = list(dict.fromkeys(x.image_id for x in chain.from_iterable(proposed)))
+            proposed = self.propose(some, limit, candidates, conditions, with_vectors=False)
+            names = list(dict.fromkeys(image.image_id for image in chain.from_iterable(proposed)))
             images = list(chain.from_iterable(map(self.backend.read, chunked(names, 256))))
-            row_of = {x.image_id: i for i,x in enumerate(images)}
+            row_of = {image.image_id: i for i,image in enumerate(images)}
             scores = self.exact_scores(images, some) if images else None
             for j,answers in enumerate(proposed):
                 # another process may have deleted one
-                kept = [row_of[x.image_id] for x in answers if x.image_id in row_of]
+                kept = [row_of[image.image_id] for image in answers if image.image_id in row_of]
                 yield [images[i] for i in kept],scores[kept,j].tolist() if kept else []
 
     def best(self,
         images:list[StoredImage], scores:list[float], caption:Encoded, k:int,
     ) -> list[tuple[float,StoredImage]]:
         "The best `k` images; the best few are compared again, because the number of images changes the last digits."
-        few = [x for _,x in super().best(images, scores, caption, k + 8)]
+        few = [image for _,image in super().best(images, scores, caption, k + 8)]
         if not few: return []
         return super().best(few, self.exact_scores(few, caption)[:,0].tolist(), caption, k)
 
@@ -217,7 +216,7 @@ class WholeRanking(_ReadRanking):
     needs_words = False
 
     def request(self,
-        captions:Encoded, j:int, limit:int, candidates:int, conditions:list, with_vectors:bool,
+        captions:Encoded, j:int, limit:int, candidates:int, conditions:Sequence[Condition], with_vectors:bool,
     ) -> Request:
         vector = F.normalize(captions.whole[j].float().cpu(), dim=-1).numpy()
         return Request([Stage("whole", vector, limit)], conditions, with_vectors, not candidates)

@@ -15,7 +15,7 @@ from fastcore.basics import patch
 
 from .centroids import Centroids, SEARCH_EXTRA
 from .backends import CENTROID_FIELDS, Condition, Layout, Stage, StoredImage, read_layout, saved_layout
-from .qdrant import QdrantBackend, payload_key, point_id, vector_name
+from .qdrant import QdrantBackend, payload_key, point_id
 
 # %% ../../nbs/search/05_server.ipynb #8a92d6a3
 def _client_module():
@@ -156,7 +156,6 @@ def _create_collection(self:ServerBackend, name, vectors, sparse, shards):
 
 @patch
 def multivector_params(self:ServerBackend, dim:int, dtype:str, int8:bool=False) -> Any:
-    "A field of several vectors per image, compared by MaxSim; with 8-bit copies if `int8`."
     q = self.types
     datatype = {"float16": q.Datatype.FLOAT16, "float32": q.Datatype.FLOAT32}[dtype]
     copies = q.ScalarQuantization(scalar=q.ScalarQuantizationConfig(type=q.ScalarType.INT8)) if int8 else None
@@ -166,7 +165,6 @@ def multivector_params(self:ServerBackend, dim:int, dtype:str, int8:bool=False) 
 
 @patch
 def single_vector_params(self:ServerBackend, dim:int) -> Any:
-    "A field of one vector per image."
     return self.types.VectorParams(size=dim, distance=self.types.Distance.DOT)
 
 @patch
@@ -174,10 +172,8 @@ def save(self:ServerBackend, layout:Layout, centroids:Centroids|None) -> None:
     "Write the layout, and the centroids where they are new."
     q = self.types
     count = 0 if centroids is None else len(centroids)
-    field = layout.centroid_state.field
-    is_new = self.centroids is not centroids or self.layout is None or self.layout.centroid_state.field != field
-    if count and is_new:
-        first = _FIRST_CENTROID_ID[field]
+    if self._has_new_centroids(layout, centroids):
+        first = _FIRST_CENTROID_ID[layout.centroid_state.field]
         for i in range(0, count, 1000):
             rows = range(i, min(i+1000, count))
             points = [q.PointStruct(id=first+j, vector=centroids.vectors[j].tolist(), payload={}) for j in rows]
@@ -191,27 +187,24 @@ def save(self:ServerBackend, layout:Layout, centroids:Centroids|None) -> None:
 # %% ../../nbs/search/05_server.ipynb #a7a807d3
 @patch
 def write(self:ServerBackend, images:Sequence[StoredImage]) -> None:
-    "Add images; those with the same name are replaced."
     points = []
-    for x in images:
-        payload = {**x.metadata, "image": x.image_id}
-        points.append(self.types.PointStruct(id=point_id(x.image_id), vector=self.point_vectors(x), payload=payload))
+    for image in images:
+        payload = {**image.metadata, "image": image.image_id}
+        vectors = self.point_vectors(image)
+        points.append(self.types.PointStruct(id=point_id(image.image_id), vector=vectors, payload=payload))
     self.call("upsert", self.name, points, wait=True)
 
 @patch
 def update_vectors(self:ServerBackend, points:list) -> None:
-    "Replace some vectors of points."
     self.call("update_vectors", self.name, points, wait=True)
 
 @patch
 def remove(self:ServerBackend, image_ids:Sequence[str]) -> None:
-    "Delete images; names that are not there do not matter."
     ids = self.types.PointIdsList(points=[point_id(k) for k in image_ids])
     self.call("delete", self.name, points_selector=ids, wait=True)
 
 @patch
-def look_up(self:ServerBackend, column:str, example:Any) -> None:
-    "Make `where` fast for a column that holds values like the example."
+def index_column(self:ServerBackend, column:str, example:Any) -> None:
     if self.local: return # the imitation compares every image anyway
     kinds = self.types.PayloadSchemaType
     # a column of whole numbers may get fractions later, which an integer index would miss
@@ -221,7 +214,6 @@ def look_up(self:ServerBackend, column:str, example:Any) -> None:
 # %% ../../nbs/search/05_server.ipynb #a877d48f
 @patch
 def number_range(self:ServerBackend, least:float|None, most:float|None) -> Any:
-    "Numbers from `least` to `most`."
     return self.types.Range(gte=least, lte=most)
 
 @patch
@@ -230,19 +222,8 @@ def search_params(self:ServerBackend, stage:Stage, exact:bool) -> Any:
     return None if self.local else QdrantBackend.search_params(self, stage, exact)
 
 @patch
-def prefetch(self:ServerBackend, stage:Stage, inner:list, query_filter:Any, params:Any) -> Any:
-    "A stage that proposes candidates to the next one."
-    return self.types.Prefetch(query=self.stage_vector(stage), using=vector_name(stage.field), limit=stage.limit, prefetch=inner or None,
-                               filter=query_filter, params=params)
-
-@patch
-def last_query(self:ServerBackend,
-    stage:Stage, inner:list, query_filter:Any, params:Any, with_payload:Any, with_vectors:Any,
-) -> Any:
-    "The last stage, with those before it as prefetches."
-    return self.types.QueryRequest(
-        query=self.stage_vector(stage), using=vector_name(stage.field), limit=stage.limit, prefetch=inner or None, filter=query_filter,
-        params=params, with_payload=with_payload, with_vector=with_vectors)
+def stage_arguments(self:ServerBackend, stage:Stage, prefetches:list) -> dict:
+    return {"query": self.stage_vector(stage), "using": stage.field, "prefetch": prefetches or None}
 
 @patch
 def query(self:ServerBackend, queries:list) -> list[list]: # Points of each query
@@ -253,17 +234,14 @@ def query(self:ServerBackend, queries:list) -> list[list]: # Points of each quer
 # %% ../../nbs/search/05_server.ipynb #0ded699f
 @patch
 def retrieve(self:ServerBackend, ids:list[str], with_vectors:list[str]|bool) -> list:
-    "Points by id."
     return self.call("retrieve", self.name, ids, with_payload=True, with_vectors=with_vectors)
 
 @patch
 def page(self:ServerBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
-    "Some points in the order of their ids, and the next offset; None at the end."
     return self.call("scroll", self.name, limit=limit, offset=offset, with_payload=with_payload, with_vectors=with_vectors)
 
 @patch
 def count(self:ServerBackend, conditions:Sequence[Condition]=()) -> int:
-    "Number of images that fulfil the conditions."
     if self.layout is None: return 0
     return self.call("count", self.name, count_filter=self.filter_for(conditions), exact=True).count
 
