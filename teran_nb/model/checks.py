@@ -226,7 +226,8 @@ def _require_same_encoding(encode, items, encoded, kind, encoder):
             same = same and torch.allclose(other.parts[k], encoded.parts[i], atol=1e-3)
             if not (same and torch.allclose(other.whole[k], encoded.whole[i], atol=1e-3)):
                 raise ValueError(f"encode_{kind} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} "
-                                 f"{case} than among all; mask the padding, switch dropout off, and keep the given order")
+                                 f"{case} than among all; mask the padding, switch dropout off, and keep the given "
+                                 "order; rounding in bfloat16 or float16 can also cause this: check in float32")
 
 # %% ../../nbs/model/20_checks.ipynb #3a558a7e
 def _require_same_scores(encoder, images, captions):
