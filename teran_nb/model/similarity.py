@@ -142,9 +142,12 @@ def _block_sizes(regions, words, dtype, memory):
     side = min(memory / _SHARE / dtype.itemsize, largest)**.5
     rows = _ASPECT*side
     columns = side/_ASPECT
-    def stretched(size, other, available): return size * max(1, min(_STRETCH, other // max(1, available)))
-    rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
-    return max(1, min(int(rows), kept_words)),max(1, min(int(columns), kept_words)),kept_words
+    # where one side has fewer vectors than a block can hold, the block takes more of the other side
+    more_rows = min(max(1, columns // max(1, len(words))), _STRETCH)
+    more_columns = min(max(1, rows // max(1, len(regions))), _STRETCH)
+    rows = max(1, min(int(rows*more_rows), kept_words))
+    columns = max(1, min(int(columns*more_columns), kept_words))
+    return rows,columns,kept_words
 
 # %% ../../nbs/model/03_similarity.ipynb #a6b4b1d7
 class _Forward:
@@ -155,6 +158,7 @@ class _Forward:
         self.sum_over = sum_over
         self.dtype = dtype
         rows,columns,kept_words = _block_sizes(regions, words, dtype, memory * 2**20)
+        # with few words, sorting the cosines (regions x words) moves less than sorting the regions (regions x dim)
         few_words = self.allow_in_place and 2*len(words) < words.shape[1]
         few_regions = self.allow_in_place and 2*len(regions) < regions.shape[1]
         self.images = _length_blocks(region_offsets, rows, in_place=few_words)
