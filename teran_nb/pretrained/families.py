@@ -246,17 +246,18 @@ def pictures(self:DualFamily,
             whole = self.model.get_image_features(**inputs).pooler_output
         states = call.output
         mask = inputs.get("pixel_attention_mask")
-        if mode != "none":
+        near = None
+        if mode == "kk":
             near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
-            for i,grid in enumerate(grids if mode == "kk" else []):
+            for i,grid in enumerate(grids):
                 window = nearness(grid, self.prefix_tokens)
                 near[i,0,:len(window),:len(window)] = window
-            states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
+        if mode != "none": states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
         vectors = unit(self.to_text(states[:,self.prefix_tokens:]))
         patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
         box_vectors = []
-        for i,some in enumerate(regions):
-            shares = patch_shares(some, boxes[i]).to(self.device, self.dtype)
+        for i,picture_boxes in enumerate(regions):
+            shares = patch_shares(picture_boxes, boxes[i]).to(self.device, self.dtype)
             weights = F.pad(shares, (self.prefix_tokens, states.shape[1] - self.prefix_tokens - len(boxes[i])))
             box_vectors.append(unit(self.attention_box_vectors(call, attention.hidden[i], i, weights)))
     return PictureVectors(unit(whole), patches, grids, boxes, box_vectors)

@@ -62,7 +62,7 @@ class ColModernVBertFamily(LateFamily):
     allowed_parts = ("modernvbert","modernbert","siglip_vision_model")
     has_bos = False
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
-        tiles = self.processor.row_col_ids
+        tiles = self.processor.row_col_ids # tokens of the places of tiles, six rows of six
         ids = inputs["input_ids"][i].tolist()
         last = max([tiles.index(t) for t in ids if t in tiles], default=0)
         rows,columns = last//6 + 1,last%6 + 1 # of tiles
