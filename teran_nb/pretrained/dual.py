@@ -50,7 +50,7 @@ REGIONS = ("patches","boxes","windows")
 BOXES_BY = ("roi-align","attention")
 _ONE_OR_MORE = ("templates","phrases","scales") # Settings of which a single one may be given
 
-def _as_tuple(value): return (value,) if isinstance(value, (str,int)) else tuple(value)
+def _as_tuple(value): return (value,) if isinstance(value, (str,int,float)) else tuple(value)
 
 @dataclass(frozen=True)
 class DualConfig:
@@ -189,8 +189,9 @@ def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.I
         if len(given) != len(pictures):
             counts = f"{len(pictures)} pictures got boxes for {len(given)}"
             raise ValueError(f"{counts}; `boxes` gives those of each picture")
-        triples = zip(given, images, pictures)
-        return [boxes_of_picture(some, picture.size, image.image_id) for some,image,picture in triples]
+        sizes = [picture.size for picture in pictures]
+        image_ids = [image.image_id for image in images]
+        return list(map(boxes_of_picture, given, sizes, image_ids))
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
@@ -246,18 +247,18 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     count = len(images) if isinstance(images, Collection) else None
     bar = progress(None, "encode pictures", count, disable=not show_progress_bar)
     given = iter(given_images(images))
-    while some := list(islice(given, batch_size)):
-        pictures = [image.open() for image in some]
+    while batch := list(islice(given, batch_size)):
+        pictures = [image.open() for image in batch]
         with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out):
-            vectors = self._vectors(some, pictures)
-        for image,picture,(vector,regions,frames) in zip(some, pictures, vectors):
+            vectors = self._vectors(batch, pictures)
+        for image,picture,(vector,regions,region_boxes) in zip(batch, pictures, vectors):
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
             names.append(image.image_id)
             whole.append(vector.float().cpu()[None])
             parts.append(regions.float().cpu())
-            boxes.append(frames.float().cpu() * _scale(size, picture.size))
+            boxes.append(region_boxes.float().cpu() * _scale(size, picture.size))
             sizes.append(size)
-        bar.update(len(some))
+        bar.update(len(batch))
     bar.close()
     if not names:
         return Encoded(whole[0], Packed(whole[0], [0]), [], (), Packed(torch.zeros(0, 4), [0]), torch.zeros(0, 2))

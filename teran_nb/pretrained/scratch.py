@@ -95,7 +95,7 @@ def train_clip(
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=.1)
     steps = -(-len(collection)//config.batch_size)
     total = config.epochs*steps
-    rise = .11 if total == 10 else .1 # OneCycleLR divides by rise*total - 1
+    rise = .11 if total == 10 else .1 # OneCycleLR divides by rise*total - 1, which is 0 for .1 of 10
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=total, pct_start=rise)
     history = []
     start = time.perf_counter()
