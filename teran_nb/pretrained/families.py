@@ -176,6 +176,7 @@ class DualFamily(Family):
     modes = ("qq+kk","none","value","vv","kk","qq")
     prefix_tokens = 1 # Number of tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
+    lower_case = False # Whether sentences are read in lower case, as in training
     @property
     def dim(self) -> int: return self.model.config.projection_dim # Width of the space
     @property
@@ -309,7 +310,8 @@ def cut_off(self:DualFamily,
 ) -> list[str]: # Those with more tokens than the network has places
     "Sentences whose ends the model does not read."
     long = [text for text in texts if len(text.encode()) + 3 > self.max_tokens] # a token has a byte at least
-    ids = self.tokenizer(long, verbose=False, split_special_tokens=True)["input_ids"] if long else []
+    read = [text.lower() for text in long] if self.lower_case else long
+    ids = self.tokenizer(read, verbose=False, split_special_tokens=True)["input_ids"] if long else []
     return [text for text,row in zip(long, ids) if len(row) > self.max_tokens]
 
 # %% ../../nbs/pretrained/01_families.ipynb #34ada887

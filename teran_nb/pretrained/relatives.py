@@ -54,6 +54,7 @@ class SiglipFamily(PoolingHeadFamily):
     model_class = "SiglipModel"
     pillow_class = "siglip.SiglipImageProcessorPil"
     padding = "max_length"
+    lower_case = True
     @property
     def dim(self) -> int: return self.model.text_model.head.out_features
     def to_text(self,
