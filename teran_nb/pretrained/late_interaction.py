@@ -89,8 +89,8 @@ def pictures(self:LateFamily,
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
     for width,height in (picture.size for picture in pictures):
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
-            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than "
-                             f"{self.max_aspect_ratio} times as long as short; cut it into parts")
+            raise ValueError(f"a picture of {width} x {height} pixels; for {self.name} the longer side must be less than "
+                             f"{self.max_aspect_ratio} times the shorter one; cut the picture into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
     vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,picture in enumerate(pictures):
