@@ -296,11 +296,11 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     words = []
     token_vectors = []
     for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
-        some = texts[i:i+batch_size]
-        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out): encoded = self.family.sentences(some)
+        batch = texts[i:i+batch_size]
+        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out): encoded = self.family.sentences(batch)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
-        for k,text in enumerate(some):
+        for k,text in enumerate(batch):
             parts = encoded.parts[k] if self.late_interaction else None
             own_words,vectors = token_words(text, encoded.tokens[k], encoded.offsets[k], parts, self.stop_words)
             words.append(own_words)
@@ -360,7 +360,7 @@ def similarity(self:DualEncoder,
     for name in options: one_of(name, BlockOptions.__annotations__, "option")
     self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
-    if pooling or self.late_interaction or self.config.ranking_head == "alignment":
+    if pooling or self.ranks_by_alignment:
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     return sim.float().to(images.whole.device)
