@@ -50,7 +50,7 @@ REGIONS = ("patches","boxes","windows")
 BOXES_BY = ("roi-align","attention")
 _ONE_OR_MORE = ("templates","phrases","scales") # Settings of which a single one may be given
 
-def _as_tuple(value): return (value,) if isinstance(value, (str,int,float)) else tuple(value)
+def _as_sequence(value): return (value,) if isinstance(value, (str,int,float)) else value
 
 @dataclass(frozen=True)
 class DualConfig:
@@ -66,7 +66,7 @@ class DualConfig:
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     scales:tuple=(1,2) # Of windows, as of `window_boxes`
     def __post_init__(self):
-        for name in _ONE_OR_MORE: object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        for name in _ONE_OR_MORE: object.__setattr__(self, name, tuple(_as_sequence(getattr(self, name))))
         one_of(self.words, ("auto","prompts","tokens"), "kind of words")
         one_of(self.regions, REGIONS, "kind of regions")
         one_of(self.boxes_by, BOXES_BY, "way to describe boxes")
@@ -171,7 +171,7 @@ def from_pretrained(cls:DualEncoder,
     **settings:Unpack[DualSettings], # Fields of `DualConfig`, such as `dense`, `words`, `regions` and `ranking_head`
 ) -> DualEncoder:
     "Open a pretrained dual encoder from a folder, the cache or the hub."
-    settings = {key: _as_tuple(value) if key in _ONE_OR_MORE else value for key,value in settings.items()}
+    settings = {key: _as_sequence(value) if key in _ONE_OR_MORE else value for key,value in settings.items()}
     config = override(DualConfig(), settings)
     precision = TORCH_DTYPES[one_of(dtype, TORCH_DTYPES, "precision")]
     path = project_path(user_path(name))
@@ -337,13 +337,13 @@ def encode_captions(self:DualEncoder,
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
     _require_batch_size(batch_size)
-    _require_prompts(_as_tuple(phrases), self.config.words)
+    _require_prompts(_as_sequence(phrases), self.config.words)
     texts = sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
-    phrases = [*self.config.phrases, *_as_tuple(phrases)]
+    phrases = [*self.config.phrases, *_as_sequence(phrases)]
     words = [caption_words(text, phrases, self.stop_words) for text in texts]
     return Encoded(whole, self._encode_prompts(words, batch_size), texts, words)
 
@@ -389,15 +389,16 @@ def explain(self:DualEncoder,
 ) -> Alignment:
     "Align a picture with a caption; a warning says how much of a long sentence or of a panorama the model reads."
     a = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
-    cut = self.family.cut_off([a.caption])
-    warning = f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads." if cut else ""
-    if self.config.regions == "boxes" or a.boxes is None or not len(a.boxes): return replace(a, warning=warning)
-    width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
-    seen = width*height / (a.size[0]*a.size[1])
-    if seen < .5:
-        warning += (f" {self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
-                    "cut it into parts that are about as wide as high.")
-    return replace(a, warning=warning.strip())
+    cautions = []
+    if self.family.cut_off([a.caption]):
+        cautions.append(f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads.")
+    if self.config.regions != "boxes" and a.boxes is not None and len(a.boxes):
+        width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
+        seen = width*height / (a.size[0]*a.size[1])
+        if seen < .5:
+            cautions.append(f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
+                            "cut it into parts that are about as wide as high.")
+    return replace(a, warning=" ".join(cautions))
 
 # %% ../../nbs/pretrained/09_dual.ipynb #fae9c42a
 @patch
