@@ -87,7 +87,8 @@ def pictures(self:LateFamily,
     boxes = []
     parts = []
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
-    for width,height in (picture.size for picture in pictures):
+    for picture in pictures:
+        width,height = picture.size
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
             raise ValueError(f"a picture of {width} x {height} pixels; for {self.name} the longer side must be less than "
                              f"{self.max_aspect_ratio} times the shorter one; cut the picture into parts")
