@@ -170,7 +170,7 @@ def check_head(
     config:Any, # A `NetworkConfig`, for `Head.build`
 ) -> None:
     "Refuse a head that scores a pair by its padding or by other pairs, or does not read both sides (ValueError)."
-    g = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         try: head = HEADS[one_of(name, HEADS, "head", registered=True)].build(config).eval()
         except (AttributeError, TypeError) as e: raise ValueError(f"head {name!r} cannot be built: {e}") from e
@@ -178,11 +178,11 @@ def check_head(
     if not isinstance(floats, int) or floats < 1:
         raise ValueError(f"head {name!r} says that a pair takes {floats!r} floats; needed is a whole number above 0")
     for n in (2,3): # a mix-up of the axes fails with fewer images than captions, and is silent with as many
-        image_vectors,images = _random_side([3,1,4][:n], config.dim, g)
-        caption_vectors,captions = _random_side([2,5,1], config.dim, g)
+        image_vectors,images = _random_side([3,1,4][:n], config.dim, generator)
+        caption_vectors,captions = _random_side([2,5,1], config.dim, generator)
         sim = _finite_matrix(name, head, images, captions)
         _require_same_alone(name, head, images, captions, sim)
-        total = (sim*torch.rand(sim.shape, generator=g)).sum()
+        total = (sim*torch.rand(sim.shape, generator=generator)).sum()
         vectors = [image_vectors,caption_vectors]
         gradients = torch.autograd.grad(total, vectors, allow_unused=True) if sim.requires_grad else (None,None)
         _require_gradient(name, gradients[0], "images")
@@ -198,8 +198,9 @@ def _require_encoded(encoded, names, kind, encoder):
         raise ValueError(f"{what} gives {len(encoded.names)} names, {len(encoded.whole)} whole vectors and "
                          f"{len(encoded.parts)} sets for {len(names)} {kind}; return one of each, in the given order, "
                          "with image ids or captions as names")
-    no_whole = not encoded.whole.any() # an encoder without whole vectors gives zeros
-    for part,vectors in (("parts",encoded.parts.values), ("whole",encoded.whole[:0] if no_whole else encoded.whole)):
+    unit_vectors = {"parts": encoded.parts.values}
+    if encoded.whole.any(): unit_vectors["whole"] = encoded.whole # an encoder without whole vectors gives zeros
+    for part,vectors in unit_vectors.items():
         lengths = vectors.float().norm(dim=-1)
         if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-2): # vectors of half precision pass
             raise ValueError(f"{what} gives vectors of lengths from {lengths.min():.4g} to {lengths.max():.4g} in "
@@ -218,15 +219,15 @@ def _require_words(captions, encoder):
 # %% ../../nbs/model/20_checks.ipynb #68ac6961
 def _require_same_encoding(encode, items, encoded, kind, encoder):
     "Refuse an encoding that depends on the order, the batch size or the other members of a batch."
+    def same(a, b): return a.shape == b.shape and torch.allclose(a, b, atol=1e-3)
     backwards = encode(items[::-1], batch_size=2).take(range(len(items))[::-1])
-    alone = [encode([item], batch_size=1) for item in items]
-    for i in range(len(items)):
-        for other,k,case in ((backwards,i,"in the reversed order, 2 at a time"), (alone[i],0,"alone")):
-            same = other.parts[k].shape == encoded.parts[i].shape
-            same = same and torch.allclose(other.parts[k], encoded.parts[i], atol=1e-3)
-            if not (same and torch.allclose(other.whole[k], encoded.whole[i], atol=1e-3)):
+    for i,item in enumerate(items):
+        others = {"in the reversed order, 2 at a time": backwards.take([i]), "alone": encode([item], batch_size=1)}
+        for case,other in others.items():
+            if not (same(other.parts[0], encoded.parts[i]) and same(other.whole[0], encoded.whole[i])):
                 raise ValueError(f"encode_{kind} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} "
-                                 f"{case} than among all; mask the padding, switch dropout off, and keep the given order")
+                                 f"{case} than among all; mask the padding, switch dropout off, and keep the given "
+                                 "order; rounding in bfloat16 or float16 can also cause this: check in float32")
 
 # %% ../../nbs/model/20_checks.ipynb #3a558a7e
 def _require_same_scores(encoder, images, captions):

@@ -121,9 +121,9 @@ def cross_encode(self:CrossGraph,
     words:Tensor, # Unit vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Shared concepts of the regions and of the words, of the same shapes
     "C of one pair (CGAM eq. 5)."
-    sides = []
-    for nodes in (regions,words): sides.append(self.side(nodes[None], nodes.new_ones(1, len(nodes), dtype=torch.bool)))
-    return self.concepts(*sides)[0,0].split([len(regions),len(words)])
+    images = self.side(regions[None], regions.new_ones(1, len(regions), dtype=torch.bool))
+    captions = self.side(words[None], words.new_ones(1, len(words), dtype=torch.bool))
+    return self.concepts(images, captions)[0,0].split([len(regions),len(words)])
 
 # %% ../../nbs/model/11_crossgraph.ipynb #11d397fc
 def _head_cosines(a, b, heads):

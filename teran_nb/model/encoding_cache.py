@@ -46,9 +46,11 @@ def _open_encoded(path, names):
     try:
         if not (path/"whole.safetensors").is_file():
             chunks = [_open_encoded(chunk, []) for chunk in sorted(path.iterdir())]
-            whole,parts,_,_,boxes,sizes = zip(*chunks)
-            if boxes[0] is None: return Encoded(torch.cat(whole), Packed.cat(parts), names)
-            return Encoded(torch.cat(whole), Packed.cat(parts), names, (), Packed.cat(boxes), torch.cat(sizes))
+            whole = torch.cat([chunk.whole for chunk in chunks])
+            parts = Packed.cat([chunk.parts for chunk in chunks])
+            if chunks[0].boxes is None: return Encoded(whole, parts, names)
+            boxes = Packed.cat([chunk.boxes for chunk in chunks])
+            return Encoded(whole, parts, names, (), boxes, torch.cat([chunk.sizes for chunk in chunks]))
         whole = load_tensors(path/"whole.safetensors")
         parts = open_packed(path/"regions.safetensors", verify=True)
         boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
@@ -67,7 +69,8 @@ def load_or_encode(
 ) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
     if chunk < 1: raise ValueError(f"chunk={chunk}; store at least 1 image at a time")
-    if encoder.storage_refusal: raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.storage_refusal}")
+    if encoder.storage_refusal:
+        raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.storage_refusal}")
     path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
     if share.processes > 1: _encode_share(encoder, collection, path, share, chunk, show_progress_bar)
     elif not path.is_dir():

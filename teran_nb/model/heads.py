@@ -126,16 +126,13 @@ def reranked(
     if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(k, len(sim)), 0).indices, True)
     if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
     scores = torch.zeros_like(sim)
-    items = range(min(sim.shape)) # a call for each image, or for each caption where these are fewer
+    by_image = len(sim) <= sim.shape[1] # a call for each image, or for each caption where these are fewer
+    items = torch.arange(min(sim.shape), device=sim.device).split(1)
     for item in show_progress(items, "re-rank") if show_progress_bar else items:
-        if len(sim) <= sim.shape[1]:
-            columns = chosen[item].nonzero()[:,0]
-            sides = Vectors(None, images.parts[item:item+1]),Vectors(None, captions.parts[columns.cpu()])
-            scores[item,columns] = head.similarity(*sides, **options)[0].to(scores)
-        else:
-            rows = chosen[:,item].nonzero()[:,0]
-            sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[item:item+1])
-            scores[rows,item] = head.similarity(*sides, **options)[:,0].to(scores)
+        if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
+        else: rows,columns = chosen[:,item[0]].nonzero()[:,0],item
+        sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[columns.cpu()])
+        scores[rows[:,None],columns] = head.similarity(*sides, **options).to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
 

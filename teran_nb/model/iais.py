@@ -40,7 +40,7 @@ ANCHORS = ("L","V","LV") # Words, regions, both
 
 def _word_anchor_loss(relations, mirror, form):
     "IAIS of each pair with words as the anchor."
-    word_mask = relations.word_mask & relations.region_mask.any(1, keepdim=True)
+    word_mask = relations.word_mask & relations.region_mask.any(1, keepdim=True) # without regions nothing counts
     real = word_mask[:,:,None] & word_mask[:,None]
     mirrored = MIRRORS[mirror](relations)
     words = relations.words.masked_fill(~real, 0)

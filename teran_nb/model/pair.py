@@ -134,12 +134,11 @@ def to_pandas(self:Alignment) -> pd.DataFrame: # A row for each region and word
 @patch
 def shares(self:Pooling,
     cosines:Tensor, # Cosines of one pair, `(regions, words)`
-    steps:int=64, # Points on the line, for formulas that are no sum of maxima
     self_cosines:tuple=(), # Cosines among the regions and among the words, where the formula takes them
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
     if not cosines.numel(): return torch.zeros_like(cosines) # a formula never gets an empty side
-    n = 1 if self.sum_over else steps
+    n = 1 if self.sum_over else 64 # points on the line
     fractions = (torch.arange(n) + .5) / n
     points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
     word_mask = torch.ones(1, cosines.shape[1]).bool()
@@ -232,18 +231,17 @@ def from_vectors(cls:Alignment,
 @patch
 def columns(self:Alignment,
     word:str|int|slice|Sequence, # A word or phrase of the caption, the index of a word, a slice, or a list of these
-    skip:frozenset=STOP_WORDS, # Words of a phrase that are left out, in lower case
 ) -> list[int]: # Indices into `words`
     "The columns of a word or phrase in the cosines."
     if isinstance(word, slice): return list(range(len(self.words))[word])
     if isinstance(word, (int,np.integer)): return [_column(self, word)]
     if not isinstance(word, str):
         columns = []
-        for part in word: columns += self.columns(part, skip)
+        for part in word: columns += self.columns(part)
         return list(dict.fromkeys(columns))
     occurrences = []
     for columns in phrase_places(self.words, word):
-        content_words = [j for j in columns if self.words[j].casefold() not in skip]
+        content_words = [j for j in columns if self.words[j].casefold() not in STOP_WORDS]
         occurrences.append(content_words or columns)
     if not occurrences: raise ValueError(f"{word!r} is not in this caption; its words are {', '.join(self.words)}")
     def highest_cosine(columns): return float(self.cosines[:,columns].mean(1).max()) if len(self.cosines) else 0.

@@ -91,7 +91,8 @@ def _check_weights(model, weights, where):
     wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": reshaped}
     if any(wrong.values()):
         what = "; ".join(f"{len(names)} {k}, such as {min(names)}" for k,names in wrong.items() if names)
-        raise ValueError(f"{where} is of another configuration: {what}; copy its folder whole, or open it as the model that it is of")
+        raise ValueError(f"{where} is of another configuration: {what}; copy its folder whole, or open it as the model "
+                         "that it is of")
 
 # %% ../../nbs/model/14_saving.ipynb #794c2f5e
 def model_folder(

@@ -142,9 +142,12 @@ def _block_sizes(regions, words, dtype, memory):
     side = min(memory / _SHARE / dtype.itemsize, largest)**.5
     rows = _ASPECT*side
     columns = side/_ASPECT
-    def stretched(size, other, available): return size * max(1, min(_STRETCH, other // max(1, available)))
-    rows,columns = stretched(rows, columns, len(words)),stretched(columns, rows, len(regions))
-    return max(1, min(int(rows), kept_words)),max(1, min(int(columns), kept_words)),kept_words
+    # where one side has fewer vectors than a block can hold, the block takes more of the other side
+    more_rows = min(max(1, columns // max(1, len(words))), _STRETCH)
+    more_columns = min(max(1, rows // max(1, len(regions))), _STRETCH)
+    rows = max(1, min(int(rows*more_rows), kept_words))
+    columns = max(1, min(int(columns*more_columns), kept_words))
+    return rows,columns,kept_words
 
 # %% ../../nbs/model/03_similarity.ipynb #a6b4b1d7
 class _Forward:
@@ -155,6 +158,7 @@ class _Forward:
         self.sum_over = sum_over
         self.dtype = dtype
         rows,columns,kept_words = _block_sizes(regions, words, dtype, memory * 2**20)
+        # with few words, sorting the cosines (regions x words) moves less than sorting the regions (regions x dim)
         few_words = self.allow_in_place and 2*len(words) < words.shape[1]
         few_regions = self.allow_in_place and 2*len(regions) < regions.shape[1]
         self.images = _length_blocks(region_offsets, rows, in_place=few_words)
@@ -176,14 +180,15 @@ class _Forward:
         steps = self.steps()
         if show_progress_bar: steps = show_progress(steps, "similarity", len(self))
         for images,sorted_words in steps:
-            x = images.load(self.values[0], self.dtype)
-            for captions,y in sorted_words:
-                cosines = _dots(x, y, self.buffer[:len(x)*len(y)].view(len(x), len(y)))
+            regions = images.load(self.values[0], self.dtype)
+            for captions,words in sorted_words:
+                shape = len(regions),len(words)
+                cosines = _dots(regions, words, self.buffer[:shape[0]*shape[1]].view(shape))
                 if images.order is not None: cosines = cosines.index_select(0, images.order.to(cosines.device))
                 if captions.order is not None: cosines = cosines.index_select(1, captions.order.to(cosines.device))
-                self.pool(images, captions, x, y, cosines)
+                self.pool(images, captions, regions, words, cosines)
         return self.result
-    def pool(self, images, captions, x, y, cosines):
+    def pool(self, images, captions, regions, words, cosines):
         sim = 0
         if "words" in self.sum_over: sim = sim + captions.sums(images.maxima(cosines, 0), 1, self.sum_dtype)
         if "regions" in self.sum_over: sim = sim + images.sums(captions.maxima(cosines, 1), 0, self.sum_dtype)
@@ -198,7 +203,7 @@ class _Backward(_Forward):
         self.grad = grad
         self.cosine_grad = torch.empty_like(self.buffer)
         self.result = [torch.zeros_like(v, dtype=grad.dtype) if w else None for v,w in zip(self.values, wanted)]
-    def pool(self, images, captions, x, y, cosines):
+    def pool(self, images, captions, regions, words, cosines):
         device = cosines.device
         grad = self.grad[images.sets.to(device)[:,None],captions.sets.to(device)].to(self.dtype)
         cosine_grad = self.cosine_grad[:cosines.numel()].view_as(cosines).zero_()
@@ -206,9 +211,9 @@ class _Backward(_Forward):
         if "regions" in self.sum_over: captions.add_at_maxima(cosine_grad, cosines, 1, grad[images.owners.to(device)])
         region_grad,word_grad = self.result
         if region_grad is not None:
-            region_grad.index_add_(0, images.rows.to(device), _dots(cosine_grad, y.T).to(region_grad.dtype))
+            region_grad.index_add_(0, images.rows.to(device), _dots(cosine_grad, words.T).to(region_grad.dtype))
         if word_grad is not None:
-            word_grad.index_add_(0, captions.rows.to(device), _dots(cosine_grad.T, x.T).to(word_grad.dtype))
+            word_grad.index_add_(0, captions.rows.to(device), _dots(cosine_grad.T, regions.T).to(word_grad.dtype))
 
 # %% ../../nbs/model/03_similarity.ipynb #7c231c2f
 def _padded(values, offsets, sets):
@@ -219,8 +224,9 @@ def _padded(values, offsets, sets):
 
 def _winners(images, captions, sum_over):
     "Rows of regions, rows of words and the pair of the cosines that made up the similarities of some pairs."
-    (x,region_rows,region_mask),(y,word_rows,word_mask) = images,captions
-    cosines = x @ y.mT
+    regions,region_rows,region_mask = images
+    words,word_rows,word_mask = captions
+    cosines = regions @ words.mT
     if "words" in sum_over:
         best = cosines.masked_fill(~region_mask[:,:,None], -torch.inf).argmax(1)
         pair,word = word_mask.nonzero().T

@@ -49,7 +49,7 @@ REGIONS = ("patches","boxes","windows")
 BOXES_BY = ("roi-align","attention")
 _ONE_OR_MORE = ("templates","phrases","scales") # Settings of which a single one may be given
 
-def _as_tuple(value): return (value,) if isinstance(value, (str,int)) else tuple(value)
+def _as_sequence(value): return (value,) if isinstance(value, (str,int,float)) else value
 
 @dataclass(frozen=True)
 class DualConfig:
@@ -65,7 +65,7 @@ class DualConfig:
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     scales:tuple=(1,2) # Of windows, as of `window_boxes`
     def __post_init__(self):
-        for name in _ONE_OR_MORE: object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        for name in _ONE_OR_MORE: object.__setattr__(self, name, tuple(_as_sequence(getattr(self, name))))
         one_of(self.words, ("auto","prompts","tokens"), "kind of words")
         one_of(self.regions, REGIONS, "kind of regions")
         one_of(self.boxes_by, BOXES_BY, "way to describe boxes")
@@ -170,7 +170,7 @@ def from_pretrained(cls:DualEncoder,
     **settings:Unpack[DualSettings], # Fields of `DualConfig`, such as `dense`, `words`, `regions` and `ranking_head`
 ) -> DualEncoder:
     "Open a pretrained dual encoder from a folder, the cache or the hub."
-    settings = {key: _as_tuple(value) if key in _ONE_OR_MORE else value for key,value in settings.items()}
+    settings = {key: _as_sequence(value) if key in _ONE_OR_MORE else value for key,value in settings.items()}
     config = override(DualConfig(), settings)
     precision = TORCH_DTYPES[one_of(dtype, TORCH_DTYPES, "precision")]
     path = project_path(user_path(name))
@@ -188,8 +188,9 @@ def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.I
         if len(given) != len(pictures):
             counts = f"{len(pictures)} pictures got boxes for {len(given)}"
             raise ValueError(f"{counts}; `boxes` gives those of each picture")
-        triples = zip(given, images, pictures)
-        return [boxes_of_picture(some, picture.size, image.image_id) for some,image,picture in triples]
+        sizes = [picture.size for picture in pictures]
+        image_ids = [image.image_id for image in images]
+        return list(map(boxes_of_picture, given, sizes, image_ids))
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
@@ -245,18 +246,18 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     count = len(images) if isinstance(images, Collection) else None
     bar = progress(None, "encode pictures", count, disable=not show_progress_bar)
     given = iter(given_images(images))
-    while some := list(islice(given, batch_size)):
-        pictures = [image.open() for image in some]
+    while batch := list(islice(given, batch_size)):
+        pictures = [image.open() for image in batch]
         with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out):
-            vectors = self._vectors(some, pictures)
-        for image,picture,(vector,regions,frames) in zip(some, pictures, vectors):
+            vectors = self._vectors(batch, pictures)
+        for image,picture,(vector,regions,region_boxes) in zip(batch, pictures, vectors):
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
             names.append(image.image_id)
             whole.append(vector.float().cpu()[None])
             parts.append(regions.float().cpu())
-            boxes.append(frames.float().cpu() * _scale(size, picture.size))
+            boxes.append(region_boxes.float().cpu() * _scale(size, picture.size))
             sizes.append(size)
-        bar.update(len(some))
+        bar.update(len(batch))
     bar.close()
     if not names:
         return Encoded(whole[0], Packed(whole[0], [0]), [], (), Packed(torch.zeros(0, 4), [0]), torch.zeros(0, 2))
@@ -294,11 +295,11 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     words = []
     token_vectors = []
     for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
-        some = texts[i:i+batch_size]
-        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out): encoded = self.family.sentences(some)
+        batch = texts[i:i+batch_size]
+        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out): encoded = self.family.sentences(batch)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
-        for k,text in enumerate(some):
+        for k,text in enumerate(batch):
             parts = encoded.parts[k] if self.late_interaction else None
             own_words,vectors = token_words(text, encoded.tokens[k], encoded.offsets[k], parts, self.stop_words)
             words.append(own_words)
@@ -335,13 +336,13 @@ def encode_captions(self:DualEncoder,
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
     _require_batch_size(batch_size)
-    _require_prompts(_as_tuple(phrases), self.config.words)
+    _require_prompts(_as_sequence(phrases), self.config.words)
     texts = sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
-    phrases = [*self.config.phrases, *_as_tuple(phrases)]
+    phrases = [*self.config.phrases, *_as_sequence(phrases)]
     words = [caption_words(text, phrases, self.stop_words) for text in texts]
     return Encoded(whole, self._encode_prompts(words, batch_size), texts, words)
 
@@ -358,7 +359,7 @@ def similarity(self:DualEncoder,
     for name in options: one_of(name, BlockOptions.__annotations__, "option")
     self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
-    if pooling or self.late_interaction or self.config.ranking_head == "alignment":
+    if pooling or self.ranks_by_alignment:
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     return sim.float().to(images.whole.device)
@@ -387,15 +388,16 @@ def explain(self:DualEncoder,
 ) -> Alignment:
     "Align a picture with a caption; a warning says how much of a long sentence or of a panorama the model reads."
     a = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
-    cut = self.family.cut_off([a.caption])
-    warning = f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads." if cut else ""
-    if self.config.regions == "boxes" or a.boxes is None or not len(a.boxes): return replace(a, warning=warning)
-    width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
-    seen = width*height / (a.size[0]*a.size[1])
-    if seen < .5:
-        warning += (f" {self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
-                    "cut it into parts that are about as wide as high.")
-    return replace(a, warning=warning.strip())
+    cautions = []
+    if self.family.cut_off([a.caption]):
+        cautions.append(f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads.")
+    if self.config.regions != "boxes" and a.boxes is not None and len(a.boxes):
+        width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
+        seen = width*height / (a.size[0]*a.size[1])
+        if seen < .5:
+            cautions.append(f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
+                            "cut it into parts that are about as wide as high.")
+    return replace(a, warning=" ".join(cautions))
 
 # %% ../../nbs/pretrained/09_dual.ipynb #fae9c42a
 @patch

@@ -176,6 +176,7 @@ class DualFamily(Family):
     modes = ("qq+kk","none","value","vv","kk","qq")
     prefix_tokens = 1 # Number of tokens before the patches
     padding = True # How sentences are padded: to the longest, or to `max_length`
+    lower_case = False # Whether sentences are read in lower case, as in training
     @property
     def dim(self) -> int: return self.model.config.projection_dim # Width of the space
     @property
@@ -246,17 +247,18 @@ def pictures(self:DualFamily,
             whole = self.model.get_image_features(**inputs).pooler_output
         states = call.output
         mask = inputs.get("pixel_attention_mask")
-        if mode != "none":
+        near = None
+        if mode == "kk":
             near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
-            for i,grid in enumerate(grids if mode == "kk" else []):
+            for i,grid in enumerate(grids):
                 window = nearness(grid, self.prefix_tokens)
                 near[i,0,:len(window),:len(window)] = window
-            states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
+        if mode != "none": states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
         vectors = unit(self.to_text(states[:,self.prefix_tokens:]))
         patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
         box_vectors = []
-        for i,some in enumerate(regions):
-            shares = patch_shares(some, boxes[i]).to(self.device, self.dtype)
+        for i,picture_boxes in enumerate(regions):
+            shares = patch_shares(picture_boxes, boxes[i]).to(self.device, self.dtype)
             weights = F.pad(shares, (self.prefix_tokens, states.shape[1] - self.prefix_tokens - len(boxes[i])))
             box_vectors.append(unit(self.attention_box_vectors(call, attention.hidden[i], i, weights)))
     return PictureVectors(unit(whole), patches, grids, boxes, box_vectors)
@@ -308,7 +310,8 @@ def cut_off(self:DualFamily,
 ) -> list[str]: # Those with more tokens than the network has places
     "Sentences whose ends the model does not read."
     long = [text for text in texts if len(text.encode()) + 3 > self.max_tokens] # a token has a byte at least
-    ids = self.tokenizer(long, verbose=False, split_special_tokens=True)["input_ids"] if long else []
+    read = [text.lower() for text in long] if self.lower_case else long
+    ids = self.tokenizer(read, verbose=False, split_special_tokens=True)["input_ids"] if long else []
     return [text for text,row in zip(long, ids) if len(row) > self.max_tokens]
 
 # %% ../../nbs/pretrained/01_families.ipynb #34ada887

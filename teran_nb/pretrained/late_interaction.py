@@ -62,7 +62,7 @@ class ColModernVBertFamily(LateFamily):
     allowed_parts = ("modernvbert","modernbert","siglip_vision_model")
     has_bos = False
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
-        tiles = self.processor.row_col_ids
+        tiles = self.processor.row_col_ids # tokens of the places of tiles, six rows of six
         ids = inputs["input_ids"][i].tolist()
         last = max([tiles.index(t) for t in ids if t in tiles], default=0)
         rows,columns = last//6 + 1,last%6 + 1 # of tiles
@@ -87,10 +87,11 @@ def pictures(self:LateFamily,
     boxes = []
     parts = []
     if not len(pictures): return PictureVectors(whole, patches, grids, boxes)
-    for width,height in (picture.size for picture in pictures):
+    for picture in pictures:
+        width,height = picture.size
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
-            raise ValueError(f"a picture of {width} x {height} pixels; {self.name} reads less than "
-                             f"{self.max_aspect_ratio} times as long as short; cut it into parts")
+            raise ValueError(f"a picture of {width} x {height} pixels; for {self.name} the longer side must be less than "
+                             f"{self.max_aspect_ratio} times the shorter one; cut the picture into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
     vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,picture in enumerate(pictures):

@@ -57,12 +57,14 @@ def _config(name, **options):
         raise ValueError("it is an adapter, whose base model lies in another repository; merge and save the two")
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
     kind = config.model_type
-    known = ", ".join(FAMILIES)
-    if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vocab_size"):
-        raise ValueError(f"{kind} has no text side; known families are {known}")
-    if kind not in FAMILIES and not hasattr(config, "text_config") and not hasattr(config, "vision_config"):
-        raise ValueError(f"{kind} reads sentences only; train with it by the parameter `text`")
-    if kind not in FAMILIES: raise ValueError(f"{kind} is not a known family; these are {known}")
+    if kind not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        several_sides = hasattr(config, "text_config") # such as texts and pictures, or texts and sounds
+        if not several_sides and not hasattr(config, "vocab_size"):
+            raise ValueError(f"{kind} has no text side; known families are {known}")
+        if not several_sides and not hasattr(config, "vision_config"):
+            raise ValueError(f"{kind} reads sentences only; train with it by the parameter `text`")
+        raise ValueError(f"{kind} is not a known family; these are {known}")
     allowed = FAMILIES[kind].allowed_parts
     for part in _part_types(config):
         if allowed is not None and part not in allowed: raise ValueError(f"{kind} is never built of {part}")

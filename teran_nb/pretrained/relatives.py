@@ -54,6 +54,7 @@ class SiglipFamily(PoolingHeadFamily):
     model_class = "SiglipModel"
     pillow_class = "siglip.SiglipImageProcessorPil"
     padding = "max_length"
+    lower_case = True
     @property
     def dim(self) -> int: return self.model.text_model.head.out_features
     def to_text(self,
@@ -89,8 +90,10 @@ def tokens(self:SiglipFamily, texts:Sequence[str]) -> tuple[dict,Tensor,list]:
     "Tokenize sentences in lower case, padded to the length of the training."
     lowered = [lower_with_positions(text) for text in texts]
     batch,kept,spans = DualFamily.tokens(self, [text for text,_ in lowered])
-    for row,(_,positions) in zip(spans, lowered): row[:] = [(positions[start], positions[end]) for start,end in row]
-    return batch,kept,spans
+    own_spans = []
+    for row,(_,positions) in zip(spans, lowered):
+        own_spans.append([(positions[start], positions[end]) for start,end in row])
+    return batch,kept,own_spans
 
 # %% ../../nbs/pretrained/03_relatives.ipynb #534c17d8
 class Siglip2Family(SiglipFamily):

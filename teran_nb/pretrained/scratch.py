@@ -8,6 +8,7 @@ __all__ = ['ScratchConfig', 'small_clip', 'train_clip']
 # %% ../../nbs/pretrained/07_scratch.ipynb #87183822
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,7 @@ def train_clip(
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=.1)
     steps = -(-len(collection)//config.batch_size)
     total = config.epochs*steps
-    rise = .11 if total == 10 else .1 # OneCycleLR divides by rise*total - 1
+    rise = .11 if total == 10 else .1 # OneCycleLR divides by rise*total - 1, which is 0 for .1 of 10
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=total, pct_start=rise)
     history = []
     start = time.perf_counter()
@@ -103,8 +104,9 @@ def train_clip(
         losses = []
         for rows in np.array_split(rng.permutation(len(collection)), steps):
             chosen = [rng.permutation(captions.of(i))[:config.captions_per_image] for i in rows]
-            image_of = torch.tensor([k for k,some in enumerate(chosen) for _ in some], device=device)
-            texts = [captions.texts[j] for some in chosen for j in some]
+            counts = torch.tensor([len(own_captions) for own_captions in chosen])
+            image_of = torch.repeat_interleave(counts).to(device) # [0, 0, 1, ...]
+            texts = [captions.texts[j] for j in chain(*chosen)]
             tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=False)
             sim = _similarity(model, pixels[rows].to(device).float(), tokens.to(device))
             loss = info_nce(sim, image_of, model.logit_scale.exp())

@@ -31,7 +31,7 @@ def word_spans(
         if runs and text[runs[-1][1]:start] in ("'","’","-"): runs[-1] = (runs[-1][0],end)
         else: runs.append((start,end))
     spans = []
-    for start,end in runs: spans += [(start + m.start(), start + m.end()) for m in _ONE_WORD.finditer(text[start:end])]
+    for start,end in runs: spans += [word.span() for word in _ONE_WORD.finditer(text, start, end)]
     return spans
 
 # %% ../../nbs/pretrained/06_words.ipynb #98bd7ada
