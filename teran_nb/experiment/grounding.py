@@ -135,16 +135,18 @@ def _ground(alignment, link, rule):
     cosines = _region_cosines(alignment, link, rule)
     true = _true_boxes(link, rule)
     on_box = _is_right(boxes, true, rule)
-    centre_inside = _is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
+    inside = _is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
     area = np.prod(boxes[:,2:] - boxes[:,:2], axis=1)
     is_largest = area >= area.max()*(1-1e-6)
     region = None if cosines is None else int(cosines.argmax())
-    def of_regions(hits): # those of the chosen, of a random and of the largest region
-        return 0. if region is None else hits[region],hits.mean(),hits[is_largest].mean()
-    scores = *of_regions(on_box),on_box.max(),*of_regions(centre_inside)
     box = None if region is None else tuple(map(float, boxes[region]))
-    return Grounded(alignment.image_id, alignment.caption, link, region, box, PhraseScores(*map(float, scores)),
-                    cosines, alignment.boxes, alignment.extent)
+    scores = PhraseScores(
+        right=0. if region is None else float(on_box[region]), random=float(on_box.mean()),
+        largest=float(on_box[is_largest].mean()), possible=float(on_box.max()),
+        centre=0. if region is None else float(inside[region]), centre_random=float(inside.mean()),
+        centre_largest=float(inside[is_largest].mean()))
+    return Grounded(alignment.image_id, alignment.caption, link, region, box, scores, cosines, alignment.boxes,
+                    alignment.extent)
 
 # %% ../../nbs/experiment/05_grounding.ipynb #8d522425
 def heat_scores(
