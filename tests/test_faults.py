@@ -127,7 +127,6 @@ IN_NONE = {  # and why
     "experiment.registry:workflow_command": "a notebook of this repository",
     "experiment.registry:fill_documents": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
-    "experiment.runs:_class_of_format_1": "the same file as `model: settings`",
     "model.saving:_from_pretrained": "the hub's client",
     "photos.extraction:_from_json": "a text of this process",
     "photos.recipes:request_of": "a text of this process",

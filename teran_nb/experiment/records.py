@@ -30,7 +30,6 @@ from .runs import read_history
 from .compare import Choice
 from .entries import NOT_RECORDED, different_data, entry_path, read_entry, read_registry, require_entry
 
-
 # %% ../../nbs/experiment/25_records.ipynb #fb87a6de
 def data_fingerprint(
     collection:Collection, # All splits

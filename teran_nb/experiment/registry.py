@@ -11,7 +11,6 @@ import argparse, ast, atexit, json, os, re, shlex, shutil, sys, tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -28,7 +27,6 @@ from .claims import findings
 from .board import board_of
 from .entries import NOT_RECORDED, read_entry, read_registry
 from .records import read_runs, require_reproduced, write_entries
-
 
 # %% ../../nbs/experiment/26_registry.ipynb #3865b187
 def _frame_table(frame): return markdown_table(list(frame), frame.astype(object).fillna("").values.tolist())
@@ -91,11 +89,11 @@ def registry_table(
     registry:str|Path, # Folder of one table
     rows:Iterable[str]=(), # Rows, in this order; all of them when empty
     metrics:Iterable[str]=(), # Names of metrics of a `table`; those of the papers' tables when empty
-    usual:Mapping=MappingProxyType({}), # Conditions that a `table` need not repeat
+    usual:Mapping|None=None, # Conditions that a `table` need not repeat
 ) -> str: # Markdown
     "A table of the registry, as a document has it."
     prints = _PRINTED[one_of(kind, _PRINTED, "kind of table")]
-    return prints(read_registry(registry, rows), metrics, usual)
+    return prints(read_registry(registry, rows), metrics, usual or {})
 
 # %% ../../nbs/experiment/26_registry.ipynb #a31ee39e
 _MARKED_BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
