@@ -135,7 +135,7 @@ IN_NONE = {  # and why
     "photos.work_folder:_picture_sizes": "any error leaves the picture out",
     "photos.extractor_lookup:training_features": "the configuration that `run: plan` damages, compared with shapes",
     "photos.visual_words:_read_shrunk": "any error leaves the picture out",
-    "published.papers:_read_csv": "a table of this package",
+    "published.papers:table": "a table of this package",
     "published.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten",
     "published.papers:_index": "a table of this package",
     "published.uniter:uniter_config": "the same file as `model: settings`",
