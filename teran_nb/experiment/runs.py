@@ -188,8 +188,9 @@ def _tested_row(row, origins, folders):
         raise ValueError(f"the run {twice} is named twice; name each model of an ensemble once")
     names = list(dict.fromkeys(origin["model"] for origin in origins))
     if not row:
-        averaged = f"{names[0]}-ens"
-        return averaged if len(folders) > 1 and len(names) == 1 and averaged in ROWS else " + ".join(names)
+        ensemble_row = f"{names[0]}-ens"
+        is_ensemble = len(folders) > 1 and len(names) == 1 and ensemble_row in ROWS
+        return ensemble_row if is_ensemble else " + ".join(names)
     one_of(row, ROWS, "row")
     for name in names:
         if trained_as(row) != (trained_as(name) if name in ROWS else name):
