@@ -37,7 +37,8 @@ from .runs import evaluate_run, load_model, read_history, train_run
 # %% ../../nbs/experiment/23_board.ipynb #359ad46a
 BOARD_RANKERS = ( # In the order of the table
     "mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr",
-    "scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse","chan","chamfer","assignment","sinkhorn","tokenflow","gpo","global")
+    "scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse","chan","chamfer","assignment","sinkhorn","tokenflow",
+    "gpo","global")
 
 def ranker_fields(
     ranker:str, # A name in `POOLINGS` or in `HEADS`

@@ -115,7 +115,8 @@ def load_data(
 ) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
     one_of(missing, ("refuse","drop"), "value of missing")
-    relevance = checked(relevance or {}, dict, "relevance", "name files by split and kind: {'test': {'spice': 'file.npy'}}")
+    by_split = "name files by split and kind: {'test': {'spice': 'file.npy'}}"
+    relevance = checked(relevance or {}, dict, "relevance", by_split)
     if data == "scenes" and captions:
         raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
     path = project_path(data)

@@ -45,7 +45,7 @@ class GroundingRule:
     word_pooling:str="mean" # Cosine of a region with a phrase: the `mean` over the words, or the highest, `max`
     stop_words:str="nltk" # Words that are ignored: `nltk`, or a text file with one word per line; empty for none
     threshold:float=.5 # IoU from which a region lies on a box, above 0 and at most 1
-    several_boxes:str="any" # Target of a phrase with several boxes: `any` of them, or their `union` (Flickr30k Entities)
+    several_boxes:str="any" # Target where a phrase has several: `any` box, or their `union` (Flickr30k Entities)
     count:str="place" # Each `place` of a phrase counts, or each `phrase` of an image once, by the mean of its places
     heat_threshold:float=.5 # Threshold of the box of a heat map, in [0,1]: 0 is the map's lowest value, 1 its highest
     def __post_init__(self):
@@ -197,7 +197,7 @@ class Grounding(MarkdownRepr):
         "`kinds` without the scores of heat maps."
         return self._by_kind([p.scores for p in self.phrases], PhraseScores._fields)
     @cached_property
-    def kinds(self) -> dict: # Kind, the most frequent first, and `all`, to its means and numbers of `phrases` and `places`
+    def kinds(self) -> dict: # Kind, frequent ones first, then `all`, to its means, `phrases` and `places`
         "Mean scores of regions (`PhraseScores`) and of heat maps (`heat`, `peak`), which are computed at first use."
         by_heat = self._by_kind([heat_scores(p, self.rule) for p in self.phrases], _HEAT_SCORES)
         return {kind: scores | by_heat[kind] for kind,scores in self._region_kinds.items()}

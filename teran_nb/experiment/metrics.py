@@ -232,8 +232,8 @@ def register_metric(
     "Register a formula: `(sim, image_of)` to a dict of one number for `t2i` and one for `i2t`."
     new_name(name, "metric")
     if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
-        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are names "
-                         "of other metrics")
+        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
+                         "names of other metrics")
     module = calling_module()
     def register(formula):
         metric = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula, module=module)

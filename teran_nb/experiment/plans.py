@@ -67,8 +67,9 @@ class Plan(MarkdownRepr):
         notes = PRESETS[self.about["preset"]].notes_of(row.paper)
         training = self.training
         if training.start_epochs and training.start_pooling:
-            notes.append(f"The first {training.start_epochs} epochs (at most half of all) are trained with "
-                         f"{POOLINGS[training.start_pooling].title} (train.start_epochs); the papers name no such start.")
+            start = POOLINGS[training.start_pooling].title
+            notes.append(f"The first {training.start_epochs} epochs (at most half of all) are trained with {start} "
+                         "(train.start_epochs); the papers name no such start.")
         parts = self.about | {"members": self.members}
         parts |= config_parts("train", asdict(training), asdict(TrainConfig()))
         parts |= config_parts("network", asdict(self.network), asdict(NetworkConfig()))

@@ -30,7 +30,8 @@ from .records import read_runs, require_reproduced, write_entries
 
 # %% ../../nbs/experiment/26_registry.ipynb #3865b187
 _SHARED = ("±","NDCG@25","machine","threads","torch") # conditions that the tables of a document share
-_SHOWN_ELSEWHERE = ("command","models","field","value","ranker","score","loss","networks","data") # in command, names or files
+# in the command, in names of rows, or in the files
+_SHOWN_ELSEWHERE = ("command","models","field","value","ranker","score","loss","networks","data")
 _PLATFORM_AND_MODEL = re.compile(r"^\w+-\S+, |, cpu family [^,]+, model [^,]+|, cpu(?=, )")
 # rows without a run, such as chance, record less than others
 _GAP = re.compile(rf"(, | / ){NOT_RECORDED}|{NOT_RECORDED}(, | / )")
@@ -135,7 +136,7 @@ def rows_and_folders(
     output:str|Path, # Folder of runs
     figures:str|Path, # Folder of tables and figures
 ) -> tuple[Sequence[str],str|Path,str|Path]: # Rows, folder of runs, folder of figures
-    "The rows that a workflow trains, and its folders: those of its parameters, or temporary ones to check the registry."
+    "The rows and folders of a workflow: those of its parameters, or temporary folders to check the registry."
     if not check: return rows,output,figures
     if not registry:
         raise ValueError("check compares with a table of the registry; name its folder too, such as "
@@ -222,10 +223,12 @@ def _from_shell(arguments=None):
     "Fill documents, read a folder of the registry, or enter runs."
     parser = argparse.ArgumentParser("python -m teran_nb.experiment.registry", description=_from_shell.__doc__)
     parser.add_argument("target", help="a markdown file, or a folder of the registry")
-    parser.add_argument("runs", nargs="*", help="further markdown files; or folders of runs, or tables that Results.save wrote, to enter")
+    parser.add_argument("runs", nargs="*", help="further markdown files; or folders of runs to enter, or tables that "
+                                                "Results.save wrote")
     parser.add_argument("--command", default="", help="that measures them; with --pairs what was typed here")
     parser.add_argument("--rows", nargs="*", default=[], help="enter these rows only")
-    parser.add_argument("--pairs", action="store_true", help="enter what the runs answer to minimal pairs, with and without contexts")
+    parser.add_argument("--pairs", action="store_true", help="test the runs on minimal pairs, with and without context, "
+                                                             "and enter that")
     given = parser.parse_args(arguments)
     if given.target.endswith(".md"): return fill_documents([given.target,*given.runs])
     if not given.runs: return read_registry(given.target)

@@ -287,7 +287,7 @@ def _train_in_processes(plan, folder, processes):
             logged = time.monotonic()
             log_line(line.rstrip())
     if process.returncode:
-        reason = "".join(messages).rpartition("  traceback : ")[2] # of the process that failed first; torch puts it last
+        reason = "".join(messages).rpartition("  traceback : ")[2] # torch puts the process that failed first last
         raise RuntimeError(f"training on {processes} processes failed: {reason[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], plan.training.select)
 
@@ -297,5 +297,5 @@ def _main(folder, name="config.json"):
     train_run(plan, load_data(**plan.about["data"]), Path(folder))
 
 if __name__ == "__main__" and __package__ == "teran_nb.experiment":
-    from torch.distributed.elastic.multiprocessing.errors import record # so that the launcher prints the first traceback
+    from torch.distributed.elastic.multiprocessing.errors import record # the launcher prints the first traceback
     record(_main)(*sys.argv[1:])
