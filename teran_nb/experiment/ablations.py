@@ -44,7 +44,8 @@ def ablation_data(
 # %% ../../nbs/experiment/21_ablations.ipynb #860b90d0
 def _finished_seeds(row, preset, begin, output):
     "Seeds for which every model of a row is trained already."
-    folders = [done.parent.name for done in output.glob(f"{preset}-{trained_as(row)}{begin_suffix(row, begin)}-seed*/done")]
+    run = f"{preset}-{trained_as(row)}{begin_suffix(row, begin)}"
+    folders = [done.parent.name for done in output.glob(f"{run}-seed*/done")]
     seeds = {int(name.rpartition("seed")[2]) for name in folders}
     return {seed for seed in seeds if seeds.issuperset(range(seed, seed + ROWS[row].members))}
 
@@ -101,11 +102,11 @@ def without_contexts(
     lines = {}
     about = {"protocol": data.test.name, "candidates": f"{len(pairs):,} pairs of two captions", "ties": "count half"}
     for row,seeds in results.lines.items():
-        about_row = ROWS.get(row, Row()) # a row may have a name of your own
-        if about_row.members > 1: continue
+        chosen_row = ROWS.get(row, Row()) # a row may have a name of your own
+        if chosen_row.members > 1: continue
         for result in seeds:
             model = load_model(result.about["run"], device)
-            model.config = override(model.config, about_row.test)
+            model.config = override(model.config, chosen_row.test)
             model.name = row
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():

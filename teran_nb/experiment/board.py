@@ -37,7 +37,8 @@ from .runs import evaluate_run, load_model, read_history, train_run
 # %% ../../nbs/experiment/23_board.ipynb #359ad46a
 BOARD_RANKERS = ( # In the order of the table
     "mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr",
-    "scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse","chan","chamfer","assignment","sinkhorn","tokenflow","gpo","global")
+    "scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse","chan","chamfer","assignment","sinkhorn","tokenflow",
+    "gpo","global")
 
 def ranker_fields(
     ranker:str, # A name in `POOLINGS` or in `HEADS`
@@ -248,11 +249,13 @@ def board_of(
 ) -> Board: # In the order of `BOARD_LOSSES` and `BOARD_RANKERS`; your own come last
     "The board of results."
     def place(name, known): return known.index(name) if name in known else len(known)
-    losses = tuple(BOARD_LOSSES)
-    seeds = [result for line in results.lines.values() for result in line]
-    seeds.sort(key=lambda r: (place(r.about["loss"], losses),place(_ranker_of(r), BOARD_RANKERS),r.about["seed"]))
-    cells = [Cell(_ranker_of(r), r.about["loss"], r, r.about["seconds"]) for r in seeds]
-    return Board(tuple(cells), seeds[0].about["networks"])
+    def order(cell):
+        loss = place(cell.loss, tuple(BOARD_LOSSES))
+        return loss,place(cell.ranker, BOARD_RANKERS),cell.result.about["seed"]
+    cells = []
+    for seeds in results.lines.values():
+        cells += [Cell(_ranker_of(r), r.about["loss"], r, r.about["seconds"]) for r in seeds]
+    return Board(tuple(sorted(cells, key=order)), cells[0].result.about["networks"])
 
 def _ranker_of(result):
     "The condition `ranker`, which was called `score` in files of earlier versions."

@@ -202,8 +202,8 @@ class Findings(MarkdownRepr):
             difference = _DIFFERENCE[f.claim.kind]
             cells.append([f.claim.text, metric_named(metric).heading, printed, ours, difference, interval, f.verdict])
         published = ", ".join(["published",*protocols])
-        table = markdown_table(["claim","metric",published,"ours, scenes","difference","95 % interval","we find"], cells)
-        return f"{table}\n\n{_FOOTNOTE}"
+        header = ["claim","metric",published,"ours, scenes","difference","95 % interval","we find"]
+        return f"{markdown_table(header, cells)}\n\n{_FOOTNOTE}"
     def save(self,
         path:str|Path, # A markdown file
     ) -> None:

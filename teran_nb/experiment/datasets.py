@@ -73,12 +73,11 @@ def extra_relevance(self:Data,
     kept = captions if len(all_captions) > len(captions) else None
     relevances = []
     for name,file in files.items():
+        path = None if file == "program" else project_path(file)
+        is_matrix = name == "rouge" or path and not path.name.endswith((".jsonl",".jsonl.gz"))
         subset = name.removeprefix("spice").removeprefix("_") # such as `colour` of `spice_colour`
-        from_program = name != "rouge" and file == "program"
-        from_tuples = name != "rouge" and project_path(file).name.endswith((".jsonl",".jsonl.gz"))
-        if from_program: relevances.append(spice(captions, subset=subset))
-        elif from_tuples: relevances.append(spice(captions, project_path(file), subset))
-        else: relevances.append(read_relevance(project_path(file), all_captions, name, kept))
+        if is_matrix: relevances.append(read_relevance(path, all_captions, name, kept))
+        else: relevances.append(spice(captions, path, subset))
     return relevances
 
 def _require_relevance_files(files, split):
@@ -116,8 +115,10 @@ def load_data(
 ) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
     one_of(missing, ("refuse","drop"), "value of missing")
-    relevance = checked(relevance or {}, dict, "relevance", "name files by split and kind: {'test': {'spice': 'file.npy'}}")
-    if data == "scenes" and captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
+    by_split = "name files by split and kind: {'test': {'spice': 'file.npy'}}"
+    relevance = checked(relevance or {}, dict, "relevance", by_split)
+    if data == "scenes" and captions:
+        raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
     path = project_path(data)
     world = world_of(world) if data == "scenes" else ""
     if world: collection = scenes(**WORLDS[world])

@@ -70,8 +70,12 @@ _WHERE_TO_READ = "CONTRIBUTING.md says what an entry holds"
 _FRACTION = re.compile(r"[ti]2[ti]_r\d+|mean_recall|([ti]2[ti]_)?ndcg(_\w+)?|"
                        r"noun|colour|size|number|(words|pointing|pairs)(_\w+)?")
 
-def _require_entry(entry, path):
-    "Refuse an entry that contradicts itself."
+def require_entry(
+    entry:Mapping, # To be written
+    path:Path, # Its file
+) -> None:
+    "Refuse an entry of another shape, or one that contradicts itself (ValueError)."
+    checked(entry, Entry, path, _WHERE_TO_READ)
     def require(holds, place, problem):
         if not holds: raise ValueError(f"{path}: {place} {problem}")
     name = _file_name(entry["row"])
@@ -87,20 +91,14 @@ def _require_entry(entry, path):
         require(record["metrics"], f"{place}.metrics", "is empty; give at least one")
         for metric,value in record["metrics"].items():
             is_possible = 0 <= value <= 1 or not _FRACTION.fullmatch(metric)
-            require(is_possible, f"{place}.metrics.{metric}", f"is {value}, not between 0 and 1; write a fraction, not a percentage")
-        require(record["seed"] not in seeds, f"{place}.seed", f"{str(record['seed'])[:40]} occurs twice; keep one record of it")
-        seeds.append(record["seed"])
+            problem = f"is {value}, not between 0 and 1; write a fraction, not a percentage"
+            require(is_possible, f"{place}.metrics.{metric}", problem)
+        seed = record["seed"]
+        require(seed not in seeds, f"{place}.seed", f"{str(seed)[:40]} occurs twice; keep one record of it")
+        seeds.append(seed)
     different = different_data(entry["records"], entry["conditions"]["protocol"])
     listed = ", ".join(fingerprint[:40] for fingerprint in sorted(different))
     require(not different, "records", f"are of different data ({listed}); put them into two folders")
-
-def require_entry(
-    entry:Mapping, # To be written
-    path:Path, # Its file
-) -> None:
-    "Refuse an entry of another shape, or one that contradicts itself (ValueError)."
-    checked(entry, Entry, path, _WHERE_TO_READ)
-    _require_entry(entry, path)
 
 # %% ../../nbs/experiment/24_entries.ipynb #b675219e
 def read_entry(

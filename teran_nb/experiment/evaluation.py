@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -59,12 +60,10 @@ class Evaluation(MarkdownRepr):
         "Write the numbers as JSON."
         kinds = {} if self.grounding is None else self.grounding.kinds
         saved = {"about": self.about, "metrics": self.metrics, "grounding": kinds}
-        if self.pair_scores is not None: saved["pairs"] = [_saved_rate(rate) for rate in self.pair_scores.rates]
+        if self.pair_scores is not None:
+            rates = self.pair_scores.to_pandas().rename(columns={"n_pairs": "pairs"}) # the name in metrics.json
+            saved["pairs"] = rates.to_dict("records")
         write_json(path, saved)
-
-def _saved_rate(rate):
-    "A rate of minimal pairs under the names of metrics.json."
-    return {("pairs" if name == "n_pairs" else name): value for name,value in rate._asdict().items()}
 
 # %% ../../nbs/experiment/07_evaluation.ipynb #adafc7cc
 def evaluate(
@@ -122,30 +121,27 @@ def ensemble(
     members = iter(members)
     first = next(members, None)
     if first is None: raise ValueError("an ensemble without members; give one evaluation at least")
-    n = 1
     images = first.images
     captions = first.captions
     total = first.sim.clone()
-    pair_scores = first.pair_scores
+    pair_scores = [first.pair_scores]
     del first # its other parts are not needed, and the next member takes as much memory
     for member in members:
         for kind,ours,theirs in (("images",images,member.images), ("captions",captions,member.captions)):
             if ours.names != theirs.names:
                 raise ValueError(f"the members of an ensemble rank different {kind}; evaluate all of them on the same "
                                  "split")
-        total = total.add_(member.sim)
-        n = n+1
-        if pair_scores is not None: pair_scores = _summed(pair_scores, member.pair_scores)
+        total.add_(member.sim)
+        pair_scores.append(member.pair_scores)
         del member
-    sim = total/n
+    sim = total/len(pair_scores)
     ranked = retrieval(sim, image_of, protocol, relevance, ndcg, about)
-    if pair_scores is not None:
-        pair_scores = replace(pair_scores, sims=pair_scores.sims/n, second_sims=pair_scores.second_sims/n,
-                              unrelated_sims=pair_scores.unrelated_sims/n)
-    return Evaluation(ranked, None, images, captions, sim, pair_scores=pair_scores)
+    return Evaluation(ranked, None, images, captions, sim, pair_scores=_mean_pair_scores(pair_scores))
 
-def _summed(a, b):
-    "The sum of the scores of two members; None where they scored other pairs."
-    if b is None or a.minimal_pairs != b.minimal_pairs: return None
-    return replace(a, sims=a.sims+b.sims, second_sims=a.second_sims+b.second_sims,
-                   unrelated_sims=a.unrelated_sims+b.unrelated_sims)
+def _mean_pair_scores(members):
+    "The mean similarities of minimal pairs; None where a member scored none, or other pairs than the first."
+    first = members[0]
+    if any(m is None or m.minimal_pairs != first.minimal_pairs for m in members): return None
+    means = {}
+    for name in ("sims","second_sims","unrelated_sims"): means[name] = np.mean([getattr(m, name) for m in members], 0)
+    return replace(first, **means)

@@ -45,7 +45,7 @@ class GroundingRule:
     word_pooling:str="mean" # Cosine of a region with a phrase: the `mean` over the words, or the highest, `max`
     stop_words:str="nltk" # Words that are ignored: `nltk`, or a text file with one word per line; empty for none
     threshold:float=.5 # IoU from which a region lies on a box, above 0 and at most 1
-    several_boxes:str="any" # Target of a phrase with several boxes: `any` of them, or their `union` (Flickr30k Entities)
+    several_boxes:str="any" # Target where a phrase has several: `any` box, or their `union` (Flickr30k Entities)
     count:str="place" # Each `place` of a phrase counts, or each `phrase` of an image once, by the mean of its places
     heat_threshold:float=.5 # Threshold of the box of a heat map, in [0,1]: 0 is the map's lowest value, 1 its highest
     def __post_init__(self):
@@ -135,16 +135,18 @@ def _ground(alignment, link, rule):
     cosines = _region_cosines(alignment, link, rule)
     true = _true_boxes(link, rule)
     on_box = _is_right(boxes, true, rule)
-    centre_inside = _is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
+    inside = _is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
     area = np.prod(boxes[:,2:] - boxes[:,:2], axis=1)
     is_largest = area >= area.max()*(1-1e-6)
     region = None if cosines is None else int(cosines.argmax())
-    def of_regions(hits): # those of the chosen, of a random and of the largest region
-        return 0. if region is None else hits[region],hits.mean(),hits[is_largest].mean()
-    scores = *of_regions(on_box),on_box.max(),*of_regions(centre_inside)
     box = None if region is None else tuple(map(float, boxes[region]))
-    return Grounded(alignment.image_id, alignment.caption, link, region, box, PhraseScores(*map(float, scores)),
-                    cosines, alignment.boxes, alignment.extent)
+    scores = PhraseScores(
+        right=0. if region is None else float(on_box[region]), random=float(on_box.mean()),
+        largest=float(on_box[is_largest].mean()), possible=float(on_box.max()),
+        centre=0. if region is None else float(inside[region]), centre_random=float(inside.mean()),
+        centre_largest=float(inside[is_largest].mean()))
+    return Grounded(alignment.image_id, alignment.caption, link, region, box, scores, cosines, alignment.boxes,
+                    alignment.extent)
 
 # %% ../../nbs/experiment/05_grounding.ipynb #8d522425
 def heat_scores(
@@ -195,7 +197,7 @@ class Grounding(MarkdownRepr):
         "`kinds` without the scores of heat maps."
         return self._by_kind([p.scores for p in self.phrases], PhraseScores._fields)
     @cached_property
-    def kinds(self) -> dict: # Kind, the most frequent first, and `all`, to its means and numbers of `phrases` and `places`
+    def kinds(self) -> dict: # Kind, frequent ones first, then `all`, to its means, `phrases` and `places`
         "Mean scores of regions (`PhraseScores`) and of heat maps (`heat`, `peak`), which are computed at first use."
         by_heat = self._by_kind([heat_scores(p, self.rule) for p in self.phrases], _HEAT_SCORES)
         return {kind: scores | by_heat[kind] for kind,scores in self._region_kinds.items()}

@@ -116,7 +116,6 @@ def folds(
     "Cut a split into the folds of a protocol; a fold holds neighbouring images."
     if protocol.folds < 1: raise ValueError(f"{protocol.name} has {protocol.folds} folds; at least one must be ranked")
     image_of = np.asarray(image_of)
-    if image_of.ndim != 1: raise ValueError(f"images of captions have the shape {image_of.shape}; it is (captions,)")
     if len(image_of) and not 0 <= image_of.min() <= image_of.max() < images:
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
                          f"{images-1}")
@@ -233,8 +232,8 @@ def register_metric(
     "Register a formula: `(sim, image_of)` to a dict of one number for `t2i` and one for `i2t`."
     new_name(name, "metric")
     if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
-        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are names "
-                         "of other metrics")
+        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
+                         "names of other metrics")
     module = calling_module()
     def register(formula):
         metric = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula, module=module)
@@ -265,13 +264,14 @@ class Retrieval(MarkdownRepr):
             row |= {k.removeprefix(prefix): v for k,v in self.metrics.items() if k.startswith(prefix)}
         return pd.DataFrame(rows)
     def _repr_markdown_(self):
-        frame = self.to_pandas()
-        shown = ["r1","r5","r10", *(c for c in frame if c.startswith("ndcg_")), "median","mean"]
-        shown += [name for name in own_metrics() if name in frame]
+        measured = self.to_pandas().columns
+        shown = ["r1","r5","r10", *(c for c in measured if c.startswith("ndcg_")), "median","mean"]
+        shown += [name for name in own_metrics() if name in measured]
         headings = [metric_named(c).heading for c in shown]
-        rows = [["image retrieval (t2i)"],["sentence retrieval (i2t)"]]
-        for row,(_,numbers) in zip(rows, frame.reindex(columns=shown).iterrows()):
-            row += [format_metric(number, metric) for metric,number in numbers.items()]
+        rows = []
+        for direction,title in (("t2i","image retrieval (t2i)"), ("i2t","sentence retrieval (i2t)")):
+            numbers = [self.metrics.get(f"{direction}_{name}", np.nan) for name in shown]
+            rows.append([title, *map(format_metric, numbers, shown)])
         return markdown_table(["",*headings], rows) + footnote(self.about)
 
 # %% ../../nbs/experiment/03_metrics.ipynb #05d314d7

@@ -56,13 +56,12 @@ def marked_phrases(
     collection:Collection, # Images with boxes, captions and splits, such as `Data.collection`
     phrases:str|Path="", # As in `phrase_captions`; none when empty
     splits:Iterable[str]=(), # Which are kept; all that have phrases when empty
-    **reading, # `pixels` and `bad` of `phrase_captions`
+    pixels:bool=False, # As in `phrase_captions`
+    bad:str="stop", # As in `phrase_captions`
 ) -> MarkedPhrases: # In each split
     "Read phrases with their boxes, and refuse what cannot be measured."
-    unknown = [name for name in reading if name not in ("pixels","bad")]
-    if unknown: raise ValueError(f"unknown option {unknown[0]!r} for phrases; known are pixels, bad")
     if not phrases: return MarkedPhrases({}, {})
-    captions = phrase_captions(collection, phrases, **reading)
+    captions = phrase_captions(collection, phrases, pixels, bad)
     present = captions.splits or ()
     names = splits or [s for s in dict.fromkeys(("train","val","test",*present)) if s in present]
     parts = {s: captions.split(s) for s in names} if names else {"all": captions}
@@ -74,22 +73,20 @@ def marked_phrases(
     return MarkedPhrases(parts, about)
 
 # %% ../../nbs/experiment/19_phrases.ipynb #14d7e0b6
+_OF_MODEL = ("model","models","changed","seed","commit","run") # conditions of a model, which its grounding shares
+
 def ground_phrases(
     model:Encoder, # Chooses the regions
     collection:Collection, # Images with boxes, captions and splits, such as `Data.collection`
-    phrases:str|Path|MarkedPhrases="", # As in `phrase_captions`, or read already; nothing is measured when empty
-    splits:Iterable[str]=(), # Which are reported, each by itself; all that have phrases when empty
+    phrases:MarkedPhrases, # From `marked_phrases`
     rule:GroundingRule=GroundingRule(count="phrase"), # How a phrase chooses its region, and when that is right
     about:dict|None=None, # Conditions of the model, such as `Evaluation.about`
-    **reading, # `pixels` and `bad` of `phrase_captions`
 ) -> PhraseGrounding: # In each split
     "Measure the grounding of phrases."
-    if not isinstance(phrases, MarkedPhrases): phrases = marked_phrases(collection, phrases, splits, **reading)
-    elif splits or reading: raise ValueError("these phrases are read already; give splits, pixels and bad to `marked_phrases`")
     measured = {}
     for split,part in phrases.by_split.items():
         alignments = model.alignments(Collection(collection.features, part, collection.pictures))
         measured[split] = grounding(alignments, part.links, rule)
-    origin = phrases.about | {k: v for k,v in (about or {}).items() if k in ("model","models","changed","seed","commit","run")}
+    origin = phrases.about | {k: v for k,v in (about or {}).items() if k in _OF_MODEL}
     if origin.get("models", "single") != "single": origin["models"] = f"the first of an {origin['models']}"
     return PhraseGrounding(measured, origin if measured else {})

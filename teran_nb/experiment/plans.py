@@ -65,16 +65,17 @@ class Plan(MarkdownRepr):
     def _repr_markdown_(self):
         row = ROWS.get(self.about["model"], Row())
         notes = PRESETS[self.about["preset"]].notes_of(row.paper)
-        start = self.training.start_epochs and self.training.start_pooling
-        if start:
-            notes.append(f"The first {self.training.start_epochs} epochs (at most half of all) are trained with "
-                         f"{POOLINGS[start].title} (train.start_epochs); the papers name no such start.")
-        training = config_parts("train", asdict(self.training), asdict(TrainConfig()))
-        network = config_parts("network", asdict(self.network), asdict(NetworkConfig()))
-        if self.network.text.kind == "bert": network.pop("text.recurrent", None) # of the other text encoders
-        if "joint" not in self.network.training_heads: network.pop("joint", None)
-        rest = {"other fields": "their defaults; to_pandas() has all fields"}
-        return config_table(self.about | {"members": self.members} | training | network | rest, notes)
+        training = self.training
+        if training.start_epochs and training.start_pooling:
+            start = POOLINGS[training.start_pooling].title
+            notes.append(f"The first {training.start_epochs} epochs (at most half of all) are trained with {start} "
+                         "(train.start_epochs); the papers name no such start.")
+        parts = self.about | {"members": self.members}
+        parts |= config_parts("train", asdict(training), asdict(TrainConfig()))
+        parts |= config_parts("network", asdict(self.network), asdict(NetworkConfig()))
+        if self.network.text.kind == "bert": parts.pop("text.recurrent", None) # of the other text encoders
+        if "joint" not in self.network.training_heads: parts.pop("joint", None)
+        return config_table(parts | {"other fields": "their defaults; to_pandas() has all fields"}, notes)
     def to_pandas(self) -> pd.DataFrame:
         "Every field of the training and of the network, a row each."
         parts = config_parts("train", asdict(self.training)) | config_parts("network", asdict(self.network))
@@ -103,12 +104,6 @@ def _network_of_begin(network, begin, row_name):
                          f"{network.regions.features}; extract features as UNITER's, or begin with another model")
     return override(uniter, {"regions.extractor": network.regions.extractor})
 
-def _with_pooling(network, pooling, source):
-    "The network with another pooling of its alignment."
-    if "alignment" not in network.training_heads:
-        raise ValueError(f"{source} trains no alignment, so no pooling; leave pooling empty")
-    return override(network, {"pooling": pooling})
-
 def _row_configs(row, preset, pooling="", text="", begin="", features=None):
     "The network and the training of a row at the scale of a preset, before fields are changed by name."
     chosen_row = ROWS[one_of(row, ROWS, "row")]
@@ -116,9 +111,12 @@ def _row_configs(row, preset, pooling="", text="", begin="", features=None):
     read = {} if features is None else {"regions.extractor": features.extractor, "regions.features": features.dim}
     network = override(chosen_preset.network, chosen_row.network | read | _text_fields(text))
     if begin: network = _network_of_begin(network, project_path(begin), row)
-    if pooling: network = _with_pooling(network, pooling, begin or row)
+    trains_alignment = "alignment" in network.training_heads
+    if pooling and not trains_alignment:
+        raise ValueError(f"{begin or row} trains no alignment, so no pooling; leave pooling empty")
+    if pooling: network = override(network, {"pooling": pooling})
     heads = chosen_preset.by_heads.get("+".join(network.training_heads), {})
-    start = POOLING_STARTS.get(network.pooling, {}) if "alignment" in network.training_heads else {}
+    start = POOLING_STARTS.get(network.pooling, {}) if trains_alignment else {}
     return network,override(chosen_preset.training, heads | start | chosen_row.training)
 
 # %% ../../nbs/experiment/16_plans.ipynb #5a5a381a
@@ -149,7 +147,7 @@ def _with_overrides(network, training, overrides):
     for k in checked(overrides, dict, "overrides", "name fields and values, such as {'text.layers': 4}"):
         if k == "train": raise ValueError("train has fields of its own; change one of them, such as train.epochs")
         if k in TrainConfig.__dataclass_fields__: raise ValueError(f"unknown override {k!r}; did you mean train.{k}?")
-    network_fields = {k.removeprefix("model."): v for k,v in overrides.items() if not k.startswith("train.")}
+    network_fields = {k: v for k,v in overrides.items() if not k.startswith("train.")}
     train_fields = {k.removeprefix("train."): v for k,v in overrides.items() if k.startswith("train.")}
     return override(network, network_fields),override(training, train_fields)
 

@@ -30,7 +30,6 @@ from .runs import read_history
 from .compare import Choice
 from .entries import NOT_RECORDED, different_data, entry_path, read_entry, read_registry, require_entry
 
-
 # %% ../../nbs/experiment/25_records.ipynb #fb87a6de
 def data_fingerprint(
     collection:Collection, # All splits
@@ -44,7 +43,8 @@ def data_fingerprint(
     return digest([words,parts(collection.features)])[:16]
 
 # %% ../../nbs/experiment/25_records.ipynb #9d96cf2c
-_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": TypedDict("_RowMeasured", {"model": str})})
+_RowMeasured = TypedDict("_RowMeasured", {"model": str})
+_Measured = TypedDict("_Measured", {"metrics": dict[str,float|None], "about": _RowMeasured})
 
 def read_runs(
     paths:Iterable[str|Path], # Folders of runs, or files that `Results.save` wrote
@@ -108,7 +108,8 @@ def record_of(
     machine = []
     if about.get("run"):
         run = project_path(about["run"])
-        if (run/"environment.json").is_file(): environment = read_json(run/"environment.json", _Machine, "copy the run again")
+        file = run/"environment.json"
+        if file.is_file(): environment = read_json(file, _Machine, "copy the run again")
         if (run/"log.jsonl").is_file(): history = read_history(run).epochs
     if environment: machine = [str(environment[k]) for k in ("platform","device_name","device","cores")]
     def known(name): return about.get(name) or NOT_RECORDED
@@ -148,8 +149,9 @@ def write_entries(
             _require_same(_conditions_of(result), conditions, path)
             record = record_of(result, command, _fingerprint_of(result, data, fingerprints))
             if re.search(r"\w\+", record["commit"]):
-                raise ValueError(f"{path}: seed {record['seed']} was measured at commit {record['commit']} with changed "
-                                 f"files, so others cannot repeat it; commit first, run again, into a new folder of runs")
+                raise ValueError(f"{path}: seed {record['seed']} was measured at commit {record['commit']} with "
+                                 "changed files, so others cannot repeat it; commit first, run again, into a new "
+                                 "folder of runs")
             records[record["seed"]] = record
         entries[path] = {"format": 1, "row": row, "conditions": conditions, "records": list(records.values())}
         require_entry(entries[path], path)
@@ -208,7 +210,7 @@ def compare_with_registry(
     fingerprint:str="", # Of the data they were measured on; not compared when empty
     level:float=.99, # As of `prediction_interval`
 ) -> pd.DataFrame: # A row for each number: what the registry expects, what it is now, whether that is inside
-    "Compare results with those of the registry: the same seed on the same machine to the digit, others within the spread."
+    "Compare results with the registry: the same seed on the same machine to the digit, others within the spread."
     known = read_registry(registry, again.lines)
     rows = []
     for row,seeds in again.lines.items():
@@ -235,7 +237,8 @@ def _require_comparable(row, result, stored, registry, fingerprint):
     for condition in (*own_line,"candidates","epochs"):
         now,before = result.about.get(condition) or "",stored[0].about.get(condition) or ""
         if now != before:
-            raise ValueError(f"{row} cannot be compared with {registry}: {condition} is {now!r} now and {before!r} there")
+            raise ValueError(f"{row} cannot be compared with {registry}: {condition} is {now!r} now and "
+                             f"{before!r} there")
     if not fingerprint: return
     records = [record_of(result, "", fingerprint),*(before.about for before in stored)]
     if different := different_data(records, stored[0].about["protocol"]) - {fingerprint}:

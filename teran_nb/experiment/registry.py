@@ -11,7 +11,6 @@ import argparse, ast, atexit, json, os, re, shlex, shutil, sys, tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import pandas as pd
 
@@ -29,22 +28,13 @@ from .board import board_of
 from .entries import NOT_RECORDED, read_entry, read_registry
 from .records import read_runs, require_reproduced, write_entries
 
-
 # %% ../../nbs/experiment/26_registry.ipynb #3865b187
-def _frame_table(frame): return markdown_table(list(frame), frame.astype(object).fillna("").values.tolist())
-
-def _first_command(results):
-    "The command that measures the first row, as a block of shell; says where the others are."
-    commands = []
-    for row in results.lines: commands += results.about(row, "command")
-    known = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
-    if not known: return ""
-    place = f"# the first of {len(known)} commands; the files have all\n" if len(known) > 1 else ""
-    return f"\n\n```sh\n{place}{known[0]}\n```"
-
 _SHARED = ("±","NDCG@25","machine","threads","torch") # conditions that the tables of a document share
-_SHOWN_ELSEWHERE = ("command","models","field","value","ranker","score","loss","networks","data") # in command, names or files
+# in the command, in names of rows, or in the files
+_SHOWN_ELSEWHERE = ("command","models","field","value","ranker","score","loss","networks","data")
 _PLATFORM_AND_MODEL = re.compile(r"^\w+-\S+, |, cpu family [^,]+, model [^,]+|, cpu(?=, )")
+# rows without a run, such as chance, record less than others
+_GAP = re.compile(rf"(, | / ){NOT_RECORDED}|{NOT_RECORDED}(, | / )")
 
 def _conditions_of(results):
     "The conditions of results; of a machine its processor, its device if that is no CPU, and its cores."
@@ -56,8 +46,6 @@ def _conditions_of(results):
 
 def _shared_conditions(results): return {k: v for k,v in _conditions_of(results).items() if k in _SHARED}
 
-def _conditions_line(conditions): return "; ".join(f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in conditions.items())
-
 def _changes(results):
     "What all rows change, or else the names of the fields that some rows change; rows of a board are named by it."
     if any("networks" in seeds[0].about for seeds in results.lines.values()): return ""
@@ -67,38 +55,51 @@ def _changes(results):
     for change in changes: fields |= {part.split()[0]: None for part in change.split(", ") if part}
     return "by row " + ", ".join(fields)
 
-# rows without a run, such as chance, record less than others
-_GAP = re.compile(rf"(, | / ){NOT_RECORDED}|{NOT_RECORDED}(, | / )")
-
-def _result_table(results, metrics, usual):
-    conditions = _conditions_of(results) | {"changed": _changes(results)}
-    conditions = {k: _GAP.sub("", v) for k,v in conditions.items()}
+def _own_conditions(results, usual):
+    "The conditions that a table prints: those that are neither usual in its document nor shown elsewhere."
     own = {}
-    for name,value in conditions.items():
+    for name,values in (_conditions_of(results) | {"changed": _changes(results)}).items():
+        value = _GAP.sub("", values)
         is_usual = set(value.split(" / ")) <= set(usual.get(name, "").split(" / "))
         if value and name not in _SHOWN_ELSEWHERE and not is_usual: own[name] = value
-    return _frame_table(results.table(metrics)) + "\n\n" + _conditions_line(own) + _first_command(results)
+    return own
 
-_PRINTED = {
-    "table": _result_table,
-    "claims": lambda results, *_: findings(results)._repr_markdown_(),
-    "trainings": lambda results, *_: _frame_table(trainings(results)),
-    "conditions": lambda results, *_: _conditions_line(_shared_conditions(results)),
-    "board": lambda results, *_: board_of(results)._repr_markdown_() + _first_command(results)}
+def _conditions_line(conditions):
+    return "; ".join(f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in conditions.items())
+
+def _first_command(results):
+    "The command that measures the first row, as a block of shell; says where the others are."
+    commands = []
+    for row in results.lines: commands += results.about(row, "command")
+    known = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
+    if not known: return ""
+    place = f"# the first of {len(known)} commands; the files have all\n" if len(known) > 1 else ""
+    return f"\n\n```sh\n{place}{known[0]}\n```"
+
+# %% ../../nbs/experiment/26_registry.ipynb #b83eb81c
+def _frame_table(frame): return markdown_table(list(frame), frame.astype(object).fillna("").values.tolist())
 
 def registry_table(
-    kind:str, # One of `table`, `claims`, `trainings`, `conditions`, `board`
+    kind:str, # One of `table`, `claims`, `trainings`, `board`, `conditions`
     registry:str|Path, # Folder of one table
     rows:Iterable[str]=(), # Rows, in this order; all of them when empty
     metrics:Iterable[str]=(), # Names of metrics of a `table`; those of the papers' tables when empty
-    usual:Mapping=MappingProxyType({}), # Conditions that a `table` need not repeat
+    usual:Mapping|None=None, # Conditions that a `table` need not repeat
 ) -> str: # Markdown
     "A table of the registry, as a document has it."
-    prints = _PRINTED[one_of(kind, _PRINTED, "kind of table")]
-    return prints(read_registry(registry, rows), metrics, usual)
+    one_of(kind, ("table","claims","trainings","board","conditions"), "kind of table")
+    results = read_registry(registry, rows)
+    if kind == "claims": return findings(results)._repr_markdown_()
+    if kind == "trainings": return _frame_table(trainings(results))
+    if kind == "board": return board_of(results)._repr_markdown_() + _first_command(results)
+    if kind == "conditions": return _conditions_line(_shared_conditions(results))
+    conditions = _conditions_line(_own_conditions(results, usual or {}))
+    return _frame_table(results.table(metrics)) + "\n\n" + conditions + _first_command(results)
 
 # %% ../../nbs/experiment/26_registry.ipynb #a31ee39e
-_MARKED_BLOCK = re.compile(r"(<!-- results: (\w+) ([\w./-]+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKED_BLOCK = re.compile(
+    r"(?P<head><!-- results: (?P<kind>\w+) (?P<table>[\w./-]+)(?P<options>(?: \w+=\S+)*) -->\n)"
+    r"(?P<printed>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
 def fill_document(
     text:str, # Markdown with blocks
@@ -106,25 +107,25 @@ def fill_document(
 ) -> str: # The same text, with the tables of today in its blocks
     "Print the tables of a document into its blocks."
     blocks = list(_MARKED_BLOCK.finditer(text))
-    if len(blocks) != text.count("<!-- results:") or any("<!-- results:" in block[5] for block in blocks):
+    if len(blocks) != text.count("<!-- results:") or any("<!-- results:" in block["printed"] for block in blocks):
         raise ValueError("a block of results is not closed or misspelt; write <!-- results: table main --> and "
                          "<!-- end --> on lines of their own")
     usual = {} # conditions that a block of the kind `conditions` prints
     for block in blocks:
-        if block[2] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block[3]))
-    printed = set() # below a table
+        if block["kind"] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block["table"]))
+    printed = set() # what stands below the tables so far
     def fill(block):
-        head,kind,table,options,_,end = block.groups()
         chosen = {}
-        for option in options.split():
+        for option in block["options"].split():
             name,_,values = option.partition("=")
             chosen[one_of(name, ("rows","metrics"), "option of a block of results")] = values.split(",")
-        shown = registry_table(kind, Path(results)/table, **chosen, usual=usual)
+        shown = registry_table(block["kind"], Path(results)/block["table"], **chosen, usual=usual)
         frame,*below = shown.split("\n\n")
         new = [part for part in below if part not in printed]
-        if kind == "table" and new != below: new.append("The rest is as above." if new else "Conditions and command as above.")
+        if block["kind"] == "table" and new != below:
+            new.append("The rest is as above." if new else "Conditions and command as above.")
         printed.update(below)
-        return "\n\n".join([f"{head}\n{frame}",*new,end])
+        return "\n\n".join([f"{block['head']}\n{frame}",*new,block["end"]])
     return _MARKED_BLOCK.sub(fill, text)
 
 # %% ../../nbs/experiment/26_registry.ipynb #d22587fe
@@ -135,7 +136,7 @@ def rows_and_folders(
     output:str|Path, # Folder of runs
     figures:str|Path, # Folder of tables and figures
 ) -> tuple[Sequence[str],str|Path,str|Path]: # Rows, folder of runs, folder of figures
-    "The rows that a workflow trains, and its folders: those of its parameters, or temporary ones to check the registry."
+    "The rows and folders of a workflow: those of its parameters, or temporary folders to check the registry."
     if not check: return rows,output,figures
     if not registry:
         raise ValueError("check compares with a table of the registry; name its folder too, such as "
@@ -222,10 +223,12 @@ def _from_shell(arguments=None):
     "Fill documents, read a folder of the registry, or enter runs."
     parser = argparse.ArgumentParser("python -m teran_nb.experiment.registry", description=_from_shell.__doc__)
     parser.add_argument("target", help="a markdown file, or a folder of the registry")
-    parser.add_argument("runs", nargs="*", help="further markdown files; or folders of runs, or tables that Results.save wrote, to enter")
+    parser.add_argument("runs", nargs="*", help="further markdown files; or folders of runs to enter, or tables that "
+                                                "Results.save wrote")
     parser.add_argument("--command", default="", help="that measures them; with --pairs what was typed here")
     parser.add_argument("--rows", nargs="*", default=[], help="enter these rows only")
-    parser.add_argument("--pairs", action="store_true", help="enter what the runs answer to minimal pairs, with and without contexts")
+    parser.add_argument("--pairs", action="store_true", help="test the runs on minimal pairs, with and without context, "
+                                                             "and enter that")
     given = parser.parse_args(arguments)
     if given.target.endswith(".md"): return fill_documents([given.target,*given.runs])
     if not given.runs: return read_registry(given.target)

@@ -39,8 +39,7 @@ class Relevance(MarkdownRepr):
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
             raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; "
                              "it must be an array of floats, (captions, images)")
-        is_read = isinstance(self.values, np.memmap) # and was checked when it was read
-        if values.size and not is_read and not (values.min() >= 0 and values.max() <= 1): # NaN is neither
+        if values.size and not (values.min() >= 0 and values.max() <= 1): # NaN compares as False
             raise ValueError(f"relevance {self.name} lies between {values.min():.10g} and {values.max():.10g}; "
                              "it must lie in [0,1]")
         object.__setattr__(self, "values", values)
@@ -95,8 +94,8 @@ def select(
         if outside: raise ValueError(f"relevance {self.name} has {size:,} {name}s; {name} {outside[0]} was asked for")
     rows = _as_slice(captions)
     columns = _as_slice(images)
-    view = isinstance(rows, slice) or isinstance(columns, slice)
-    return Relevance(self.name, self.values[rows,columns] if view else self.values[np.ix_(rows, columns)], self.source)
+    if not isinstance(rows, slice) and not isinstance(columns, slice): rows,columns = np.ix_(rows, columns)
+    return Relevance(self.name, self.values[rows,columns], self.source)
 
 # %% ../../nbs/experiment/00_relevance.ipynb #3c20c013
 def _cached(path, shape):
@@ -147,7 +146,7 @@ def spice(
     "SPICE relevance of a split, computed once."
     if subset: one_of(subset, SUBSETS, "subset of SPICE")
     fingerprint = _captions_digest(captions)
-    file = "" if tuples is None or isinstance(tuples, Tuples) else f"{tuples}: "
+    file = f"{tuples}: " if isinstance(tuples, (str,Path)) else "" # for errors
     if tuples is None: tuples = parse_tuples(captions)
     elif file: tuples = read_tuples(tuples)
     if subset: tuples = tuples.subset(subset)
@@ -215,8 +214,8 @@ def read_relevance(
     path = user_path(path)
     require_file(path)
     values = _memory_map(path, (len(captions),len(captions.image_ids)))
-    relevance = Relevance(name, values, path.name, _captions_digest(captions))
     _check_values(path, values, captions)
+    relevance = Relevance(name, values, path.name, _captions_digest(captions))
     return relevance if kept is None else _rows_in_use(relevance, captions, kept)
 
 def _rows_in_use(relevance, captions, kept):

@@ -30,20 +30,20 @@ from .metrics import Retrieval, format_metric, metric_named, own_metrics
 def _merge(*many):
     "Several results as one; a result that occurs twice counts once."
     own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
-    groups = {} # results by their name, then by the values of the conditions `own_line`
+    groups = {} # name to results, by the values of the conditions `own_line`
     for part in many:
         for line,seeds in part.lines.items():
-            kinds = groups.setdefault(part.names.get(line, line), {})
+            group = groups.setdefault(part.names.get(line, line), {})
             for result in seeds:
-                kind = tuple(result.about.get(k, "") for k in own_line)
-                same = kinds.setdefault(kind, [])
+                same = group.setdefault(tuple(result.about.get(k, "") for k in own_line), [])
                 if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
     lines = {}
     names = {}
-    for name,kinds in groups.items():
-        differs = [len(set(values)) > 1 for values in zip(*kinds)]
-        for kind,seeds in kinds.items():
-            title = ", ".join([name, *(str(value) or "-" for value in compress(kind, differs))])
+    for name,group in groups.items():
+        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
+        for values,seeds in group.items():
+            differences = [str(value) or "-" for value in compress(values, differs)]
+            title = ", ".join([name,*differences])
             lines[title] = tuple(seeds)
             names[title] = name
     return Results(lines, names)

@@ -30,8 +30,10 @@ _CGAM = {"training_heads": ("crossgraph",), "ranking_head": "crossgraph",
 _CGAM_ONE_HEAD = _CGAM | {"crossgraph.heads": 1}
 ROWS = { # Name to row, in the order of the papers' tables; then our own
     "tern": Row(_TERN, paper="TERN"),
-    "tern-mrsw-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mrsw"}, paper="TERN", trained_as="tern"),
-    "tern-mwsr-test": Row(_TERN, test={"ranking_head": "alignment", "pooling": "mwsr"}, paper="TERN", trained_as="tern"),
+    "tern-mrsw-test": Row(
+        _TERN, test={"ranking_head": "alignment", "pooling": "mrsw"}, paper="TERN", trained_as="tern"),
+    "tern-mwsr-test": Row(
+        _TERN, test={"ranking_head": "alignment", "pooling": "mwsr"}, paper="TERN", trained_as="tern"),
     "tern-align": Row(_TERN | {"training_heads": ("global","alignment")}, paper="TERN"),
     "teran-mrsw": Row(),
     "teran-mwsr": Row({"pooling": "mwsr"}),
@@ -80,6 +82,6 @@ def trained_as(
     "The row whose training a row uses."
     chosen = ROWS[one_of(row, ROWS, "row")]
     if chosen.members > 1 and chosen.trained_as not in ROWS:
-        raise ValueError(f"{row} is an ensemble without a row for its single model; add that row to ROWS, with members=1, "
-                         "and name it by trained_as")
+        raise ValueError(f"{row} is an ensemble without a row for its single model; add that row to ROWS, with "
+                         "members=1, and name it by trained_as")
     return chosen.trained_as or row

@@ -125,7 +125,8 @@ def load_model(
     device = pick_device(device)
     path = model_folders(path)[0]
     if text and not path.is_file():
-        raise ValueError(f"{path} brings its own text model; leave out text={text!r}, which is for the file of an original")
+        raise ValueError(f"{path} brings its own text model; leave out text={text!r}, which is for the file of an "
+                         "original")
     if is_dual(path): return DualEncoder.from_pretrained(path, device=device.type, **(dual or {}))
     if dual: raise ValueError(f"{path} is no pretrained dual encoder; leave out its options ({', '.join(dual)})")
     if name := pretrained_name(path):
@@ -140,13 +141,9 @@ def load_model(
 # %% ../../nbs/experiment/18_runs.ipynb #e2c693d2
 def _model_class(folder):
     "The class of the model in a folder; `Matcher` for an unknown one, because `Matcher.load` refuses it."
-    kind = read_json(folder/"config.json", dict).get("kind")
-    if kind is None: return _class_of_format_1(folder)
-    return _MODEL_CLASSES.get(kind, Matcher) if isinstance(kind, str) else Matcher
-
-def _class_of_format_1(folder):
-    "The class of the model in a folder of format 1, which does not name it."
     about = read_json(folder/"config.json", dict)
+    if "kind" in about: return _MODEL_CLASSES.get(str(about["kind"]), Matcher)
+    # format 1 has no `kind`
     saved = checked(about.get("model"), dict, folder/"config.json")
     reference = checked(saved.get("reference", {}), dict, folder/"config.json")
     if reference.get("code"): return PublishedMatcher
@@ -191,8 +188,9 @@ def _tested_row(row, origins, folders):
         raise ValueError(f"the run {twice} is named twice; name each model of an ensemble once")
     names = list(dict.fromkeys(origin["model"] for origin in origins))
     if not row:
-        averaged = f"{names[0]}-ens"
-        return averaged if len(folders) > 1 and len(names) == 1 and averaged in ROWS else " + ".join(names)
+        ensemble_row = f"{names[0]}-ens"
+        is_ensemble = len(folders) > 1 and len(names) == 1 and ensemble_row in ROWS
+        return ensemble_row if is_ensemble else " + ".join(names)
     one_of(row, ROWS, "row")
     for name in names:
         if trained_as(row) != (trained_as(name) if name in ROWS else name):
@@ -272,8 +270,8 @@ def evaluate_run(
 def _require_library_parts(plan, processes):
     "Refuse what the new processes do not know."
     for kind,name in registered_parts(plan.network, plan.training):
-        raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with processes=1, "
-                         "or let torchrun start a script of yours that defines it and calls train_run")
+        raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with "
+                         "processes=1, or let torchrun start a script of yours that defines it and calls train_run")
 
 def _train_in_processes(plan, folder, processes):
     "Train by torch's launcher, one process a GPU."
@@ -289,7 +287,7 @@ def _train_in_processes(plan, folder, processes):
             logged = time.monotonic()
             log_line(line.rstrip())
     if process.returncode:
-        reason = "".join(messages).rpartition("  traceback : ")[2] # of the process that failed first; torch puts it last
+        reason = "".join(messages).rpartition("  traceback : ")[2] # torch puts the process that failed first last
         raise RuntimeError(f"training on {processes} processes failed: {reason[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], plan.training.select)
 
@@ -299,5 +297,5 @@ def _main(folder, name="config.json"):
     train_run(plan, load_data(**plan.about["data"]), Path(folder))
 
 if __name__ == "__main__" and __package__ == "teran_nb.experiment":
-    from torch.distributed.elastic.multiprocessing.errors import record # so that the launcher prints the first traceback
+    from torch.distributed.elastic.multiprocessing.errors import record # the launcher prints the first traceback
     record(_main)(*sys.argv[1:])

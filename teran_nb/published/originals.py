@@ -126,35 +126,38 @@ def _holds_text(folder, encoder):
     return all(getattr(architecture, field, None) == getattr(own, field, None)
                for field in ("num_attention_heads","hidden_act","layer_norm_eps"))
 
+def _settings_to_write(model, pretrain):
+    "The settings of a model; of one that was an original its own settings, with what has changed since."
+    text = dataclasses.replace(model.config.text, dim=model.text.dim)
+    settings = original_settings(dataclasses.replace(model.config, text=text), pretrain)
+    original = getattr(model, "original", None)
+    if original is None: return settings
+    kept = dict(original.config)
+    before = original_config(kept, max_tokens=text.max_tokens)
+    if _without_reference(before) != _without_reference(variant_config(model.config)):
+        for group,values in settings.items(): kept[group] = kept.get(group, {}) | values
+    return kept | {"text-model": kept["text-model"] | {"pretrain": pretrain}}
+
 def save_original(
     model:Matcher, # One of ours, or one that was an original
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
 ) -> None:
     "Write a checkpoint in the originals' format."
     path = user_path(path)
-    original = getattr(model, "original", None)
-    text = dataclasses.replace(model.config.text, dim=model.text.dim)
-    config = dataclasses.replace(model.config, text=text)
-    pretrain = text.pretrained
+    pretrain = model.config.text.pretrained
     if not pretrain or within(path.parent, pretrain) is None: pretrain = f"{path.name.split('.')[0]}-text"
-    settings = original_settings(config, pretrain)
+    settings = _settings_to_write(model, pretrain)
     text_folder = path.parent/pretrain
     has_text = pretrain in _KNOWN_TEXTS or text_folder.exists() and _holds_text(text_folder, model.text)
     for p in [path] if has_text else [path,text_folder]:
         if p.exists(): raise FileExistsError(f"{p} is already there; choose another name")
-    if original:
-        before = original_config(original.config, max_tokens=text.max_tokens)
-        unchanged = _without_reference(before) == _without_reference(variant_config(model.config))
-        changes = {} if unchanged else settings
-        settings = dict(original.config)
-        for group,values in changes.items(): settings[group] = settings.get(group, {}) | values
-        settings["text-model"] = settings["text-model"] | {"pretrain": pretrain}
     if not has_text:
         with atomic(text_folder) as p:
             save_text(model.text, p)
             vocabulary = model.text.tokenizer.get_vocab()
             pieces = sorted(vocabulary, key=vocabulary.get)
             (p/"vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf8")
+    original = getattr(model, "original", None)
     checkpoint = {"epoch": original.epoch if original else 0, "model": to_original_weights(model), "config": settings,
                   "optimizer": None, "scheduler": None, "opt": None, "Eiters": 0}
     with atomic(path) as p: torch.save(checkpoint, p)

@@ -7,10 +7,9 @@ __all__ = ['PAPERS', 'TABLES', 'PUBLISHED', 'Table', 'table', 'Contents', 'conte
            'published']
 
 # %% ../../nbs/published/00_papers.ipynb #2f409c8a
-import csv, math, re, textwrap
+import csv, textwrap
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 
 import pandas as pd
 from fastcore.basics import patch
@@ -65,43 +64,24 @@ def to_pandas(self:Table) -> pd.DataFrame: # Numbers in the printed unit, NaN wh
 # %% ../../nbs/published/00_papers.ipynb #c029f21f
 TABLES = files("teran_nb.published")/"tables" # The CSV files and their index, `tables.json`
 
-def _read_csv(path, units):
-    "Columns with their units, and checked rows; an error names file, line and model."
-    if not path.is_file(): raise FileNotFoundError(f"{path} is not there; restore it from git")
-    try: header,*rows = csv.reader(path.read_text(encoding="utf8").splitlines())
-    except ValueError as e: raise ValueError(f"{path} is empty or not UTF-8 text ({e}); restore it from git") from None
-    for column in header: one_of(column, units, f"column of {path}")
-    for line,row in enumerate(rows, 2):
-        where = f"{path} line {line} ({row[0] if row else 'empty'})"
-        if len(row) != len(header):
-            raise ValueError(f"{where} has {len(row)} cells and the header {len(header)}; restore it from git")
-        for column,cell in zip(header, row):
-            unit = units[column]
-            if unit == "text" or not cell: continue
-            if not re.fullmatch(r"\d+(\.\d+)?(e-\d+)?", cell):
-                raise ValueError(f"{where}: {column} is {cell!r}, not a number; restore it from git")
-            if float(cell) > {"percent": 100, "fraction": 1}.get(unit, math.inf):
-                raise ValueError(f"{where}: {column} is {cell}, more than a {unit} can be; restore it from git")
-    return {column: units[column] for column in header},tuple(map(tuple, rows))
-
-# %% ../../nbs/published/00_papers.ipynb #82b38d11
-def _index(folder):
+def _index():
     "The entries of all tables, and the unit of every column."
-    index = read_json(folder/"tables.json")
+    index = read_json(TABLES/"tables.json")
     return index["tables"],{column: unit for column,(unit,_) in index["columns"].items()}
 
 def table(
     paper:str, # One of `PAPERS`
     number:int, # Number of the table in the paper
     preprint:bool=False, # The preprint's table; kept only where it prints other numbers than the article
-    folder:Path=TABLES, # Where `tables.json` and the CSV files are
 ) -> Table: # Every cell as printed
     "A table of a paper."
     one_of(paper, PAPERS, "paper")
-    entries,units = _index(folder)
+    entries,units = _index()
     numbers = {t["number"]: t for t in entries if (t["paper"],t["preprint"]) == (paper,preprint)}
     entry = numbers[one_of(number, numbers, f"table of {paper}'s preprint" if preprint else f"table of {paper}")]
-    return Table(paper, number, preprint, entry["caption"], entry["note"], *_read_csv(folder/entry["file"], units))
+    header,*rows = csv.reader((TABLES/entry["file"]).read_text(encoding="utf8").splitlines())
+    columns = {column: units[column] for column in header}
+    return Table(paper, number, preprint, entry["caption"], entry["note"], columns, tuple(map(tuple, rows)))
 
 # %% ../../nbs/published/00_papers.ipynb #049727ba
 @dataclass(frozen=True, repr=False)
@@ -117,7 +97,7 @@ class Contents(MarkdownRepr):
 
 def contents() -> Contents: # In the order of the papers
     "All tables that `table` can give."
-    return Contents(tuple(table(t["paper"], t["number"], t["preprint"]) for t in _index(TABLES)[0]))
+    return Contents(tuple(table(t["paper"], t["number"], t["preprint"]) for t in _index()[0]))
 
 # %% ../../nbs/published/00_papers.ipynb #075b4fa4
 def _label_key(label, paper): return " ".join(label.casefold().split()).removeprefix(f"{paper} ")
@@ -168,7 +148,7 @@ class PublishedRow(MarkdownRepr):
 def _tables_of(paper, preprint=False): return [t for t in contents() if (t.paper,t.preprint) == (paper,preprint)]
 
 def _in_our_units(numbers, paper, label, protocol):
-    units = _index(TABLES)[1]
+    units = _index()[1]
     metrics = {c: number/100 if units[c] == "percent" else number for c,number in numbers.items()}
     return PublishedRow(metrics, {"model": label, "source": f"published, {paper.upper()}", "protocol": protocol})
 

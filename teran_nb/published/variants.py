@@ -96,7 +96,8 @@ class Variant:
         for name in (self.image_gather,self.text_gather): one_of(name, GATHERS, "way to gather a whole")
         one_of(self.measure, MEASURES, "measure")
         require_in_range(self)
-        if not 0 <= self.text_dropout <= 1: raise ValueError(f"text_dropout={self.text_dropout} is a share, from 0 to 1")
+        if not 0 <= self.text_dropout <= 1:
+            raise ValueError(f"text_dropout={self.text_dropout} is a share, from 0 to 1")
 
 EARLIER_VARIANT_FIELDS = { # Names that fields had in files of earlier versions
     "image": "image_gather", "text": "text_gather"}
