@@ -43,15 +43,15 @@ def _version(package):
     except PackageNotFoundError: return "not installed"
 
 def git_commit_hash(
-    start:str|Path|None=None, # Folder of a checkout; None: the checkout of this package
-) -> str: # Short hash, with `+` if tracked files were changed; empty without git
+    start:str|Path|None=None, # Folder in a checkout; None: this package
+) -> str: # Short hash, with `+` if tracked files of the folder were changed; empty without git
     "The commit of the code that runs."
     folder = start or Path(find_spec("teran_nb").origin).parent
     def git(*args):
         command = ["git", "-C", str(folder), *args]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (subprocess.CalledProcessError, FileNotFoundError): return ""
 
