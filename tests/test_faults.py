@@ -71,7 +71,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "core.hub": ("_require_settings load_whole_model require_rows", "vision, dual, text"),
     "core.stores": ("Store array", "feature store"),
     "core.tensors": ("load_tensors require_archive open_packed", "tensors, packed sets, original"),
-    "data.caption_files": ("_read_object _text_lines read_table _xml read_entities read_captions", "captions"),
+    "data.caption_files": ("_read_object _text_lines read_table _xml read_entities _is_table read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
     "data.convert": ("read_sizes read_class_names", "sizes, class names"),
     "data.duplicates": ("_read_hashes", "pictures: same"),
