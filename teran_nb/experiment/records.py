@@ -166,7 +166,8 @@ def _conditions_of(result):
 def _require_same(now, before, path):
     "Refuse a seed that was measured under other conditions."
     for k in now | before:
-        if k == "grid" or now.get(k) == before.get(k): continue # the runs of a grid have another seed
+        if k == "grid": continue # the runs of a grid have another seed
+        if (now.get(k) or "") == (before.get(k) or ""): continue # an empty condition is one that does not apply
         raise ValueError(f"{path}: {k} is {str(before.get(k))[:80]!r} there and {str(now.get(k))[:80]!r} in what is "
                          f"entered; enter it in another folder, or remove the file")
 
