@@ -83,6 +83,8 @@ def ground_phrases(
     about:dict|None=None, # Conditions of the model, such as `Evaluation.about`
 ) -> PhraseGrounding: # In each split
     "Measure the grounding of phrases."
+    if not isinstance(phrases, MarkedPhrases):
+        raise ValueError(f"phrases={phrases!r} are not read yet; give marked_phrases(collection, phrases)")
     measured = {}
     for split,part in phrases.by_split.items():
         alignments = model.alignments(Collection(collection.features, part, collection.pictures))

@@ -7,7 +7,7 @@ __all__ = ['REGIONS', 'BOXES_BY', 'DualSettings', 'TORCH_DTYPES', 'DualConfig', 
 
 # %% ../../nbs/pretrained/09_dual.ipynb #a2a82200
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -49,7 +49,10 @@ REGIONS = ("patches","boxes","windows")
 BOXES_BY = ("roi-align","attention")
 _ONE_OR_MORE = ("templates","phrases","scales") # Settings of which a single one may be given
 
-def _as_sequence(value): return (value,) if isinstance(value, (str,int,float)) else value
+def _as_tuple(value):
+    "One or several values as a tuple; a value such as None stays, for an error that names its field."
+    if isinstance(value, (str,int,float)): return (value,)
+    return tuple(value) if isinstance(value, Iterable) else value
 
 @dataclass(frozen=True)
 class DualConfig:
@@ -65,7 +68,7 @@ class DualConfig:
     stop_words:str="" # Words that are left out: `nltk`, or a text file with one word a line; empty for none
     scales:tuple=(1,2) # Of windows, as of `window_boxes`
     def __post_init__(self):
-        for name in _ONE_OR_MORE: object.__setattr__(self, name, tuple(_as_sequence(getattr(self, name))))
+        for name in _ONE_OR_MORE: object.__setattr__(self, name, tuple(_as_tuple(getattr(self, name))))
         one_of(self.words, ("auto","prompts","tokens"), "kind of words")
         one_of(self.regions, REGIONS, "kind of regions")
         one_of(self.boxes_by, BOXES_BY, "way to describe boxes")
@@ -170,7 +173,7 @@ def from_pretrained(cls:DualEncoder,
     **settings:Unpack[DualSettings], # Fields of `DualConfig`, such as `dense`, `words`, `regions` and `ranking_head`
 ) -> DualEncoder:
     "Open a pretrained dual encoder from a folder, the cache or the hub."
-    settings = {key: _as_sequence(value) if key in _ONE_OR_MORE else value for key,value in settings.items()}
+    settings = {key: _as_tuple(value) if key in _ONE_OR_MORE else value for key,value in settings.items()}
     config = override(DualConfig(), settings)
     precision = TORCH_DTYPES[one_of(dtype, TORCH_DTYPES, "precision")]
     path = project_path(user_path(name))
@@ -336,13 +339,13 @@ def encode_captions(self:DualEncoder,
 ) -> Encoded: # Named by the captions themselves
     "Encode captions; a warning names those whose ends the model does not read."
     _require_batch_size(batch_size)
-    _require_prompts(_as_sequence(phrases), self.config.words)
+    _require_prompts(_as_tuple(phrases), self.config.words)
     texts = sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
-    phrases = [*self.config.phrases, *_as_sequence(phrases)]
+    phrases = [*self.config.phrases, *_as_tuple(phrases)]
     words = [caption_words(text, phrases, self.stop_words) for text in texts]
     return Encoded(whole, self._encode_prompts(words, batch_size), texts, words)
 
