@@ -174,7 +174,7 @@ def _progress_text(self:Learner, seconds, n):
 # %% ../../nbs/experiment/12_learner.ipynb #ccf4ab0f
 @patch
 def validate(self:Learner,
-    seconds:float, # That the training of the epoch took
+    seconds:float, # Of the epoch's training
 ) -> None:
     "Evaluate the epoch, and save the model if it is the best so far."
     accelerator,model = self.accelerator,self.objective.model

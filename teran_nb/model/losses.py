@@ -51,8 +51,8 @@ def _hardest_cost(sim, true, true_sim, image_of, margin):
 def _all_cost(sim, true, true_sim, image_of, margin):
     "A hinge for every wrong caption and for every wrong image."
     is_wrong = (~true).to(sim.dtype) # 1 or 0, (images, captions)
-    of_image = sim[image_of] # row l: the image of caption l against every caption, (captions, captions)
-    caption_cost = (margin + of_image - true_sim[:,None]).clamp(min=0)*is_wrong[image_of]
+    own_image_sim = sim[image_of] # row l: the image of caption l against every caption, (captions, captions)
+    caption_cost = (margin + own_image_sim - true_sim[:,None]).clamp(min=0)*is_wrong[image_of]
     image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
     return caption_cost.sum(1) + image_cost.sum(0)
 
@@ -96,7 +96,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
-    pair_formula:Callable|None=None # Added second loss of true pairs: `(regions, region_mask, words, word_mask, ...)`
+    pair_formula:Callable|None=None # A second loss, added to the first, of the vectors of true pairs: `(regions, region_mask, words, word_mask, ...)`
     module:str="" # Name of the module that registered it
 
 LOSSES = {} # Every known loss, by name

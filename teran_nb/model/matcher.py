@@ -113,7 +113,7 @@ def encode_captions(self:Matcher,
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
     tokens = self.tokens(sentences(captions))
-    wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if max(words, default=-1) < 0]
+    wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if not any(word >= 0 for word in words)] # -1: no word
     if wordless and self.ranking_head.needs_words:
         warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
                       "they score 0 with every image", stacklevel=2)
@@ -142,7 +142,9 @@ def check(self:Matcher, regions:Regions) -> None:
 def cache_key(self:Matcher, collection:Collection) -> list: # For JSON
     "Identifies the input data of stored encodings: region features, image ids, and picture files where they are read."
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
-    return Encoder.cache_key(self, collection) + ([file_stamps(path for path in paths if path)] if paths else [])
+    key = Encoder.cache_key(self, collection)
+    if not paths: return key
+    return [*key,file_stamps(path for path in paths if path)]
 
 # %% ../../nbs/model/15_matcher.ipynb #99362892
 @patch
@@ -176,6 +178,7 @@ def ranks_by_alignment(self:Matcher) -> bool: return self.ranking_head.ranks_by_
 @patch(as_prop=True)
 def ranks_by(self:Matcher) -> str: return POOLINGS[self.pooling].title if self.ranks_by_alignment else self.ranking_head.ranks_by
 
+# %% ../../nbs/model/15_matcher.ipynb #ab15c0d3
 @patch(as_prop=True)
 def fingerprint(self:Matcher) -> str:
     "A sha256 of the configuration and the weights."
@@ -186,6 +189,7 @@ def fingerprint(self:Matcher) -> str:
         else: h.update(repr(v.item()).encode()) # `view` needs an axis
     return h.hexdigest()
 
+# %% ../../nbs/model/15_matcher.ipynb #ab15c0d6
 @patch
 def cross_encode(self:Matcher, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
     "The vectors of one pair as the model's head leaves them, on the CPU."
@@ -215,10 +219,10 @@ def find_extractor(self:Matcher) -> Extractor:
         cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
         cells.name = self.extractor
         return cells
-    made_by = self.provenance
-    if made_by is None and self.folder is not None: made_by = training_features(self.folder)
-    if made_by is None or self.extractor not in ("",made_by.extractor): made_by = self.extractor
-    return rebuild_extractor(made_by, self.device.type)
+    provenance = self.provenance
+    if provenance is None and self.folder is not None: provenance = training_features(self.folder)
+    is_known = provenance is not None and self.extractor in ("",provenance.extractor)
+    return rebuild_extractor(provenance if is_known else self.extractor, self.device.type)
 
 @patch
 def picture_warning(self:Matcher, regions:Regions) -> str:

@@ -150,7 +150,7 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    for name in options: one_of(name, BlockOptions.__annotations__, "option")
+    for option in options: one_of(option, BlockOptions.__annotations__, "option")
     if pooling and (head not in ("","alignment") or rerank):
         raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
     name = "alignment" if pooling else head or self.config.ranking_head
@@ -159,7 +159,7 @@ def similarity(self:Network,
     if rerank and not chosen.is_cross_encoder:
         raise ValueError(f"rerank={rerank} needs a head that reads image and caption together, and {name!r} is none; "
                          "leave it 0")
-    pool = partial(self.heads["alignment"].similarity, images, captions, pooling or self.config.pooling)
-    if name == "alignment": return pool(**options)
+    by_alignment = partial(self.heads["alignment"].similarity, images, captions, pooling or self.config.pooling)
+    if name == "alignment": return by_alignment(**options)
     if not rerank: return chosen.similarity(images, captions, **options)
-    return reranked(chosen, images, captions, pool(), rerank, **options)
+    return reranked(chosen, images, captions, by_alignment(), rerank, **options) # the options are the slow head's
