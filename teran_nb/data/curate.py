@@ -66,7 +66,7 @@ class Selection:
 # %% ../../nbs/data/15_curate.ipynb #81636158
 def subset(
     collection:Collection, # Images
-    selection:Selection, # Which of them
+    selection:Selection, # The images to keep
 ) -> Collection: # The same features and pictures, fewer images
     "Some images of a collection; `merge` writes them as a folder of their own."
     return collection.select(selection.indices(collection.image_ids, collection.captions.splits))
@@ -178,7 +178,7 @@ def merge(
     collections:Sequence[Collection], # One or more; of one, a copy is written
     folder:str|Path, # New folder of the merged collection
     prefix:bool=False, # Whether to put the name of its collection in front of each image id
-    selection:Selection=Selection(), # Which of all images
+    selection:Selection=Selection(), # The images to keep
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Collection: # The merged collection, opened
     "Write collections, or a selection of their images, as one folder, completely or not at all."

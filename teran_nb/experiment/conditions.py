@@ -26,7 +26,7 @@ CONDITIONS = { # Name in `about` to its use
     "changed": ConditionUse(own_line=True), # Fields that differ from the row
     "NDCG@25": ConditionUse(own_line=True), # Gains, and the queries that are averaged
     "candidates": ConditionUse(), # Numbers of images and captions, as of `Candidates`
-    "epochs": ConditionUse(), # That were planned
+    "epochs": ConditionUse(), # Epochs that were planned
     "model": ConditionUse(in_footer=False), # Row of the papers' tables, or name of a model
     "choice": ConditionUse(in_footer=False), # Combination of a grid that validation chose
     "grid": ConditionUse(in_footer=False), # Validation metric of each combination

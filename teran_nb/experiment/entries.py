@@ -29,14 +29,14 @@ def _amount(value):
 Record = TypedDict("Record", {
     "seed": int|str, # Of everything that is drawn at random; of an ensemble, such as `0 + 1`
     "metrics": dict[str,float], # In their own units: recalls, NDCG and words in [0,1], ranks from 1
-    "epochs": _amount, # That were trained
+    "epochs": _amount, # Epochs that were trained
     "seconds": _amount, # Of training and validation, as they passed; of an ensemble, those of its first member
     "commit": str, # Of the code that trained; with `+` where files were changed
     "versions": dict[str,str], # Of Python and of packages
     "machine": str, # System, processor and device
     "threads": _amount, # Of torch on a CPU
     "data": str, # `data_fingerprint`
-    "command": str}) # That measures it
+    "command": str}) # The shell command that measures it
 
 Entry = TypedDict("Entry", {
     "format": int, # 1

@@ -156,7 +156,7 @@ def _cropped(path, box):
 def score_pairs(
     model:Encoder, # Any
     pairs:MinimalPairs, # With pictures, or with images of the collection
-    collection:Collection|None=None, # Whose images the pairs name, where the pairs have no pictures
+    collection:Collection|None=None, # The collection whose images the pairs name, where the pairs have no pictures
     images:Encoded|None=None, # The collection's images, if they are encoded already
     pooling:str="", # Pooling of the alignment to rank by; empty for the ranking of the model
     show_progress_bar:bool=False, # Show progress
@@ -255,7 +255,7 @@ class PairComparison(MarkdownRepr, dict):
 def context_scores(
     model:Encoder, # Any
     pairs:MinimalPairs|None, # Of images of the collection, or with pictures of their own; None for an empty table
-    collection:Collection|None=None, # Whose images the pairs name
+    collection:Collection|None=None, # The collection whose images the pairs name
     scores:PairScores|None=None, # Of the whole model, if they are known already
 ) -> PairComparison: # The whole model; of one that ranks by its alignment also with words alone, regions alone and both
     "Scores of minimal pairs with and without the context of words and regions."

@@ -55,7 +55,7 @@ class MarkedPhrases:
 def marked_phrases(
     collection:Collection, # Images with boxes, captions and splits, such as `Data.collection`
     phrases:str|Path="", # As in `phrase_captions`; none when empty
-    splits:Iterable[str]=(), # Which are kept; all that have phrases when empty
+    splits:Iterable[str]=(), # The splits that are kept; all that have phrases when empty
     pixels:bool=False, # As in `phrase_captions`
     bad:str="stop", # As in `phrase_captions`
 ) -> MarkedPhrases: # In each split

@@ -24,7 +24,7 @@ from .train_config import TrainConfig
 # %% ../../nbs/experiment/14_presets.ipynb #0a90ee3b
 class Note(NamedTuple):
     "How a preset differs from a paper, or from its code."
-    papers:str # Whose rows it concerns: `TERN`, `TERAN`, `IAIS` or `CGAM`, several with spaces between
+    papers:str # The papers whose rows it concerns: `TERN`, `TERAN`, `IAIS` or `CGAM`, several with spaces between
     sentence:str # The difference
 
 @dataclass(frozen=True, repr=False)

@@ -132,7 +132,7 @@ def fill_document(
 def rows_and_folders(
     check:bool, # Compare with the registry
     registry:str|Path, # Folder of one table; needed to check
-    rows:Sequence[str], # That were asked for; to check, all of the table when empty
+    rows:Sequence[str], # The rows that were asked for; to check, all of the table when empty
     output:str|Path, # Folder of runs
     figures:str|Path, # Folder of tables and figures
 ) -> tuple[Sequence[str],str|Path,str|Path]: # Rows, folder of runs, folder of figures

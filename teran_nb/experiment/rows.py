@@ -19,7 +19,7 @@ class Row:
     test:dict=field(default_factory=dict) # Fields of `NetworkConfig` that change after training
     members:int=1 # Models of an ensemble
     begins:str="" # Row whose trained model this one begins with; none when empty
-    paper:str="TERAN" # Whose model it is: `TERN`, `TERAN`, `IAIS` or `CGAM`
+    paper:str="TERAN" # The paper of the model: `TERN`, `TERAN`, `IAIS` or `CGAM`
     trained_as:str="" # Row with the same training, whose trained model this one uses; empty: it is trained itself
 
 # %% ../../nbs/experiment/13_rows.ipynb #75b5995c

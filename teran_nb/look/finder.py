@@ -201,7 +201,7 @@ class Finder:
     @property
     def models(self) -> dict[str,Encoder]: return {name: split.model for name,split in self.encoded_splits.items()} # By name
     @property
-    def splits(self) -> list[str]: return [*sorted(set(self.whole.captions.splits or ())),"all"] # That can be chosen
+    def splits(self) -> list[str]: return [*sorted(set(self.whole.captions.splits or ())),"all"] # The splits that can be chosen
     @property
     def seconds(self) -> float: return sum(result.seconds for result in self.results.values()) # Of all shown models
     @property

@@ -93,8 +93,8 @@ class _SiteBuilder:
 # %% ../../nbs/look/11_website.ipynb #166162d2
 @patch
 def align(self:_SiteBuilder,
-    row:int, # Which image
-    caption:int, # Which caption
+    row:int, # Row of the image
+    caption:int, # Row of the caption
 ) -> Alignment:
     "Align an image with a caption."
     image = self.collection[row]
@@ -103,14 +103,14 @@ def align(self:_SiteBuilder,
 
 @patch
 def shown_image(self:_SiteBuilder,
-    caption:int, # Which caption
+    caption:int, # Row of the caption
 ) -> int: # Row of an image
     "The image shown with a caption: its own, or the best answer if that is not known."
     return int(self.captions.image_of[caption] if self.known else self.similarities[:,caption].argmax())
 
 @patch
 def thumbnail(self:_SiteBuilder,
-    row:int, # Which image
+    row:int, # Row of the image
 ) -> Thumbnail:
     "The small picture of an image, or the reason why there is none."
     regions = self.collection[row].regions
@@ -119,7 +119,7 @@ def thumbnail(self:_SiteBuilder,
 # %% ../../nbs/look/11_website.ipynb #4ea308e0
 @patch
 def sentence(self:_SiteBuilder,
-    caption:int, # Which caption
+    caption:int, # Row of the caption
 ) -> dict: # For the template's `sentence`
     "A sentence and the pictures that answer it."
     true = {int(self.captions.image_of[caption])} if self.known else set()
@@ -138,7 +138,7 @@ def sentence(self:_SiteBuilder,
 # %% ../../nbs/look/11_website.ipynb #3465598f
 @patch
 def image(self:_SiteBuilder,
-    row:int, # Which image
+    row:int, # Row of the image
 ) -> dict: # For the template's `image`
     "A picture and the sentences that answer it."
     true = set(self.captions.of(row).tolist())
@@ -172,7 +172,7 @@ def word(self:_SiteBuilder,
 
 @patch
 def common_words(self:_SiteBuilder,
-    captions:Sequence[int], # Which captions
+    captions:Sequence[int], # Rows of the captions
 ) -> dict: # Word to the sentences that contain it, the most frequent first
     "Words that get a card: no stop-words, and no words that the model leaves out."
     sentences = {}
@@ -282,7 +282,7 @@ def index_page(self:_SiteBuilder,
 # %% ../../nbs/look/11_website.ipynb #14a7be14
 @patch
 def region_page(self:_SiteBuilder,
-    caption:int, # Which caption
+    caption:int, # Row of the caption
     back:str, # Address of its card, relative to the page
 ) -> str: # HTML
     "The page of a sentence: every region of two pictures."

@@ -173,7 +173,7 @@ def words_warning(self:Encoder,
 @patch
 def boxes_of(self:Encoder,
     images:Encoded, # Encoded images, or a search index, which has no `boxes`
-    i:int, # Which of them
+    i:int, # Number of the image, from 0
     regions:Regions|None=None, # Of that image
 ) -> tuple[np.ndarray|None,tuple|None]: # Boxes `(regions, 4)`, and width and height, all in pixels
     "Boxes of one encoded image, and the size of its picture; None where they are not known."
@@ -184,7 +184,7 @@ def boxes_of(self:Encoder,
 @patch
 def with_boxes(self:Encoder,
     images:Encoded, # Encoded images
-    i:int, # Which of them
+    i:int, # Number of the image, from 0
     regions:Regions|None=None, # Of that image
     picture:Path|str|Image.Image|Callable|None=None, # The picture, its path, or a function that gives it
 ) -> tuple[Encoded,int]: # What was given; or the image encoded again, now with boxes, and 0
@@ -194,9 +194,9 @@ def with_boxes(self:Encoder,
 @patch
 def explain(self:Encoder,
     images:Encoded, # Encoded images
-    i:int, # Which of them
+    i:int, # Number of the image, from 0
     captions:Encoded, # Encoded captions
-    j:int, # Which of them
+    j:int, # Number of the caption, from 0
     regions:Regions|None=None, # Of that image, for boxes, size and image id
     picture:Path|str|Image.Image|Callable|None=None, # The picture, its path, or a function that gives it
     pooling:str="", # How the alignment is pooled; the encoder's own by default

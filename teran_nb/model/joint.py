@@ -158,7 +158,7 @@ def relations(self:Joint,
     region_mask:Tensor, # True at real regions, `(pairs, regions)`
     words:Tensor, # `(pairs, words, dim)`
     word_mask:Tensor, # True at real words, `(pairs, words)`
-    layer:int=0, # Whose attention, from 1; 0 for the last
+    layer:int=0, # The layer whose attention is used, from 1; 0 for the last
 ) -> Relations: # Differentiable
     "Attention of one layer in matched pairs (IAIS sections 3.3 and 5.4)."
     require_pairs(regions, region_mask, words, word_mask)

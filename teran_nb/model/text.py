@@ -103,7 +103,7 @@ class TokenWords(Sequence):
     "The `CaptionWords` behind the word vectors of captions."
     def __init__(self,
         tokens:Tokens, # Of the captions
-        tokenizer:PreTrainedTokenizerFast, # That made them
+        tokenizer:PreTrainedTokenizerFast, # The tokenizer that made them
         token_of:Sequence|None=None, # Token of each vector of each caption, -1 for none; the tokens of words by default
     ):
         self.tokens = tokens
@@ -305,7 +305,7 @@ def _pretrained_encoder(config):
 
 # %% ../../nbs/model/06_text.ipynb #ba7ae525
 def save_text(
-    encoder:TextEncoder, # Whose tokenizer and architecture
+    encoder:TextEncoder, # The encoder whose tokenizer and architecture are stored
     folder:str|Path, # Where to
 ) -> None:
     "Write a text encoder's tokenizer and architecture, without its weights."

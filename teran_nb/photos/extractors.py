@@ -272,7 +272,7 @@ def extract_picture(
     picture:Image.Image|str|Path, # A picture of Pillow, or a file
     extractor:Extractor, # From `build_extractor` or `rebuild_extractor`
     image_id:str="picture", # The image id of the result
-) -> Regions: # Which a model aligns with sentences
+) -> Regions: # Regions that a model aligns with sentences
     "The regions of one picture."
     if isinstance(picture, Image.Image): shrunk, full_size = upright(picture.copy(), extractor.max_side)
     else: shrunk, full_size = read_picture(picture, extractor.max_side)

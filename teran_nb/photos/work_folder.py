@@ -49,7 +49,7 @@ _MAY_CHANGE = ("bad","missing","merge","prefix","captions","caption_options","st
 
 @contextmanager
 def work_folder(
-    job:PrepareJob, # Whose work begins or continues
+    job:PrepareJob, # The job whose work begins or continues
     request:dict, # From `request_of`
 ) -> Iterator[int]: # Number of shares into which the pictures are split, fixed when the work begins
     "Begin or continue unfinished work. After an error, work with features is kept."
@@ -188,7 +188,7 @@ def _convert(job, files):
 
 # %% ../../nbs/photos/07_work_folder.ipynb #4f9dc556
 def make_features(
-    job:PrepareJob, # Whose work folder is there
+    job:PrepareJob, # The job whose work folder is there
     files:dict[str,Path], # Pictures by image id
     shares:int=1, # Number of shares into which they are split, from `work_folder`
 ) -> None:

@@ -370,7 +370,7 @@ def similarity(self:DualEncoder,
 @patch
 def with_boxes(self:DualEncoder,
     images:Encoded, # As of `Encoder.explain`
-    i:int, # Which of them
+    i:int, # Number of the image, from 0
     regions:Regions|None=None, # Of that image
     picture:Path|str|Image.Image|Callable|None=None, # The picture
 ) -> tuple[Encoded,int]: # Encoded images with boxes, and which of them
@@ -382,9 +382,9 @@ def with_boxes(self:DualEncoder,
 @patch
 def explain(self:DualEncoder,
     images:Encoded, # As of `Encoder.explain`, like all others
-    i:int, # Which of them
+    i:int, # Number of the image, from 0
     captions:Encoded, # Encoded captions
-    j:int, # Which of them
+    j:int, # Number of the caption, from 0
     regions:Regions|None=None, # Of that image
     picture:Path|str|Image.Image|Callable|None=None, # The picture
     pooling:str="", # How the alignment is pooled

@@ -193,7 +193,7 @@ class DualFamily(Family):
     def attention_box_vectors(self,
         call:CallRecorder, # The recorded call of the last block
         normed:Tensor, # Input of its attention, of one picture, `(tokens, width)`
-        i:int, # Which picture of the batch
+        i:int, # Number of the picture in the batch, from 0
         weights:Tensor, # Weights of the tokens for each box, `(boxes, tokens)`
     ) -> Tensor: # `(boxes, dim)`
         "Vectors of boxes, by attention restricted to each box in the layer that makes the picture's vector."

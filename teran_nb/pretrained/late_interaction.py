@@ -34,7 +34,7 @@ class LateFamily(Family):
         return (self.tokenizer.bos_token if self.has_bos else "") + self.processor.query_prefix
     def layout(self,
         inputs:dict, # Inputs of the network
-        i:int, # Which picture of the batch
+        i:int, # Number of the picture in the batch, from 0
     ) -> tuple[tuple[int,int],Tensor]: # Rows and columns; which of the picture's patch tokens stands at each place
         "The grid of the patch tokens of a picture."
         count = int((inputs["input_ids"][i] == self.processor.image_token_id).sum())

@@ -211,7 +211,7 @@ def is_uniter(
 
 # %% ../../nbs/published/08_uniter.ipynb #ca46f2b0
 def uniter_names(
-    model:UniterMatcher, # Whose weights are named
+    model:UniterMatcher, # The model whose weights are named
 ) -> dict: # Our name to the published one
     "The names of a model's weights in a published checkpoint; weights without such a name are left out."
     names = {}

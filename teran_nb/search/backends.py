@@ -178,7 +178,7 @@ class Stage(NamedTuple):
 class Request(NamedTuple):
     "A search: stages, each among the images that the one before kept."
     stages:list[Stage]
-    conditions:list[Condition] # That images must fulfil
+    conditions:list[Condition] # Conditions that the images must fulfil
     with_vectors:bool=True # Whether the answers bring their vectors
     exact:bool=False # Compare every image, also where an approximate way is there
 
@@ -188,7 +188,7 @@ def request_for(
     limit:int, # Images to return
     candidates:int, # Images that the first stage proposes; 0 to compare all
     centroids:Centroids|None=None, # Of the index; None to compare all
-    conditions:Sequence[Condition]=(), # That images must fulfil
+    conditions:Sequence[Condition]=(), # Conditions that the images must fulfil
     with_vectors:bool=True, # Whether the answers bring their vectors
     pooling:str="mrsw", # Of the last stage, where every image is compared in memory
 ) -> Request:

@@ -83,10 +83,10 @@ class BackendRanking:
 
     def request(self,
         captions:Encoded, # Sentences
-        j:int, # Which of them
+        j:int, # Number of the caption, from 0
         limit:int, # Images that the backend returns
         candidates:int, # Images that the first stage proposes; 0 to compare all images
-        conditions:Sequence[Condition], # That images must fulfil
+        conditions:Sequence[Condition], # Conditions that the images must fulfil
         with_vectors:bool, # Whether the images bring their vectors
     ) -> Request:
         "The request for one sentence."
@@ -101,7 +101,7 @@ def propose(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
-    conditions:Sequence[Condition]=(), # That images must fulfil
+    conditions:Sequence[Condition]=(), # Conditions that the images must fulfil
     with_vectors:bool=True, # Whether the images bring their vectors
     answer:Callable|None=None, # `compare` of the backend instead of its `search`
 ) -> list[list]: # Per sentence, as `answer` gives them, best first
@@ -143,7 +143,7 @@ def scored_images(self:BackendRanking,
     captions:Encoded, # Sentences
     limit:int, # Images per sentence
     candidates:int, # Images that the first stage proposes
-    conditions:Sequence[Condition]=(), # That images must fulfil
+    conditions:Sequence[Condition]=(), # Conditions that the images must fulfil
 ) -> Iterator[tuple[list[StoredImage],list[float]]]:
     "Per sentence, the proposed images with their vectors, and their exact scores."
     for j,images in enumerate(self.propose(captions, limit, candidates, conditions)):
@@ -236,7 +236,7 @@ def stored_pooling(
 def region_ranking(
     backend:Backend, # With a layout
     model:Encoder|None=None, # Encodes images and sentences
-    pooling:str="", # That the search names
+    pooling:str="", # The pooling that the search names
 ) -> BackendRanking:
     "The ranking of a search that compares words with regions."
     if model is not None and model.is_cross_encoder and not pooling: return CrossEncoderRanking(backend, model)
@@ -248,7 +248,7 @@ def region_ranking(
 def ranking_for(
     backend:Backend, # With a layout
     model:Encoder|None=None, # Encodes images and sentences
-    pooling:str="", # That the search names
+    pooling:str="", # The pooling that the search names
 ) -> BackendRanking:
     "The ranking of a search; ValueError where the index does not hold what it needs."
     if compares_regions(model, pooling): return region_ranking(backend, model, pooling)
