@@ -38,7 +38,7 @@ def _require_batch(sim, image_of):
                          f"{len(sim)-1}; count the rows of the similarities from 0")
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
-# These two functions give the cost of each true pair, a caption and its image, `(captions,)`.
+# These functions give the cost of each true pair, a caption and its image, `(captions,)`.
 def _hardest_cost(sim, true, true_sim, image_of, margin):
     "A hinge for the hardest wrong caption, and one for the hardest wrong image."
     wrong = sim.masked_fill(true, -torch.inf)
@@ -56,13 +56,19 @@ def _all_cost(sim, true, true_sim, image_of, margin):
     image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
     return caption_cost.sum(1) + image_cost.sum(0)
 
-NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost}
+def _summed_cost(sim, true, true_sim, image_of, margin):
+    "One hinge around the sum of a pair's wrong similarities, those of its image and those of its caption (IAIS eq. 14)."
+    wrong = sim.masked_fill(true, 0)
+    total = wrong.sum(1)[image_of] + wrong.sum(0)
+    return (total - true_sim + margin).clamp(min=0)
+
+NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost, "summed": _summed_cost}
 
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, or `all`, each with a hinge; `more_losses` adds `summed`
+    negatives:str="hardest", # `hardest` of the batch, `all`, each with a hinge, or `summed` in one hinge (IAIS eq. 14)
     reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
 ) -> Tensor: # A number, at least 0
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."

@@ -18,7 +18,6 @@ from .losses import NEGATIVES
 from .text import TokenBatch
 from .regions import RegionBatch
 from .matcher import Matcher
-import teran_nb.model.more_losses # noqa: F401 (the import registers the negatives `summed`)
 
 # %% ../../nbs/model/22_mined_negatives.ipynb #48ee8104
 def hardest_candidates(
