@@ -12,9 +12,9 @@ from common import machine
 from teran_nb.core.display import markdown_table
 from teran_nb.core.environment import environment
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.metrics import Retrieval
+from teran_nb.metrics.retrieval import Retrieval
 from teran_nb.experiment.registry import enter
-from teran_nb.experiment.results import results
+from teran_nb.metrics.results import results
 from teran_nb.experiment.runs import evaluate_run
 from teran_nb.pretrained.random_models import toy_folder
 from teran_nb.pretrained.scratch import ScratchConfig

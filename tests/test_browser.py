@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from conftest import ROOT
-from teran_nb.data.drawing import compose
+from teran_nb.synthetic.drawing import compose
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.evaluation import evaluate
+from teran_nb.metrics.evaluation import evaluate
 from teran_nb.experiment.presets import PRESETS
 from teran_nb.look.website import write_site
 from teran_nb.look.view import AlignmentView, TEMPLATES

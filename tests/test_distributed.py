@@ -19,7 +19,7 @@ from teran_nb.core.config import override
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.parallel import this_share
 from teran_nb.data.collection import Collection
-from teran_nb.data.scenes import example_pictures
+from teran_nb.synthetic.scenes import example_pictures
 from teran_nb.experiment.batches import Batches, split_into_batches
 from teran_nb.experiment.objective import Objective
 from teran_nb.experiment.train_config import TrainConfig

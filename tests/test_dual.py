@@ -14,8 +14,8 @@ from test_sockets import look_at
 from teran_nb.data.collection import Collection
 from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
 from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.evaluation import evaluate
-from teran_nb.experiment.metrics import retrieval
+from teran_nb.metrics.evaluation import evaluate
+from teran_nb.metrics.retrieval import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, uploaded_picture
 from teran_nb.look.own_pictures import open_own_pictures

@@ -7,11 +7,11 @@ import pytest
 import torch
 from conftest import ROOT
 
-from teran_nb.data.rouge import rouge_l_scores
+from teran_nb.metrics.rouge import rouge_l_scores
 from teran_nb.experiment.batches import split_into_batches
-from teran_nb.experiment.metrics import Protocol, folds, ranking, ranks, recall_at_k, retrieval
-from teran_nb.experiment.relevance import Relevance
-from teran_nb.experiment.ndcg import ndcg_at_k
+from teran_nb.metrics.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
+from teran_nb.metrics.relevance import Relevance
+from teran_nb.metrics.ndcg import ndcg_at_k
 from teran_nb.model.losses import info_nce, triplet
 from teran_nb.model.more_losses import grouped_alignment, sigmoid_loss
 from teran_nb.model.relations import attend, compress, cosine_relations
@@ -74,23 +74,23 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "data.caption_files": ("_read_object _text_lines read_table _xml read_entities _is_table read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
     "data.convert": ("read_sizes read_class_names", "sizes, class names"),
-    "data.duplicates": ("_read_hashes", "pictures: same"),
+    "photos.duplicates": ("_read_hashes", "pictures: same"),
     "data.feature_tables": ("table_lines _vinvl_tables _KeyedTable _decode_vinvl_row", "features"),
     "data.formats": ("_load _read_ids lmdb_rows hdf5_rows", "features"),
-    "data.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
+    "metrics.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
     "data.pictures": ("read_picture", "pictures"),
     "data.provenance": ("open_provenance _open_subspace", "provenance"),
-    "data.spice": ("read_tuples", "relevance: tuples"),
-    "data.spice_program": ("_text_in_jar", "relevance: jars"),
+    "metrics.spice": ("read_tuples", "relevance: tuples"),
+    "metrics.spice_program": ("_text_in_jar", "relevance: jars"),
     "data.stopwords": ("stop_words", "stop-words"),
     "experiment.claims": ("_answered", "run: metrics"),
     "experiment.board": ("_cell", "run: cell of a board"),
     "experiment.checkpoints": ("read_run_checkpoint", "run: checkpoint"),
-    "experiment.results": ("read_results", "results"),
+    "metrics.results": ("read_results", "results"),
     "experiment.run_folders": ("read_plan", "run: plan"),
     "experiment.entries": ("read_entry", "registry"),
     "experiment.records": ("_measured_by", "run: metrics"),
-    "experiment.relevance": ("_cached _computed_once _memory_map", "relevance"),
+    "metrics.relevance": ("_cached _computed_once _memory_map", "relevance"),
     "experiment.runs": ("read_history load_model _model_class _origin", "run: log, run: environment, dual"),
     "look.website": ("_previous_files", "website"),
     "model.encoding_cache": ("_open_encoded", "encoded images"),
@@ -118,10 +118,10 @@ IN_NONE = {  # and why
     "data.hf_datasets:_encoded_picture": "rows of a data set in memory",
     "data.pictures:hard_pictures": "it writes",
     "data.convert:write_table": "it writes",
-    "data.spice_program:_start_program": "it writes",
-    "data.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
+    "metrics.spice_program:_start_program": "it writes",
+    "metrics.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
     "experiment.compare:_test_once": "files of `run: metrics`, compared with a shape",
-    "experiment.grounding:PhraseGrounding": "it adds to results that are objects",
+    "metrics.grounding:PhraseGrounding": "it adds to results that are objects",
     "experiment.checkpoints:epoch_log": "it writes",
     "experiment.records:record_of": "environment.json, of the shape `_Machine`",
     "experiment.plans:require_text": "a tokenizer that `text` opens, for its errors only",

@@ -13,7 +13,7 @@ from conftest import play
 from teran_nb import load_model
 from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
-from teran_nb.data.scenes import example_pictures
+from teran_nb.synthetic.scenes import example_pictures
 from teran_nb.experiment.datasets import load_data
 from teran_nb.experiment.plans import make_plan
 from teran_nb.experiment.run_folders import new_run_folder

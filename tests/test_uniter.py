@@ -15,7 +15,7 @@ from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.experiment.datasets import Data, load_data
-from teran_nb.experiment.evaluation import evaluate
+from teran_nb.metrics.evaluation import evaluate
 from teran_nb.experiment.plans import make_plan
 from teran_nb.experiment.run_folders import new_run_folder
 from teran_nb.experiment.runs import train_run

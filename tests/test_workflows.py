@@ -15,12 +15,12 @@ from papermill import inspect_notebook
 from PIL import Image
 
 from teran_nb.data.convert import convert
-from teran_nb.data.drawing import compose
+from teran_nb.synthetic.drawing import compose
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.experiment.entries import read_registry
-from teran_nb.experiment.metrics import retrieval
+from teran_nb.metrics.retrieval import retrieval
 from teran_nb.published.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.published.originals import load_original, save_original
 from teran_nb.experiment.presets import WORLDS
@@ -28,7 +28,7 @@ from teran_nb.experiment.run_folders import read_plan
 from teran_nb.experiment.ablations import ablate, ablation_data
 from teran_nb.published.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
-from teran_nb.data.scenes import scenes
+from teran_nb.synthetic.scenes import scenes
 from teran_nb.model.text import TextConfig, text_encoder
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")

@@ -19,11 +19,11 @@ from matplotlib.ticker import LogLocator, NullLocator
 from ..model.iais import SCHEDULES
 from ..model.relation_distances import WordRelations
 from ..published.papers import PUBLISHED, published
-from ..experiment.relevance import RELEVANCE_LABELS, Relevance
-from ..experiment.ndcg import agreement
-from ..experiment.metrics import chance_bound, metric_named
-from ..experiment.results import Results
-from ..experiment.pair_scores import PairScores
+from ..metrics.relevance import RELEVANCE_LABELS, Relevance
+from ..metrics.ndcg import agreement
+from ..metrics.retrieval import chance_bound, metric_named
+from ..metrics.results import Results
+from ..metrics.pair_scores import PairScores
 from ..experiment.checkpoints import History
 from ..experiment.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened

@@ -22,7 +22,7 @@ from ..data.collection import Collection
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import vector_gigabytes
-from ..experiment.metrics import Ranks, ranking, ranks
+from ..metrics.retrieval import Ranks, ranking, ranks
 from ..experiment.runs import load_models
 from ..search.index import Index
 from ..search.collection_index import similarity_of

@@ -21,7 +21,7 @@ from ..core.files import project_path
 from ..core.writing import atomic
 from ..core.pages import html_text
 from ..data.features import Regions
-from ..data.minimal_pairs import is_drawn
+from ..synthetic.minimal_pairs import is_drawn
 from ..model.alignment import POOLINGS
 from .view import TEMPLATES, collection_title
 from .finder import Finder, QUERY_CHOICES, describe_like, uploaded_picture

@@ -32,7 +32,7 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment, CaptionWords
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
-from ..experiment.metrics import ranking
+from ..metrics.retrieval import ranking
 from ..experiment.datasets import Data
 from ..search.index import Index
 from .word_search import UNKNOWN_PIECES, RegionMatch, word_vectors

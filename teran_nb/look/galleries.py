@@ -19,8 +19,8 @@ from ..core.display import MarkdownRepr, markdown_table
 from ..core.heat_maps import box_from_heat
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
-from ..experiment.metrics import ranking
-from ..experiment.grounding import Grounded, GroundingRule, heat_scores
+from ..metrics.retrieval import ranking
+from ..metrics.grounding import Grounded, GroundingRule, heat_scores
 from ..search.index import Index
 from ..search.collection_index import similarity_of
 from .figures import (

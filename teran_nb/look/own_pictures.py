@@ -21,8 +21,8 @@ from ..core.config import one_of
 from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
-from ..data.scenes import example_pictures
 from ..data.stopwords import STOP_WORDS
+from ..synthetic.scenes import example_pictures
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractors import build_extractor
 from ..photos.recipes import Recipe, recipe_hash

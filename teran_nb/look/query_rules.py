@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..core.config import one_of
-from ..experiment.relevance import Relevance
-from ..experiment.ndcg import ndcg_at_k
-from ..experiment.metrics import ranking, ranks
+from ..metrics.relevance import Relevance
+from ..metrics.ndcg import ndcg_at_k
+from ..metrics.retrieval import ranking, ranks
 from .figures import evenly
 
 # %% ../../nbs/look/02_query_rules.ipynb #dc7d4706

@@ -22,9 +22,9 @@ from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
-from ..experiment.relevance import Relevance
-from ..experiment.metrics import ranking, ranks
-from ..experiment.evaluation import Evaluation
+from ..metrics.relevance import Relevance
+from ..metrics.retrieval import ranking, ranks
+from ..metrics.evaluation import Evaluation
 from .figures import drawn_words, evenly
 from .query_rules import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
 from .galleries import SentenceAnswers

@@ -26,7 +26,7 @@ from ..core.environment import pick_device
 from ..core.boxes import nms, roi_align
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
-from ..data.descriptors import DESCRIPTOR_DIM, describe, windows
+from ..synthetic.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS
 from .visual_words import VisualWords

@@ -24,11 +24,11 @@ from teran_nb.core.files import digest, read_json
 from teran_nb.core.writing import atomic, write_json
 from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
-from teran_nb.data.curate import merge
+from teran_nb.photos.curate import merge
 from teran_nb.data.features import Features
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
-from teran_nb.experiment.relevance import rouge_l
+from teran_nb.metrics.relevance import rouge_l
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.photos.prepare import prepare

@@ -26,10 +26,10 @@ from teran_nb.core.stores import StoreWriter
 from teran_nb.core.tensors import save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions
-from teran_nb.data.curate import Selection
+from teran_nb.photos.curate import Selection
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
-from teran_nb.experiment.relevance import rouge_l
+from teran_nb.metrics.relevance import rouge_l
 from teran_nb.model.matcher import make_matcher
 
 MILLION = 1_000_000
