@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from huggingface_hub import constants, get_session, hf_hub_download
 from torch import nn
 
 from .files import read_json, read_text, require_file, user_path
+from .schema import Must
 
 # %% ../../nbs/core/09_hub.ipynb #eb081d6d
 _MOST_LAYERS = 1000
@@ -35,17 +36,14 @@ def _most_layers(settings):
             elif "layers" in key and isinstance(value, (int,float)): most = max(most, value)
     return most
 
-_MOST_TOKENS = 5_000_000 # Several times the largest vocabulary that is known
+# 5,000,000 is several times the largest vocabulary that is known
+_TokenNumber = Annotated[int, Must(lambda x: 0 <= x < 5_000_000, "the number of a token, from 0 to 4,999,999")]
 
-def _is_token(value):
-    "the number of a token, from 0 to 4,999,999"
-    return type(value) is int and 0 <= value < _MOST_TOKENS
-
-_Model = TypedDict("_Model", {"vocab": list|dict[str,_is_token]}, total=False)
-_Added = TypedDict("_Added", {"id": _is_token})
+_Model = TypedDict("_Model", {"vocab": list|dict[str,_TokenNumber]}, total=False)
+_Added = TypedDict("_Added", {"id": _TokenNumber})
 _Tokenizer = TypedDict("_Tokenizer", {"model": _Model, "added_tokens": list[_Added]|None}, total=False)
 _VOCABULARIES = { # files that number tokens
-    "tokenizer.json": _Tokenizer, "vocab.json": dict[str,_is_token], "added_tokens.json": dict[str,_is_token]}
+    "tokenizer.json": _Tokenizer, "vocab.json": dict[str,_TokenNumber], "added_tokens.json": dict[str,_TokenNumber]}
 
 _SETTINGS = [f"{part}config.json" for part in ("","generation_","tokenizer_","preprocessor_","processor_","adapter_")]
 

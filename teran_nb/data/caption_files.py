@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import compress
 from pathlib import Path
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
 from xml.etree import ElementTree
 
-from ..core.schema import checked
+from ..core.schema import Must, checked
 from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
 from .captions import Captions, Link, require_unique, some_names
@@ -130,9 +130,9 @@ def _csv_lines(reader, path):
 # %% ../../nbs/data/01_caption_files.ipynb #c151b165
 _FAR = 2**31 # more pixels than a picture has
 
-def _is_length(x):
-    "a number above 0 and below 2**31"
-    return type(x) in (int,float) and 0 < x < _FAR
+def _is_length(x): return 0 < x < _FAR
+
+_Length = Annotated[float, Must(_is_length, "a number above 0 and below 2**31")]
 
 def _csv_size(where, width, height):
     "Width and height from two cells; None where both are empty."
@@ -218,7 +218,7 @@ def read_tokens(
 _NUMBERS = {int,float} # types of a coordinate
 
 def _is_box(x):
-    "a box (x1,y1,x2,y2), finite and not inverted"
+    "Whether this is `(x1,y1,x2,y2)`, finite and not inverted."
     if type(x) is not list or len(x) != 4 or not _NUMBERS.issuperset(map(type, x)): return False
     x1,y1,x2,y2 = x
     return -_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR
@@ -237,14 +237,15 @@ class _Sentence(TypedDict):
 
 class _Image(TypedDict):
     split:NotRequired[str|None]
-    width:NotRequired[_is_length]
-    height:NotRequired[_is_length]
+    width:NotRequired[_Length]
+    height:NotRequired[_Length]
     sentences:NotRequired[list[_Sentence]]
 
 class _Karpathy(TypedDict):
     images:list[_Image]
 
-_Links = list[tuple[int,int,str,list[_is_box]]]
+_Box = Annotated[list, Must(_is_box, "a box (x1,y1,x2,y2), finite and not inverted")]
+_Links = list[tuple[int,int,str,list[_Box]]]
 _CURE = "is it another layout, or cut off?" # end of an error
 
 # %% ../../nbs/data/01_caption_files.ipynb #317c57db
@@ -295,8 +296,8 @@ def _json_size(image): return (image["width"],image["height"]) if "width" in ima
 class _CocoImage(TypedDict):
     id:str|int
     file_name:NotRequired[str]
-    width:NotRequired[_is_length]
-    height:NotRequired[_is_length]
+    width:NotRequired[_Length]
+    height:NotRequired[_Length]
 
 class _Annotation(TypedDict):
     image_id:str|int

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import NotRequired, Self, TypedDict
+from typing import Annotated, NotRequired, Self, TypedDict
 
 import numpy as np
 from fastcore.basics import patch
 
 from ..core.files import digest, user_path
+from ..core.schema import Must
 from ..core.stores import JoinedArrays, Store, write_manifest
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
@@ -49,22 +50,17 @@ def feature_parts(
             "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,))}
 
 # %% ../../nbs/data/03_features.ipynb #e7250397
-def _count(x):
-    "a whole number from 0"
-    return type(x) is int and 0 <= x < 2**40
-
-def _precision(x):
-    "float16 or float32"
-    return x in ("float16","float32")
+_Count = Annotated[int, Must(lambda x: 0 <= x < 2**40, "a whole number from 0")]
+_Precision = Annotated[str, Must(lambda x: x in ("float16","float32"), "float16 or float32")]
 
 class _Manifest(TypedDict):
     "What a feature store adds to the manifest of a `Store`."
     extractor:str
-    dim:_count
-    dtype:_precision
+    dim:_Count
+    dtype:_Precision
     class_names:list[str]
-    count:_count # images
-    regions:_count
+    count:_Count # images
+    regions:_Count
     image_ids:NotRequired[list[str]] # version 1
     shares:NotRequired[list[str]] # folders of the stores that are joined
     extraction:NotRequired[dict] # what `extract_folder` did

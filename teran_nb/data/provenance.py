@@ -10,12 +10,13 @@ import math, shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 import numpy as np
 import torch
 
 from ..core.files import read_json, user_path
+from ..core.schema import Must
 from ..core.writing import atomic, write_json
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.tensors import load_tensors, save_tensors
@@ -101,22 +102,17 @@ def provenance(
     return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)
 
 # %% ../../nbs/data/12_provenance.ipynb #06dd13f2
-def _is_format(value):
-    "1, the format that this version reads"
-    return type(value) is int and value == 1
-
-def _is_positive(value):
-    "a whole number above 0"
-    return type(value) is int and value > 0
+_Format = Annotated[int, Must(lambda x: x == 1, "1, the format that this version reads")]
+_Positive = Annotated[int, Must(lambda x: x > 0, "a whole number above 0")]
 
 class _About(TypedDict):
     "Content of provenance.json."
-    format:_is_format
+    format:_Format
     data:str
     extractor:str
     spec:NotRequired[tuple[str,dict]|None]
     recipe:NotRequired[tuple[str,dict]|None] # what earlier versions called the spec
-    words:dict[str,_is_positive]
+    words:dict[str,_Positive]
     limit:NotRequired[float]
 
 _CURE = "copy the model again"

@@ -9,9 +9,9 @@ __all__ = ['NOT_RECORDED', 'Record', 'Entry', 'entry_path', 'different_data', 'r
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
-from ..core.schema import checked
+from ..core.schema import Must, checked
 from ..core.files import project_path, read_json, user_path
 from ..core.config import one_of
 from ..metrics.retrieval import Retrieval
@@ -21,20 +21,19 @@ from .rows import ROWS
 # %% ../../nbs/experiment/15_entries.ipynb #707a4d40
 NOT_RECORDED = "not recorded"
 
-def _amount(value):
-    "a number from 0, or \"not recorded\""
-    if isinstance(value, bool) or not isinstance(value, (int,float)): return value == NOT_RECORDED
-    return 0 <= value < float("inf")
+def _is_amount(x): return x == NOT_RECORDED if isinstance(x, str) else x >= 0
+
+_Amount = Annotated[float|str, Must(_is_amount, 'a number from 0, or "not recorded"')]
 
 Record = TypedDict("Record", {
     "seed": int|str, # Of everything that is drawn at random; of an ensemble, such as `0 + 1`
     "metrics": dict[str,float], # In their own units: recalls, NDCG and words in [0,1], ranks from 1
-    "epochs": _amount, # Epochs that were trained
-    "seconds": _amount, # Of training and validation, as they passed; of an ensemble, those of its first member
+    "epochs": _Amount, # Epochs that were trained
+    "seconds": _Amount, # Of training and validation, as they passed; of an ensemble, those of its first member
     "commit": str, # Of the code that trained; with `+` where files were changed
     "versions": dict[str,str], # Of Python and of packages
     "machine": str, # System, processor and device
-    "threads": _amount, # Of torch on a CPU
+    "threads": _Amount, # Of torch on a CPU
     "data": str, # `data_fingerprint`
     "command": str}) # The shell command that measures it
 
