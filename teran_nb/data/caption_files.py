@@ -246,7 +246,7 @@ class _Karpathy(TypedDict):
 
 _Box = Annotated[list, Must(_is_box, "a box (x1,y1,x2,y2), finite and not inverted")]
 _Links = list[tuple[int,int,str,list[_Box]]]
-_CURE = "is it another layout, or cut off?" # end of an error
+_OTHER_LAYOUT = "is it another layout, or cut off?" # end of an error
 
 # %% ../../nbs/data/01_caption_files.ipynb #317c57db
 def read_karpathy(
@@ -265,13 +265,13 @@ def _read_object(path):
 
 def _from_karpathy(path, value, key="", bad="stop"):
     if not value.get("images"): raise ValueError(f"{path} has no list of images; is it another layout?")
-    images = checked(value, _Karpathy, Path(path), _CURE)["images"]
+    images = checked(value, _Karpathy, Path(path), _OTHER_LAYOUT)["images"]
     key = key or next((k for k in ("id","cocoid","filename","imgid") if k in images[0]), "")
     names = [image.get(key) for image in images]
     if None in names:
         problem = f"image {names.index(None)+1} of {len(names)} has no {key or 'id, cocoid, filename or imgid'}"
-        raise ValueError(f"{path}: {problem}; {_CURE}")
-    checked(names, list[str|int], f"{path}: {key} of image ", _CURE)
+        raise ValueError(f"{path}: {problem}; {_OTHER_LAYOUT}")
+    checked(names, list[str|int], f"{path}: {key} of image ", _OTHER_LAYOUT)
     image_ids = [Path(str(name)).stem if key == "filename" else str(name) for name in names]
     require_unique(image_ids, f"{path}: ")
     split_and_size,rows = {},[]
@@ -282,10 +282,10 @@ def _from_karpathy(path, value, key="", bad="stop"):
             where = f"{path}: sentence {n+1} of image {image_id[:100]}"
             if "raw" in sentence: text = sentence["raw"]
             elif "tokens" in sentence: text = " ".join(sentence["tokens"])
-            else: raise ValueError(f"{where} has no raw and no tokens; {_CURE}")
+            else: raise ValueError(f"{where} has no raw and no tokens; {_OTHER_LAYOUT}")
             links = sentence.get("links", ())
             if not all(map(_is_link, links)): # quick; `checked` then says what is wrong
-                checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links", _CURE)
+                checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links", _OTHER_LAYOUT)
             links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
             rows.append((image_id, text, links))
     return _to_captions(path, split_and_size, rows, bad)
@@ -318,7 +318,7 @@ def read_coco(
 
 def _from_coco(path, value, split="", key="id", bad="stop"):
     one_of(key, ("id","file_name"), "key of an image")
-    coco = checked(value, _Coco, Path(path), _CURE)
+    coco = checked(value, _Coco, Path(path), _OTHER_LAYOUT)
     require_unique([str(image["id"]) for image in coco["images"]], f"{path}: ")
     name_of = {}
     for i,image in enumerate(coco["images"]):

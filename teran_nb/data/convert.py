@@ -204,7 +204,7 @@ class Report(MarkdownRepr):
         return summary + left_out_table(self.left_out)
 
 # %% ../../nbs/data/08_convert.ipynb #7ab65940
-_CURE = "bad='skip' leaves such rows out"
+_SKIP_ADVICE = "bad='skip' leaves such rows out"
 
 def _first_regions(source, bad):
     "The regions of the first readable row."
@@ -212,7 +212,7 @@ def _first_regions(source, bad):
     for row in source.rows():
         try: return source.read(row)[0]
         except ValueError as e:
-            if bad == "stop": raise ValueError(f"{e}; {_CURE}") from None
+            if bad == "stop": raise ValueError(f"{e}; {_SKIP_ADVICE}") from None
             first_error = first_error or e
     if first_error is None: raise ValueError(f"{source.path} holds no image")
     raise ValueError(f"{source.path}: not one row can be read; the first: {first_error}")
@@ -258,7 +258,7 @@ def convert(
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below
                 else: _add_source_row(writer, source, row, first)
             except ValueError as e:
-                if bad == "stop": raise ValueError(f"{e}; {_CURE}") from None
+                if bad == "stop": raise ValueError(f"{e}; {_SKIP_ADVICE}") from None
                 left_out[str(row)] = str(e).removeprefix(f"{row}: ")
         writer.counts["rows left out"] = len(left_out)
     clipped = writer.counts["boxes clipped"]

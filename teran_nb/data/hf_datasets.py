@@ -198,7 +198,7 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #45dc4110
 @patch
-def describe(self:_DatasetWriter):
+def describe_waiting(self:_DatasetWriter):
     "Put the waiting pictures into the feature store."
     if self.waiting: self._describe(self.waiting)
     self.waiting = []
@@ -272,8 +272,8 @@ def from_dataset(
                 columns.require(row, where)
                 try: writer.add(row, where, split_of_row, number)
                 except ValueError as e: writer.refuse(str(e))
-                if len(writer.waiting) == _BATCH: writer.describe()
-            writer.describe()
+                if len(writer.waiting) == _BATCH: writer.describe_waiting()
+            writer.describe_waiting()
         writer.save_captions()
     if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
     return Collection.open(folder)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Picture', 'Images', 'Sentences', 'toy_regions', 'GivenImage', 'place_name', 'given_images', 'RegionSets',
-           'region_sets', 'sentences']
+           'region_sets', 'given_sentences']
 
 # %% ../../nbs/data/13_inputs.ipynb #49bc0e44
 import re
@@ -54,7 +54,7 @@ class GivenImage(NamedTuple):
         return read_picture(self.picture)[0] if isinstance(self.picture, Path) else self.picture
 
 # %% ../../nbs/data/13_inputs.ipynb #be515b71
-def _picture_file(image):
+def _picture_path(image):
     "The path of a picture, in the caller's folder or the project's."
     path = user_path(image)
     if not path.exists(): path = project_path(image)
@@ -84,7 +84,7 @@ def _given(image, i):
     if isinstance(image, CollectionImage):
         return GivenImage(image.regions.image_id, image.regions, image.pixels if image.path else None)
     if isinstance(image, (str,Path)):
-        path = _picture_file(image)
+        path = _picture_path(image)
         return GivenImage(path.stem, picture=path)
     if isinstance(image, Image.Image): return GivenImage(name, picture=upright(image.copy())[0])
     if isinstance(image, np.ndarray): return GivenImage(name, picture=_picture_of_array(image))
@@ -137,7 +137,7 @@ def region_sets(
     return RegionSets(regions.__getitem__, names, list(map(len, regions)))
 
 # %% ../../nbs/data/13_inputs.ipynb #14391dcf
-def sentences(
+def given_sentences(
     captions:Sentences, # One sentence or many, or what has captions
 ) -> list[str]:
     "The texts of some captions."

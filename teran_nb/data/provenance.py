@@ -115,7 +115,7 @@ class _About(TypedDict):
     words:dict[str,_Positive]
     limit:NotRequired[float]
 
-_CURE = "copy the model again"
+_COPY_MODEL = "copy the model again"
 
 def save_provenance(
     record:Provenance, # What to write
@@ -140,14 +140,14 @@ def open_provenance(
     "Read the provenance of a model."
     folder = user_path(folder)
     if not (folder/"provenance.json").exists(): return None
-    about = read_json(folder/"provenance.json", _About, _CURE)
+    about = read_json(folder/"provenance.json", _About, _COPY_MODEL)
     subspace = _open_subspace(folder/"provenance.safetensors", about["limit"]) if "limit" in about else None
     spec = about.get("spec") or about.get("recipe")
     return Provenance(about["data"], about["extractor"], spec and tuple(spec), about["words"], subspace, folder)
 
 def _open_subspace(path, limit):
-    tensors = load_tensors(path, _CURE)
+    tensors = load_tensors(path, _COPY_MODEL)
     if set(tensors) != {"mean","std","directions"}:
-        raise ValueError(f"{path} holds {', '.join(sorted(tensors)[:5])}, not a mean, std and directions; {_CURE}")
+        raise ValueError(f"{path} holds {', '.join(sorted(tensors)[:5])}, not a mean, std and directions; {_COPY_MODEL}")
     try: return FeatureSubspace(**{name: t.numpy() for name,t in tensors.items()}, limit=limit)
-    except ValueError as e: raise ValueError(f"{path}: {e}; {_CURE}") from None
+    except ValueError as e: raise ValueError(f"{path}: {e}; {_COPY_MODEL}") from None

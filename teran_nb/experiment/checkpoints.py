@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['EARLIER_TRAIN_FIELDS', 'stop_signals', 'step_seed', 'Checkpoint', 'write_checkpoint', 'read_run_checkpoint',
-           'last_checkpoint', 'History', 'epoch_log', 'require_same_config', 'upgrade_state', 'data_hashes',
-           'require_run_folder', 'not_finite', 'require_finite_weights']
+           'last_checkpoint', 'History', 'epoch_log', 'checkpoint_config', 'require_same_config', 'upgrade_state',
+           'data_hashes', 'require_run_folder', 'not_finite', 'require_finite_weights']
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #f9cd7302
 import json, os, shutil, signal, threading, warnings
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pandas as pd
 import torch
@@ -26,6 +26,7 @@ from ..core.tensors import require_archive
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..metrics.retrieval import format_metric, metric_named
+from .train_config import TrainConfig
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #d391c883
 @contextmanager
@@ -162,9 +163,16 @@ def _flat(nested, prefix=""):
         else: flat[prefix+key] = value
     return flat
 
+def checkpoint_config(
+    training:TrainConfig, # Of the run
+    model:Any, # Configuration of its model, a dataclass
+) -> dict[str,dict]: # `train` and `model`
+    "The configurations as a checkpoint keeps them."
+    return {"train": asdict(training), "model": asdict(model)}
+
 def require_same_config(
-    saved:dict, # Configuration of the run, `train` and `model`
-    now:dict, # Configuration that is asked for
+    saved:dict, # `checkpoint_config` of the run
+    now:dict, # `checkpoint_config` that is asked for
     path:str|Path, # File with the saved one, for the error
     resume:bool=True, # Allow what may change in a resumed run; False: nothing may
 ) -> None:

@@ -20,7 +20,7 @@ from ..core.files import project_path, read_json
 from ..core.writing import atomic
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
-from ..published.papers import PUBLISHED, published, table
+from ..published.papers import PUBLISHED, paper_table, published
 from ..metrics.retrieval import chance_bound, format_metric, metric_named
 from ..metrics.results import Results, format_seeds, read_results
 
@@ -253,13 +253,13 @@ def _answered(results, claim):
 def _printed(row, metric, protocol):
     "What the papers print for one of our rows; None where they print nothing."
     if row not in PUBLISHED: return None
-    if metric == "isda": return table("iais", 2).row(PUBLISHED[row][1].rstrip("†"))["isda"]
+    if metric == "isda": return paper_table("iais", 2).row(PUBLISHED[row][1].rstrip("†"))["isda"]
     numbers = published(row, protocol)
     return numbers and numbers.metrics.get(metric)
 
 # %% ../../nbs/experiment/13_claims.ipynb #12946f1e
-def _main(path, written):
+def _write_claims(path, written):
     "Write the claims of saved results."
     findings(read_results(path)).save(written)
 
-if __name__ == "__main__" and __package__ == "teran_nb.experiment": _main(*sys.argv[1:])
+if __name__ == "__main__" and __package__ == "teran_nb.experiment": _write_claims(*sys.argv[1:])

@@ -9,7 +9,6 @@ __all__ = ['Learner', 'fit']
 import math, time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,7 @@ from .train_config import TrainConfig, learning_rate_at, optimizer_of, pooling_a
 from .batches import Batch, Batches, require_training_data, split_into_batches
 from .objective import Objective, check_registered
 from teran_nb.experiment.checkpoints import (
-    EARLIER_TRAIN_FIELDS, Checkpoint, History, data_hashes, epoch_log, last_checkpoint, not_finite,
+    EARLIER_TRAIN_FIELDS, Checkpoint, History, checkpoint_config, data_hashes, epoch_log, last_checkpoint, not_finite,
     require_finite_weights, require_run_folder, require_same_config, step_seed, stop_signals, upgrade_state,
     write_checkpoint)
 
@@ -203,17 +202,16 @@ def is_finished(self:Learner) -> bool:
     return self.history.epochs[-1]["epoch"] - self.history.best()["epoch"] >= self.config.patience
 
 # %% ../../nbs/experiment/04_learner.ipynb #e73c44d5
-def _configs(learner): return {"train": asdict(learner.config), "model": asdict(learner.objective.model.config)}
-
 @patch
 def save(self:Learner) -> None:
     "Write the checkpoint."
     if not self.accelerator.is_main_process: return
     scaler = self.accelerator.scaler
+    config = checkpoint_config(self.config, self.objective.model.config)
     state = Checkpoint(
         epoch=self.epoch, step=self.step, losses=self.losses, history=self.history.epochs,
         objective=self.objective.state_dict(), optimizer=self.optimizer.state_dict(),
-        scaler=scaler.state_dict() if scaler else {}, data=self.data_hashes[0], config=_configs(self))
+        scaler=scaler.state_dict() if scaler else {}, data=self.data_hashes[0], config=config)
     write_checkpoint(state, self.folder)
 
 @patch
@@ -224,8 +222,8 @@ def restore(self:Learner) -> None:
     model = self.objective.model
     model_values = state["config"].get("model", {})
     saved_model = to_config(type(model.config), model_values, path, earlier_network_fields(type(model)))
-    saved = {"train": asdict(saved_train), "model": asdict(saved_model)}
-    require_same_config(saved, _configs(self), path)
+    saved = checkpoint_config(saved_train, saved_model)
+    require_same_config(saved, checkpoint_config(self.config, model.config), path)
     if state["data"] not in self.data_hashes:
         raise ValueError(f"{path} was trained on other features, images or captions, or chosen by other relevance; "
                          "resume with the same data")

@@ -143,10 +143,10 @@ def write_entries(
         for other in (before,entries.get(path, {})):
             if other.get("row", row) != row:
                 raise ValueError(f"{path} is the file of the row {other['row']!r}; give the row {row!r} another name")
-        conditions = before.get("conditions") or _conditions_of(seeds[0])
+        conditions = before.get("conditions") or _entry_conditions(seeds[0])
         records = {record["seed"]: record for record in before["records"]}
         for result in seeds:
-            _require_same(_conditions_of(result), conditions, path)
+            _require_same(_entry_conditions(result), conditions, path)
             record = record_of(result, command, _fingerprint_of(result, data, fingerprints))
             if re.search(r"\w\+", record["commit"]):
                 raise ValueError(f"{path}: seed {record['seed']} was measured at commit {record['commit']} with "
@@ -158,7 +158,7 @@ def write_entries(
     for path,entry in entries.items(): write_json(path, entry)
     return list(entries)
 
-def _conditions_of(result):
+def _entry_conditions(result):
     "The conditions that all seeds of an entry share; the model is the entry's row."
     about = {k: v for k,v in result.about.items() if k != "model"}
     return {k: v for k,v in about.items() if k not in CONDITIONS or not CONDITIONS[k].of_seed}

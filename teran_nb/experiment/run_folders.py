@@ -8,7 +8,7 @@ __all__ = ['folder_to_resume', 'new_run_folder', 'read_plan', 'same_run_folder',
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #448e74c0
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
 
@@ -21,8 +21,7 @@ from ..model.saving import EARLIER_NETWORK_FIELDS
 from ..pretrained.opening import pretrained_name
 from ..metrics.retrieval import PROTOCOLS
 from .train_config import TrainConfig
-from .checkpoints import EARLIER_TRAIN_FIELDS
-from .checkpoints import require_same_config
+from .checkpoints import EARLIER_TRAIN_FIELDS, checkpoint_config, require_same_config
 from .rows import trained_as
 from .datasets import upgrade_source
 from .plans import Plan, TrainFields, named_configs, require_text
@@ -91,7 +90,8 @@ def same_run_folder(
     if _inputs(before) != _inputs(plan):
         raise ValueError(f"{folder} holds a run of other data, other first weights or another number of models; "
                          "choose another folder")
-    require_same_config(_configs(before), _configs(plan), path, resume)
+    saved = checkpoint_config(before.training, before.network)
+    require_same_config(saved, checkpoint_config(plan.training, plan.network), path, resume)
     if before.training != plan.training: write_json(path, plan.config())
     return folder
 
@@ -101,8 +101,6 @@ def _inputs(plan):
     data = {k: v for k,v in plan.about["data"].items() if k != "relevance"}
     first_weights = str(project_path(begin).resolve()) if begin else ""
     return data,first_weights,plan.members
-
-def _configs(plan): return {"train": asdict(plan.training), "model": asdict(plan.network)}
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #3954a643
 def member_plans(

@@ -291,11 +291,11 @@ def _train_in_processes(plan, folder, processes):
         raise RuntimeError(f"training on {processes} processes failed: {reason[-2000:]}")
     return History(torch.load(folder/"last.pt", weights_only=True)["history"], plan.training.select)
 
-def _main(folder, name="config.json"):
+def _train_folder(folder, name="config.json"):
     "Train the run in a folder; each process of a launcher calls this."
     plan = read_plan(folder, name)
     train_run(plan, load_data(**plan.about["data"]), Path(folder))
 
 if __name__ == "__main__" and __package__ == "teran_nb.experiment":
     from torch.distributed.elastic.multiprocessing.errors import record # the launcher prints the first traceback
-    record(_main)(*sys.argv[1:])
+    record(_train_folder)(*sys.argv[1:])

@@ -236,7 +236,7 @@ def _without_boxes(a, ax):
 # %% ../../nbs/look/01_show.ipynb #ddf8bac4
 def show_heat(
     a:Alignment, # With boxes; without a picture the map is drawn on an empty one
-    word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns`
+    word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns_of`
     ax:Axes=None, # Where to draw
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
     threshold:float=.5, # Of the box, as of `box_from_heat`
@@ -245,7 +245,7 @@ def show_heat(
     "The cosines of a word or phrase spread over the picture."
     _require_words(a)
     heat = a.heat(word)
-    columns = a.columns(word)
+    columns = a.columns_of(word)
     size = a.extent
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())

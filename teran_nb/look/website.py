@@ -250,7 +250,7 @@ def picked(self:_SiteBuilder,
             sections.append((title, direction, wrong_but_relevant(*answers, relevance, n, direction)))
     return sections
 
-def _scores(metrics):
+def _recall_rows(metrics):
     "Rows of the first page's table."
     rows = []
     for direction,title in (("t2i","sentence → pictures"),("i2t","picture → sentences")):
@@ -277,7 +277,7 @@ def index_page(self:_SiteBuilder,
     conditions = [f"{name} {value}" for name,value in about.items() if value != "" and name != "run"] # no path of this machine
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
         about=" · ".join(conditions),
-        scores=_scores(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)
+        scores=_recall_rows(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)
 
 # %% ../../nbs/look/11_website.ipynb #14a7be14
 @patch

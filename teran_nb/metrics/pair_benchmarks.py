@@ -17,7 +17,7 @@ from ..data.collection import Collection, Pictures
 from ..synthetic.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
 
 # %% ../../nbs/metrics/12_pair_benchmarks.ipynb #3ffb8493
-_CURE = "copy the benchmark's file again"
+_COPY_BENCHMARK = "copy the benchmark's file again"
 
 def _checked_pair(where, pair):
     "Refuse a pair with an empty caption, two equal captions or an empty box."
@@ -26,7 +26,7 @@ def _checked_pair(where, pair):
     if not (pair.true_caption.strip() and pair.false_caption.strip()): problem = "an empty caption"
     elif pair.true_caption == pair.false_caption: problem = f"the same caption twice, {pair.true_caption!r}"
     elif x2 <= x1 or y2 <= y1: problem = f"a box of {x2-x1:g} x {y2-y1:g} pixels"
-    if problem: raise ValueError(f"{where} has {problem}; {_CURE}, or leave this pair out")
+    if problem: raise ValueError(f"{where} has {problem}; {_COPY_BENCHMARK}, or leave this pair out")
     return pair
 
 _Sugar = TypedDict("_Sugar", {"filename": str, "caption": str, "negative_caption": str})
@@ -38,7 +38,7 @@ def read_sugarcrepe(
     path = user_path(path)
     pairs = []
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-        for key,row in read_json(file, dict[str,_Sugar], _CURE).items():
+        for key,row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
             pairs.append(_checked_pair(f"{file} pair {key!r}", pair))
     return pairs
@@ -52,7 +52,7 @@ def read_aro(path:str|Path, # `visual_genome_relation.json` or `visual_genome_at
 ) -> list[MinimalPair]: # Of the kind `relation` or `attribution`
     "Read ARO."
     pairs = []
-    for n,row in enumerate(read_json(path, list[_Aro], _CURE), 1):
+    for n,row in enumerate(read_json(path, list[_Aro], _COPY_BENCHMARK), 1):
         x = row["bbox_x"]
         y = row["bbox_y"]
         kind = "relation" if "relation_name" in row else "attribution"
@@ -73,8 +73,8 @@ def read_winoground(path:str|Path, # `examples.jsonl`
         if not line.strip(): continue
         try: value = json.loads(line)
         except (ValueError, RecursionError) as e:
-            raise ValueError(f"{path} line {n} is not JSON ({e}); {_CURE}") from None
-        row = checked(value, _Wino, f"{path} line {n}", _CURE)
+            raise ValueError(f"{path} line {n} is not JSON ({e}); {_COPY_BENCHMARK}") from None
+        row = checked(value, _Wino, f"{path} line {n}", _COPY_BENCHMARK)
         kind = row.get("collapsed_tag") or "pair"
         pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], kind, row["image_1"])
         pairs.append(_checked_pair(f"{path} line {n}", pair))

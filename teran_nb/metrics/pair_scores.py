@@ -20,7 +20,7 @@ from ..core.packed import Packed
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection, open_picture
 from ..data.phrase_table import matching_words
-from ..data.inputs import GivenImage, region_sets, sentences
+from ..data.inputs import GivenImage, given_sentences, region_sets
 from ..synthetic.minimal_pairs import MinimalPairs
 from ..model.pair import CaptionWords
 from ..model.encoder import Encoded, Encoder
@@ -218,7 +218,7 @@ class WithoutContext(Encoder):
         whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
         return Encoded(whole, Packed(encoded.parts.values, encoded.parts.offsets[offsets]), sets.names)
     def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
-        texts = sentences(captions)
+        texts = given_sentences(captions)
         if not self.words:
             return self.model.encode_captions(texts, batch_size=batch_size, show_progress_bar=show_progress_bar)
         located = [matching_words(text) for text in texts] # `(word, start, end)` of each word of each text

@@ -92,7 +92,7 @@ class Tuples(MarkdownRepr):
         return f"{counts}\n\n{markdown_table(['caption','tuples'], rows)}"
 
 # %% ../../nbs/metrics/01_spice.ipynb #28223697
-_CURE = "it is no file of tuples, or was damaged; copy it again"
+_COPY_TUPLES = "it is no file of tuples, or was damaged; copy it again"
 
 def _line(**values): return json.dumps(values, ensure_ascii=False) + "\n"
 
@@ -124,20 +124,20 @@ def read_tuples(
         if not line.strip(): continue
         where = f"{path}, line {number}"
         try: value = json.loads(line)
-        except (ValueError, RecursionError) as e: raise ValueError(f"{where} is not JSON ({e}); {_CURE}") from None
-        checked(value, dict, where, _CURE)
+        except (ValueError, RecursionError) as e: raise ValueError(f"{where} is not JSON ({e}); {_COPY_TUPLES}") from None
+        checked(value, dict, where, _COPY_TUPLES)
         if "word" in value:
-            checked(value, _WordLine, where, _CURE)
+            checked(value, _WordLine, where, _COPY_TUPLES)
             synsets[value["word"]] = frozenset(value["synsets"])
         elif "subset" in value:
-            checked(value, _SubsetLine, where, _CURE)
+            checked(value, _SubsetLine, where, _COPY_TUPLES)
             subsets[value["subset"]] = frozenset(value["words"])
         else:
-            checked(value, Parsed, where, _CURE)
+            checked(value, Parsed, where, _COPY_TUPLES)
             tuples = [tuple(t) for t in value["tuples"]]
             wrong = [t for t in tuples if not 1 <= len(t) <= 3]
             if wrong:
-                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_CURE}")
+                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_COPY_TUPLES}")
             parsed[tuple(value["captions"])] = tuples
     return Tuples(parsed, synsets, subsets)
 

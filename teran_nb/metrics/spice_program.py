@@ -51,7 +51,7 @@ class Synonyms:
         return frozenset().union(*(self.synsets.get(w, ()) for w in (word,*bases)))
 
 # %% ../../nbs/metrics/02_spice_program.ipynb #32299ce6
-_CURE = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
+_REINSTALL = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
 
 def _text_in_jar(jar, name):
     "Text of a file in a jar, which is a zip archive."
@@ -62,7 +62,7 @@ def _text_in_jar(jar, name):
                 raise ValueError(f"{name} is too large for this archive")
             return z.read(name).decode("utf8")
     except Exception as e: # zipfile raises any error on damaged files
-        raise ValueError(f"{jar} is damaged or another jar ({type(e).__name__}: {e}); {_CURE}") from None
+        raise ValueError(f"{jar} is damaged or another jar ({type(e).__name__}: {e}); {_REINSTALL}") from None
 
 def read_synonyms(
     jar:str|Path, # Meteor's jar: `spice/lib/Meteor-1.5.jar` of pycocoevalcap
@@ -73,7 +73,7 @@ def read_synonyms(
     try:
         for word,numbers in zip(lines[::2], lines[1::2]): synsets[word] = frozenset(map(int, numbers.split()))
     except ValueError as e:
-        raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_CURE}") from None
+        raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_REINSTALL}") from None
     lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
     for base,forms in zip(lines[::2], lines[1::2]):
         for form in forms.split(): bases.setdefault(form, []).append(base)
@@ -151,7 +151,7 @@ def read_subsets(
     lists = {}
     for subset,name in (("colour","commonColors"),("number","smallNumbers"),("size","sizeAdjectives")):
         listed = re.search(rf"{name} =.*?asList\((.*?)\)", source, re.DOTALL)
-        if listed is None: raise ValueError(f"{jar} has no list {name} in TupleFilter.java; {_CURE}")
+        if listed is None: raise ValueError(f"{jar} has no list {name} in TupleFilter.java; {_REINSTALL}")
         lists[subset] = frozenset(re.findall('"(.*?)"', listed[1]))
     return lists
 

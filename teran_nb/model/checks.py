@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
-from ..data.inputs import Images, Sentences, given_images, sentences
+from ..data.inputs import Images, Sentences, given_images, given_sentences
 from .alignment import POOLINGS, Pooling, mrsw, mwsr
 from .encoder import Encoded, Encoder, Vectors
 from .heads import HEADS
@@ -206,7 +206,7 @@ def _require_encoded(encoded, names, kind, encoder):
             raise ValueError(f"{what} gives vectors of lengths from {lengths.min():.4g} to {lengths.max():.4g} in "
                              f"`{part}`, so inner products are no cosines; apply F.normalize(vectors, dim=-1)")
 
-def _require_words(captions, encoder):
+def _require_word_positions(captions, encoder):
     "Refuse captions whose words do not fit their vectors."
     if len(captions.words) != len(captions.names):
         raise ValueError(f"encode_captions of {encoder.name!r} gives words of {len(captions.words)} captions, not of "
@@ -250,13 +250,13 @@ def check_encoder(
     if not encoder.name or not encoder.fingerprint:
         raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders "
                          "apart by the fingerprint, so set both")
-    images,captions = list(given_images(images)),sentences(captions)
+    images,captions = list(given_images(images)),given_sentences(captions)
     if len(images) < 2 or len(captions) < 2:
         raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
     encoded_images,encoded_captions = encoder.encode_images(images),encoder.encode_captions(captions)
     _require_encoded(encoded_images, [image.image_id for image in images], "images", encoder)
     _require_encoded(encoded_captions, captions, "captions", encoder)
-    _require_words(encoded_captions, encoder)
+    _require_word_positions(encoded_captions, encoder)
     _require_same_encoding(encoder.encode_images, images, encoded_images, "images", encoder)
     _require_same_encoding(encoder.encode_captions, captions, encoded_captions, "captions", encoder)
     _require_same_scores(encoder, encoded_images, encoded_captions)

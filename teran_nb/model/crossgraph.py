@@ -134,7 +134,7 @@ def _head_cosines(a, b, heads):
     return (a*b).sum(-1)/lengths.clamp(min=1e-8)
 
 @patch
-def compare(self:CrossGraph,
+def reconstruction_score(self:CrossGraph,
     scorer:nn.Module, # Maps the cosines of a node to a number
     nodes:Tensor, # One side, broadcasts to `(images, captions, nodes, dim)`
     mask:Tensor, # True at real nodes, broadcasts to `(images, captions, nodes)`
@@ -166,8 +166,8 @@ def forward(self:CrossGraph,
     pairs = len(regions),len(words),-1
     real = torch.cat([region_mask[:,None].expand(pairs), word_mask.expand(pairs)], 2)
     sims = []
-    if self.image: sims.append(self.compare(self.image, images.nodes[:,None], region_mask[:,None], concepts, real))
-    if self.text: sims.append(self.compare(self.text, captions.nodes[None], word_mask[None], concepts, real))
+    if self.image: sims.append(self.reconstruction_score(self.image, images.nodes[:,None], region_mask[:,None], concepts, real))
+    if self.text: sims.append(self.reconstruction_score(self.text, captions.nodes[None], word_mask[None], concepts, real))
     both_real = region_mask.any(1)[:,None] & word_mask.any(1)
     return (sum(sims)/len(sims)).masked_fill(~both_real, 0)
 

@@ -25,7 +25,7 @@ from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..data.vocabulary import split_words
-from ..data.inputs import Images, Sentences, given_images, region_sets, sentences
+from ..data.inputs import Images, Sentences, given_images, given_sentences, region_sets
 from ..photos.fine_tuning import LearningBackbone
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import rebuild_extractor, training_features
@@ -112,7 +112,7 @@ def encode_captions(self:Matcher,
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
-    tokens = self.tokens(sentences(captions))
+    tokens = self.tokens(given_sentences(captions))
     wordless = [text for text,words in zip(tokens.texts, tokens.word_of) if not any(word >= 0 for word in words)] # -1: no word
     if wordless and self.ranking_head.needs_words:
         warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "

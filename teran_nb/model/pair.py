@@ -229,7 +229,7 @@ def from_vectors(cls:Alignment,
 
 # %% ../../nbs/model/02_pair.ipynb #ebccd9a9
 @patch
-def columns(self:Alignment,
+def columns_of(self:Alignment,
     word:str|int|slice|Sequence, # A word or phrase of the caption, the index of a word, a slice, or a list of these
 ) -> list[int]: # Indices into `words`
     "The columns of a word or phrase in the cosines."
@@ -237,7 +237,7 @@ def columns(self:Alignment,
     if isinstance(word, (int,np.integer)): return [_column(self, word)]
     if not isinstance(word, str):
         columns = []
-        for part in word: columns += self.columns(part)
+        for part in word: columns += self.columns_of(part)
         return list(dict.fromkeys(columns))
     occurrences = []
     for columns in phrase_places(self.words, word):
@@ -250,11 +250,11 @@ def columns(self:Alignment,
 # %% ../../nbs/model/02_pair.ipynb #e104bafc
 @patch
 def heat(self:Alignment,
-    word:str|int|slice|Sequence, # A word or phrase, as of `columns`; the words of a phrase are averaged
+    word:str|int|slice|Sequence, # A word or phrase, as of `columns_of`; the words of a phrase are averaged
     shape:tuple[int,int]|None=None, # Rows and columns of the map; 48 along the longer side by default
 ) -> Tensor: # Mean cosines, NaN where no region lies, `(rows, columns)`
     "The cosines of a word spread over the picture."
-    columns = self.columns(word)
+    columns = self.columns_of(word)
     if not columns: raise ValueError(f"{word!r} names no word of this caption, so there is nothing to spread")
     image = f"image {self.image_id}" if self.image_id else "the image"
     if self.boxes is None:

@@ -26,7 +26,7 @@ from ..core.files import read_json
 from ..core.config import bounded, one_of, require_in_range
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows
 from ..data.vocabulary import make_tokenizer
-from ..data.inputs import Sentences, sentences
+from ..data.inputs import Sentences, given_sentences
 from .pair import CaptionWords
 
 # %% ../../nbs/model/06_text.ipynb #db374a29
@@ -66,7 +66,7 @@ def tokenize(
     max_tokens:int=128, # Longest caption, special tokens included, at least 3
 ) -> Tokens: # With the characters of every word
     "Cut captions into tokens, and note the word of each token and the characters of each word."
-    texts = sentences(texts)
+    texts = given_sentences(texts)
     if not texts: return Tokens([], [], [], [])
     options = {"add_special_tokens": True, "return_offsets_mapping": True}
     encoding = tokenizer(texts, truncation=False, verbose=False, **options)
@@ -78,12 +78,12 @@ def tokenize(
     word_of = []
     spans = []
     for i in range(len(texts)):
-        words,characters = _words(encoding.word_ids(i), encoding["offset_mapping"][i])
+        words,characters = _words_and_spans(encoding.word_ids(i), encoding["offset_mapping"][i])
         word_of.append(words)
         spans.append(characters)
     return Tokens(texts, encoding["input_ids"], word_of, spans)
 
-def _words(word_ids, offsets):
+def _words_and_spans(word_ids, offsets):
     "Word of each token, counted from 0 without gaps, and the characters of each word."
     word_of = []
     spans = []

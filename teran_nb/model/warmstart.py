@@ -15,11 +15,11 @@ from .network import NetworkConfig
 from .matcher import Matcher
 
 # %% ../../nbs/model/16_warmstart.ipynb #973dd556
-def _architecture(part):
+def _lasting_settings(part):
     "A configuration without dropout and thawed layers, which may change from one training to the next."
     if not dataclasses.is_dataclass(part): return part
     fields = [field.name for field in dataclasses.fields(part) if field.name not in ("dropout","thaw")]
-    return {name: _architecture(getattr(part, name)) for name in fields}
+    return {name: _lasting_settings(getattr(part, name)) for name in fields}
 
 def begin_with(
     config:NetworkConfig, # Of the new model
@@ -40,7 +40,7 @@ def begin_with(
     # the settings of a cross-encoder have the name of its head
     cross_encoders = sorted(name for name in common_heads if HEADS[name].is_cross_encoder)
     for part in ("shared","regions","last",*cross_encoders):
-        if _architecture(getattr(other.config, part)) != _architecture(getattr(config, part)): misfits.append(part)
+        if _lasting_settings(getattr(other.config, part)) != _lasting_settings(getattr(config, part)): misfits.append(part)
     if misfits:
         raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "
                          "choose the same sizes, layers, text encoder, sharing, region features and settings of heads")

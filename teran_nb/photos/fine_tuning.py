@@ -25,7 +25,7 @@ from .extractors import DetectorBackbone
 from .extractor_lookup import rebuild_extractor
 
 # %% ../../nbs/photos/11_fine_tuning.ipynb #67afcdf8
-def _layers(network):
+def _repeated_blocks(network):
     "The repeated blocks of a network, through all its stages, in their order."
     kinds = {}
     for stack in network.modules():
@@ -50,7 +50,7 @@ class LearningBackbone(nn.Module):
         self.backbone = backbone
         self.network = backbone.model.float()
         self.boxes = boxes
-        blocks = _layers(self.network)
+        blocks = _repeated_blocks(self.network)
         if layers != -1 and not 1 <= layers <= len(blocks):
             raise ValueError(f"{backbone.name} has {len(blocks)} layers, and {layers} of them cannot learn; say 1 to "
                              f"{len(blocks)}, or -1 for all")

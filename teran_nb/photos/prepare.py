@@ -102,7 +102,7 @@ def _earlier_request(recipe, request):
     return request | {"state": request["state"] | {"source": source}}
 
 # %% ../../nbs/photos/10_prepare.ipynb #c51459ed
-def _find_pictures(recipe, left_out):
+def _recipe_pictures(recipe, left_out):
     "The recipe's pictures; a file whose image id another file has comes into `left_out`."
     return find_pictures(recipe.picture_folder, recipe.bad, left_out) if recipe.pictures else {}
 
@@ -123,7 +123,7 @@ def _make_collection(job, shares):
     recipe = job.recipe
     work = job.work
     left_out = {}
-    files = _find_pictures(recipe, left_out)
+    files = _recipe_pictures(recipe, left_out)
     make_features(job, files, shares)
     store = Features(work/"features").verify()
     left_out |= read_left_out(work, store)
@@ -198,7 +198,7 @@ def prepare(
     job = PrepareJob(recipe, work, extractor, resume, device, batch_size, workers, show_progress_bar, share)
     if share.rank == 0: _make(job, request, output, near)
     elif recipe.pictures and not recipe.published.files:
-        with work_folder(job, request) as shares: make_features(job, _find_pictures(recipe, {}), shares)
+        with work_folder(job, request) as shares: make_features(job, _recipe_pictures(recipe, {}), shares)
     wait_for(output.is_dir)
     return _open_prepared(output, recipe, request, near)
 
@@ -219,9 +219,9 @@ def _make(job, request, output, near):
         _write_manifest(folder, job, request, notes, left_out, near, start)
         os.replace(folder, output)
 
-def _main(output, recipe="{}"):
+def _prepare_share(output, recipe="{}"):
     "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
     recipe = to_config(Recipe, json.loads(recipe), "the recipe", EARLIER_RECIPE_FIELDS)
     prepare(recipe, output, show_progress_bar=this_share().rank == 0)
 
-if __name__ == "__main__" and __package__ == "teran_nb.photos": _main(*sys.argv[1:])
+if __name__ == "__main__" and __package__ == "teran_nb.photos": _prepare_share(*sys.argv[1:])

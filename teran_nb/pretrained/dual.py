@@ -30,7 +30,7 @@ from ..core.display import progress
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
-from ..data.inputs import GivenImage, Images, Sentences, given_images, sentences
+from ..data.inputs import GivenImage, Images, Sentences, given_images, given_sentences
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
@@ -228,12 +228,12 @@ def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Imag
 
 # %% ../../nbs/pretrained/09_dual.ipynb #2a437bfe
 _KIND = "pretrained dual encoder"
-_CURE = "copy the model again, or choose another precision"
+_OTHER_PRECISION = "copy the model again, or choose another precision"
 
 def _finite(whole, source):
     "Whole vectors of all batches; damaged settings, or half precision, can make them NaN."
     whole = torch.cat(whole)
-    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_CURE}")
+    if not whole.isfinite().all(): raise ValueError(f"{source}: its vectors are NaN or infinite; {_OTHER_PRECISION}")
     return whole
 
 def _require_batch_size(batch_size):
@@ -251,7 +251,7 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     given = iter(given_images(images))
     while batch := list(islice(given, batch_size)):
         pictures = [image.open() for image in batch]
-        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out):
+        with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
             vectors = self._vectors(batch, pictures)
         for image,picture,(vector,regions,region_boxes) in zip(batch, pictures, vectors):
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
@@ -299,7 +299,7 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     token_vectors = []
     for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
         batch = texts[i:i+batch_size]
-        with loading(self.family.source, _KIND, _CURE, probe=self.family.try_out): encoded = self.family.sentences(batch)
+        with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out): encoded = self.family.sentences(batch)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
         for k,text in enumerate(batch):
@@ -340,7 +340,7 @@ def encode_captions(self:DualEncoder,
     "Encode captions; a warning names those whose ends the model does not read."
     _require_batch_size(batch_size)
     _require_prompts(_as_tuple(phrases), self.config.words)
-    texts = sentences(captions)
+    texts = given_sentences(captions)
     if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)

@@ -245,9 +245,9 @@ class Backend:
         "Remember what the index says about itself."
         self.layout,self.centroids = layout,centroids
     def key_of(self, image_id:str) -> Hashable:
-        "The key that `compare` returns for an image."
+        "The key that `search_keys` returns for an image."
         return image_id
-    def compare(self, requests:Sequence[Request]) -> list[list[tuple[Hashable,float]]]:
+    def search_keys(self, requests:Sequence[Request]) -> list[list[tuple[Hashable,float]]]:
         "Keys and similarities of the answers of each request, best first. Keys are cheaper to fetch than names."
         return [[(image.image_id,image.similarity) for image in images] for images in self.search(requests)]
 

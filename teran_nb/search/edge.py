@@ -219,7 +219,7 @@ def key_of(self:EdgeBackend, image_id:str) -> UUID:
     return UUID(point_id(image_id))
 
 @patch
-def compare(self:EdgeBackend, requests:Sequence[Request]) -> list[list[tuple[UUID,float]]]:
+def search_keys(self:EdgeBackend, requests:Sequence[Request]) -> list[list[tuple[UUID,float]]]:
     "Ids and similarities of the answers of each request, best first."
     queries = [self.query_for(request._replace(with_vectors=False), with_payload=False) for request in requests]
     return [[(point.id,point.score) for point in points] for points in self.query(queries)]

@@ -140,7 +140,7 @@ def filter_for(self:QdrantBackend, conditions:Sequence[Condition]) -> Any:
 # %% ../../nbs/search/02_qdrant.ipynb #05961321
 @patch
 def query_for(self:QdrantBackend,
-    request:Request, # Of `search` or `compare`
+    request:Request, # Of `search` or `search_keys`
     with_payload:list[str]|bool, # Metadata that the answers bring
 ) -> Any: # One query with nested prefetches
     "A request as the client takes it."

@@ -103,7 +103,7 @@ def propose(self:BackendRanking,
     candidates:int, # Images that the first stage proposes
     conditions:Sequence[Condition]=(), # Conditions that the images must fulfil
     with_vectors:bool=True, # Whether the images bring their vectors
-    answer:Callable|None=None, # `compare` of the backend instead of its `search`
+    answer:Callable|None=None, # `search_keys` of the backend instead of its `search`
 ) -> list[list]: # Per sentence, as `answer` gives them, best first
     "Ask the backend for the best images of each sentence."
     answer = answer or self.backend.search
@@ -169,7 +169,7 @@ def scored_keys(self:BackendRanking,
 ) -> Iterator[tuple[list,list[float]]]:
     "Per sentence, the keys of the proposed images (`Backend.key_of`), and the scores of the backend."
     per_word = not self.backend.exact and POOLINGS[self.pooling].per_word # Qdrant does not divide by the words
-    proposed = self.propose(captions, limit, candidates, with_vectors=False, answer=self.backend.compare)
+    proposed = self.propose(captions, limit, candidates, with_vectors=False, answer=self.backend.search_keys)
     for j,answers in enumerate(proposed):
         divisor = max(1, len(captions.parts[j])) if per_word else 1
         yield [key for key,_ in answers],[score/divisor for _,score in answers]

@@ -107,7 +107,7 @@ def _read_about(self:ServerBackend):
     layout.columns = tuple(dict.fromkeys([*layout.columns,*looked_up]))
     field = layout.centroid_state.field
     if not field: return layout,None
-    return layout,Centroids(self._load_centroids(field, saved.get("centroids", 0)), saved["residual"])
+    return layout,Centroids(self._fetch_centroids(field, saved.get("centroids", 0)), saved["residual"])
 
 @patch
 def _region_dim(self:ServerBackend, params):
@@ -122,7 +122,7 @@ def _region_dim(self:ServerBackend, params):
     return regions.size
 
 @patch
-def _load_centroids(self:ServerBackend, field, count):
+def _fetch_centroids(self:ServerBackend, field, count):
     if not 0 < count <= _FIRST_CENTROID_ID[CENTROID_FIELDS[0]]:
         raise ValueError(f"{self.place} says that it has {count:,} centroids; "
                          "copy the index again, or make it again")
