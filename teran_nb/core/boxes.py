@@ -9,25 +9,26 @@ __all__ = ['box_area', 'box_intersection', 'box_iou', 'nms', 'roi_align']
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 # %% ../../nbs/core/05_boxes.ipynb #fc5a54ab
-def _as_boxes(boxes, dtype=None):
+def _as_boxes(boxes, dtype=None) -> Tensor:
     "Boxes as a tensor; whole numbers have 64 bits, because areas and sides may not fit into the type of the corners."
     boxes = torch.as_tensor(boxes, dtype=dtype)
     if not boxes.is_floating_point(): boxes = boxes.long()
     return boxes.reshape(0, 4) if boxes.shape == (0,) else boxes # an empty list
 
 def box_area(
-    boxes:Tensor, # Boxes, `(n, 4)`
+    boxes:ArrayLike, # Boxes, `(n, 4)`
 ) -> Tensor: # Area of each, `(n,)`
     "Area of boxes."
     boxes = _as_boxes(boxes)
     return (boxes[...,2] - boxes[...,0])*(boxes[...,3] - boxes[...,1])
 
 def box_intersection(
-    a:Tensor, # Boxes, `(n, 4)`
-    b:Tensor, # Boxes, `(m, 4)`
+    a:ArrayLike, # Boxes, `(n, 4)`
+    b:ArrayLike, # Boxes, `(m, 4)`
 ) -> Tensor: # Shared area of every pair, 0 where they do not touch, `(n, m)`
     "Area that every box of `a` shares with every box of `b`."
     a = _as_boxes(a)[:,None]
@@ -37,8 +38,8 @@ def box_intersection(
 
 # %% ../../nbs/core/05_boxes.ipynb #11cc6f01
 def box_iou(
-    a:Tensor, # Boxes, `(n, 4)`
-    b:Tensor, # Boxes, `(m, 4)`
+    a:ArrayLike, # Boxes, `(n, 4)`
+    b:ArrayLike, # Boxes, `(m, 4)`
     dtype:torch.dtype=torch.float32, # Precision of the computation
 ) -> Tensor: # IoU of every pair in [0,1], `(n, m)`
     "Intersection over union of every box of `a` with every box of `b`."

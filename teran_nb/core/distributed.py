@@ -22,18 +22,18 @@ def is_distributed() -> bool:
 
 # %% ../../nbs/core/16_distributed.ipynb #bbd48d77
 def gather_packed(
-    p:Packed, # This process's sets
+    packed:Packed, # This process's sets
 ) -> Packed: # The sets of all processes, in order; only this process's carry a gradient
     "Gather packed sets of different sizes."
-    own_lengths = p.lengths.to(p.values.device)
+    own_lengths = packed.lengths.to(packed.values.device)
     padded = gather(pad_across_processes(own_lengths[None], dim=1, pad_index=-1)) # a row for each process
     lengths = [row[row >= 0] for row in padded]
     sizes = [int(row.sum()) for row in lengths]
-    parts = list(gather(pad_across_processes(p.values.detach(), dim=0)).split(max(sizes)))
+    parts = list(gather(pad_across_processes(packed.values.detach(), dim=0)).split(max(sizes)))
     processes = len(sizes)
     for i,n in enumerate(sizes): parts[i] = parts[i][:n]
-    detached = p.values.detach()
-    own = detached + processes*(p.values - detached) # the value of p, and `processes` times its gradient
+    detached = packed.values.detach()
+    own = detached + processes*(packed.values - detached) # the value of `packed`, and `processes` times its gradient
     parts[torch.distributed.get_rank()] = own
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(lengths).cpu().cumsum(0)])
     return Packed(torch.cat(parts), offsets)

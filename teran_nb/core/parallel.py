@@ -69,19 +69,19 @@ def parallel_map(
         job.write_bytes(_pickled(function, inputs))
         running = [_start(job, k, workers) for k in range(workers)]
         try:
-            for i,x in enumerate(inputs):
+            for i,item in enumerate(inputs):
                 worker = running[i%workers]
                 try: result, error = pickle.load(worker.stdout)
                 except (EOFError, pickle.UnpicklingError):
                     deaths += 1
                     status = worker.wait()
-                    if on_death is None or deaths > 2*workers: raise _dead(x, status, deaths) from None
+                    if on_death is None or deaths > 2*workers: raise _dead(item, status, deaths) from None
                     worker.stdout.close()
                     if i+workers < len(inputs): running[i%workers] = _start(job, i+workers, workers)
-                    yield on_death(x, status)
+                    yield on_death(item, status)
                     continue
                 deaths = 0
-                if error: raise _failed(x, *error)
+                if error: raise _failed(item, *error)
                 yield result
         finally:
             for p in running:
@@ -98,15 +98,15 @@ def _pickled(function, inputs):
                          "move it into a module, or use workers=1")
     return pickle.dumps((function, inputs))
 
-def _dead(x, status, deaths):
+def _dead(item, status, deaths):
     "The error for workers that ended without a result."
-    what = f"the worker that was given {x!r} ended early"
-    if deaths > 1: what = f"{deaths} workers ended one after the other, the last at {x!r}"
+    what = f"the worker that was given {item!r} ended early"
+    if deaths > 1: what = f"{deaths} workers ended one after the other, the last at {item!r}"
     return RuntimeError(f"{what} (exit status {status}); the messages of the workers say why, or workers=1 shows it")
 
-def _failed(x, message, trace):
+def _failed(item, message, trace):
     "The error for a function that raised in a worker."
-    error = RuntimeError(f"{x!r} failed in a worker: {message}")
+    error = RuntimeError(f"{item!r} failed in a worker: {message}")
     error.add_note(trace)
     return error
 

@@ -8,6 +8,7 @@ __all__ = ['require_regions', 'FeatureWriter']
 # %% ../../nbs/data/04_feature_writer.ipynb #3ca9beb7
 import shutil
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,7 @@ class FeatureWriter:
         extractor:str, # Name of the extractor; a model refuses features of another one
         dim:int, # Length of a vector
         dtype:str="float16", # Stored precision of vectors: `float16` or `float32`
-        class_names:list=(), # Names of the regions' classes, where known; `add` appends new ones
+        class_names:Sequence[str]=(), # Names of the regions' classes, where known; `add` appends new ones
         expect:int=0, # Expected number of regions, to check the free space of the disk
         boxes:bool=True, # False for features without boxes; nothing can be drawn in their pictures
         source_hash:str="", # Hash of what the features are made from; if given, a stopped writer is continued

@@ -11,6 +11,7 @@ import math, os, struct, threading, warnings, zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps, UnidentifiedImageError
@@ -147,7 +148,7 @@ class _WhileReading:
 _while_reading = _WhileReading() # the settings belong to the whole process
 
 def read_picture(
-    path:str|Path, # Picture file
+    path:str|Path|IO[bytes], # Picture file, or its content
     side:int=0, # Longest side that is useful; larger pictures are reduced. 0 keeps the size
     quick:bool=False, # As of `upright`
 ) -> tuple: # The picture, upright and in RGB; its full size, `(width, height)`

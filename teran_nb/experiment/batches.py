@@ -21,7 +21,7 @@ from .train_config import TrainConfig
 
 # %% ../../nbs/experiment/01_batches.ipynb #82f2b653
 def split_into_batches(
-    image_of:Sequence[int], # Image of each caption, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Image of each caption, `(captions,)`
     batch_size:int, # Images in a batch
     captions_per_image:int=1, # Captions of each image in a batch
     seed:int|tuple=0, # Seed of `numpy.random.default_rng`, such as (seed, epoch)

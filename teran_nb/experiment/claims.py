@@ -43,8 +43,8 @@ class Claim:
     protocol:str="COCO 1K" # Under which the paper prints both rows
     def __post_init__(self): one_of(self.kind, _DIFFERENCE, "kind of claim")
     def sides(self,
-        better:Sequence, # Our numbers of the better row: one a seed, or one a query
-        worse:Sequence, # Of the worse row
+        better:Sequence|np.ndarray, # Our numbers of the better row: one a seed, or one a query
+        worse:Sequence|np.ndarray, # Of the worse row
     ) -> tuple[np.ndarray,np.ndarray]:
         "Two samples, of which the claim says that the first has the higher mean."
         better = np.asarray(better, dtype=float)
@@ -121,8 +121,8 @@ CLAIMS = (
 
 # %% ../../nbs/experiment/13_claims.ipynb #0ae1010b
 def welch(
-    higher:Sequence, # One number a seed, two at least
-    lower:Sequence, # Of another row, two at least
+    higher:Sequence|np.ndarray, # One number a seed, two at least
+    lower:Sequence|np.ndarray, # Of another row, two at least
 ) -> tuple[float,float]|None: # Low and high end; None where each row gives all its seeds the same number
     "95 % confidence interval of the difference of two means, with unequal variances (Welch 1947)."
     higher = np.asarray(higher, dtype=float)
@@ -137,8 +137,8 @@ def welch(
 
 # %% ../../nbs/experiment/13_claims.ipynb #e7c51bcd
 def paired_bootstrap(
-    higher:Sequence, # One number a query
-    lower:Sequence, # Of the same queries by another row
+    higher:Sequence|np.ndarray, # One number a query
+    lower:Sequence|np.ndarray, # Of the same queries by another row
     samples:int=2000, # Times that the queries are drawn
     seed:int=0, # Of the draws
 ) -> tuple[float,float]: # Low and high end

@@ -37,10 +37,11 @@ Record = TypedDict("Record", {
     "data": str, # `data_fingerprint`
     "command": str}) # The shell command that measures it
 
+_Conditions = TypedDict("_Conditions", {"protocol": str, "candidates": str}) # And others, such as epochs
 Entry = TypedDict("Entry", {
     "format": int, # 1
     "row": str, # One of `ROWS`, or a name of your own
-    "conditions": TypedDict("Conditions", {"protocol": str, "candidates": str}), # And others, such as epochs
+    "conditions": _Conditions, # Those that all its records share
     "records": list[Record]}) # One a seed
 
 # %% ../../nbs/experiment/15_entries.ipynb #368db058

@@ -183,7 +183,7 @@ def _fingerprint_of(result, data, known):
 
 # %% ../../nbs/experiment/16_records.ipynb #d8875389
 def prediction_interval(
-    values:Sequence, # One number a seed, two at least
+    values:Sequence|np.ndarray, # One number a seed, two at least
     level:float=.99, # Share of further seeds that lie inside
     finest:float=0., # Least distance of an end from the mean
 ) -> tuple[float,float]: # Low and high end

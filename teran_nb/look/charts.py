@@ -47,7 +47,7 @@ def _epoch_ticks(ax, epochs):
 def show_curves(
     history:History|dict[str,History], # Of one training, or of several by the names of their models
     metrics:Sequence[str]=CURVES, # Metrics in [0,1]; those that were not measured are left out
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "Validation metrics of every epoch, in % (TERAN Fig. 3 and 6)."
     histories = history if isinstance(history, dict) else {"": history}
@@ -135,7 +135,7 @@ def show_correlation(
     table:pd.DataFrame, # A row for each point, such as an epoch or a run; the column `line` names the model
     x:str, # Metric on the horizontal axis
     y:str, # Metric on the vertical axis
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "One metric against another, with Pearson's r of each model and of all points (IAIS Fig. 3)."
     missing = [metric for metric in (x,y) if metric not in table]
@@ -209,7 +209,7 @@ def show_sweep(
 # %% ../../nbs/look/13_charts.ipynb #8fbe7601
 def show_schedules(
     scales:Sequence[float]=(5,10), # Of the schedules `exp` and `log`
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "Weight of the regulariser over the training, by schedule and scale (IAIS Fig. 6)."
     ax = new_axis(ax, (4.6,3.4))
@@ -231,7 +231,7 @@ def show_table_rows(
     results:Results, # Of models, by their names
     metric:str="t2i_r1", # A metric in [0,1]
     protocol:str="", # Of the published values; empty: `COCO 1K` or `Flickr30k 1K`, whichever has more of the rows
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "One metric of every row, in %, with its published value (TERAN Tables 1 and 4)."
     values = {}
@@ -262,7 +262,7 @@ def show_table_rows(
 # %% ../../nbs/look/13_charts.ipynb #b686f071
 def show_pairs(
     scores:PairScores|dict[str,PairScores], # Of one model, or of several asked the same pairs, by their names
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "Share of minimal pairs that each model has right, in %, with chance."
     scores = {"": scores} if isinstance(scores, PairScores) else scores
@@ -288,7 +288,7 @@ def show_pairs(
 def show_board(
     board:Board, # Its cells
     metric:str="t2i_r1", # A metric in [0,1]
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "One metric of every ranker (a pooling or a head) and every loss, in %."
     rankers = list(dict.fromkeys(cell.ranker for cell in board.cells))

@@ -152,7 +152,7 @@ def evenly(
 def empty_figure(
     why:str, # What is missing
     title:str="", # Title of the figure
-    ax:Axes=None, # Where to draw, if it is a part of another figure
+    ax:Axes|None=None, # Where to draw, if it is a part of another figure
 ) -> list[Axes]: # A single axis
     "An empty figure with the reason why it is empty; `save` does not write it."
     if ax is None: ax = grid(1, 1, (6,1), title=wrapped(title, 60, 2))[0]
@@ -286,7 +286,7 @@ def badge_fontsize(
 # %% ../../nbs/look/00_figures.ipynb #ddb8895c
 def draw_boxes(
     ax:Axes, # Of a picture
-    boxes:Sequence, # `(x1,y1,x2,y2)` each
+    boxes:Sequence|np.ndarray, # `(x1,y1,x2,y2)` each
     badges:Sequence[str], # Text of each badge
     size:tuple, # Width and height of the picture
     numbers:Sequence[int]|None=None, # By which boxes get their colours; their order when None

@@ -62,7 +62,7 @@ def show_gallery(
     sim:Tensor, # Similarities, `(images, captions)`
     queries:Sequence[int], # Captions to search with (indices)
     k:int=5, # Results of each
-    model:Encoder=None, # Draws the regions of the query's words in each result
+    model:Encoder|None=None, # Draws the regions of the query's words in each result
     title:str="", # Title of the figure, such as the rule that chose the queries
 ) -> list[Axes]: # `k` axes per query
     "Image retrieval: the best pictures for each caption (TERAN Fig. 4 and 5)."
@@ -104,7 +104,7 @@ def _picture_rows(collection, sim, texts, true, k, model, title):
 class SentenceAnswers(MarkdownRepr):
     "Similarities of a collection with sentences whose true picture is unknown; shows itself as a table."
     texts:list[str] # The sentences
-    images:Encoded # The collection's images
+    images:Encoded|Index # The collection's images
     captions:Encoded # The sentences
     sim:Tensor # Similarities, `(images, sentences)`
     about:dict # Conditions: model, pooling
@@ -139,7 +139,7 @@ def show_answers(
     collection:Collection, # Images with pictures
     answers:SentenceAnswers, # From `ask`
     k:int=5, # Results of each sentence
-    model:Encoder=None, # Draws the regions of the sentence's words in each result
+    model:Encoder|None=None, # Draws the regions of the sentence's words in each result
     title:str="", # Title of the figure
 ) -> list[Axes]: # `k` axes per sentence
     "The best pictures for sentences of your own."
@@ -153,7 +153,7 @@ def show_sentences(
     sim:Tensor, # Similarities, `(images, captions)`
     queries:Sequence[int], # Images to search with (indices)
     k:int=5, # Captions of each
-    model:Encoder=None, # Draws the regions of the first caption's words in the picture
+    model:Encoder|None=None, # Draws the regions of the first caption's words in the picture
     title:str="", # Title of the figure, such as the rule that chose the queries
 ) -> list[Axes]: # Two axes per query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."

@@ -21,7 +21,7 @@ from .figures import evenly
 
 # %% ../../nbs/look/02_query_rules.ipynb #dc7d4706
 def spread(
-    rank:Sequence[int], # Rank of the true match of every query, from 0
+    rank:Sequence[int]|np.ndarray, # Rank of the true match of every query, from 0
     n:int=4, # Number of queries, at most
 ) -> list[int]: # Indices of the queries, the best answered first and the worst last
     "Queries at even distances in the order of their rank."
@@ -32,7 +32,7 @@ DIRECTIONS = ("t2i","i2t")
 
 def margins(
     sim:Tensor, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
     block:int=4096, # Queries at a time; bounds the memory
 ) -> np.ndarray: # A margin for each query
@@ -54,7 +54,7 @@ def margins(
 # %% ../../nbs/look/02_query_rules.ipynb #c91a47ca
 def strongest_wrong(
     sim:Tensor, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     query:int, # A caption, or an image
     direction:str="t2i", # The query is a caption (`t2i`) or an image (`i2t`)
 ) -> int: # An image, or a caption
@@ -69,7 +69,7 @@ def strongest_wrong(
 # %% ../../nbs/look/02_query_rules.ipynb #2e8c013e
 def hard_successes(
     sim:Tensor, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
 ) -> list[int]: # Indices of the queries, the smallest margin first
@@ -78,7 +78,7 @@ def hard_successes(
 
 def hard_failures(
     sim:Tensor, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
 ) -> list[int]: # Indices of the queries, the widest margin first
@@ -93,7 +93,7 @@ def _lowest(values, eligible, n):
 # %% ../../nbs/look/02_query_rules.ipynb #0c698a1d
 def wrong_but_relevant(
     sim:Tensor, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     relevance:Relevance|Sequence[Relevance], # Of all captions for all images; of several, such as of `Data.relevance`, the first
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)

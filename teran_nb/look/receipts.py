@@ -59,7 +59,7 @@ def _receipt_table(ax, rows, names, total):
 def show_receipt(
     a:Alignment, # A caption with one picture, such as the true one
     other:Alignment, # The same caption with another, such as the strongest wrong one
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
     names:tuple[str,str]=("true","other"), # What the two pictures are called
     most:int=24, # Rows, at most
 ) -> Axes:

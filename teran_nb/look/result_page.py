@@ -181,7 +181,7 @@ def static_page(
     with_regions:bool=False, # Whether the regions closest to the chosen word are shown
     opened:AlignmentView|None=None, # The open alignment
     header:str="", # First sentence of the page: what the reader sees
-    pairs:Markup="", # Minimal pairs of a picture, from `pair_table`
+    pairs:Markup|str="", # Minimal pairs of a picture, from `pair_table`
 ) -> Markup: # Without script, except for the alignment's own in its frame, and without outside addresses
     "The explorer without widgets."
     names = finder.shown_models if finder.results else finder.shown_models[:1]

@@ -73,7 +73,7 @@ def _colour_scale(low, high, contrast):
 def show_alignment(
     a:Alignment, # One image against one caption
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
     order:str="index", # Of the rows: `index`, `best` (by the word they fit best) or `cluster` (similar ones together)
     pieces:bool=False, # Columns are the tokenizer's pieces, which the model compared, instead of words
     contrast:str="pair", # The colour scale: one of the `pair`, or one of each `word`
@@ -180,7 +180,7 @@ def show_grounding(
     a:Alignment, # With boxes; without a picture they are drawn on an empty one
     skip:frozenset=STOP_WORDS, # Words that are not drawn
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
     brief:bool=False, # Only boxes with the numbers of their words, as of `drawn_words`, for a small picture
 ) -> Axes:
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
@@ -237,7 +237,7 @@ def _without_boxes(a, ax):
 def show_heat(
     a:Alignment, # With boxes; without a picture the map is drawn on an empty one
     word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns_of`
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
     threshold:float=.5, # Of the box, as of `box_from_heat`
     bar:bool=True, # Whether to draw the colour bar
@@ -307,7 +307,7 @@ def show_regions(
     image:CollectionImage, # An image
     class_names:Sequence[str]=(), # Of the detector, such as `collection.features.class_names`
     k:int=6, # Boxes with a number, at most
-    ax:Axes=None, # Where to draw
+    ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "A picture with the boxes of its regions."
     regions = image.regions

@@ -19,6 +19,7 @@ from ..core.display import MarkdownRepr, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
+from ..search.index import Index
 from .figures import (
     COLOURS, centre_note, crop, draw_box, empty_figure, grid, image_picture, plain, shortened, wrapped)
 
@@ -108,7 +109,7 @@ class RegionHits(MarkdownRepr):
 # %% ../../nbs/look/04_word_search.ipynb #9f7449ed
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
-    images:Encoded, # A collection's images, or an index of them
+    images:Encoded|Index, # A collection's images, or an index of them
     k:int=12, # Number of hits
     block:int=2048, # Images at a time; bounds the memory
 ) -> RegionHits: # The best region of each of the `k` best images

@@ -111,7 +111,7 @@ def evaluate(
 # %% ../../nbs/metrics/10_evaluation.ipynb #0241fb60
 def ensemble(
     members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # As of `evaluate`
     relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
     ndcg:NdcgRule=NdcgRule(), # As of `evaluate`

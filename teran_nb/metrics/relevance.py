@@ -139,7 +139,7 @@ def rouge_l(
 # %% ../../nbs/metrics/03_relevance.ipynb #4f71d6bf
 def spice(
     captions:Captions, # The captions of a split
-    tuples:Tuples|str|Path=None, # Their tuples, or a file of them; by default the original program parses them
+    tuples:Tuples|str|Path|None=None, # Their tuples, or a file of them; by default the original program parses them
     subset:str="", # Only tuples of this kind: `object`, `attribute`, `relation`, `colour`, `number`, `size`
     cache:str|Path|None=None, # Folder of the cached file; `relevance` in `home()` by default
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
@@ -208,7 +208,7 @@ def read_relevance(
     path:str|Path, # Raw float32, row by row, with any file ending; or a NumPy file
     captions:Captions, # The captions of the whole split
     name:str, # What it measures, such as `spice`
-    kept:Captions=None, # The captions in use, where some images of the split were left out
+    kept:Captions|None=None, # The captions in use, where some images of the split were left out
 ) -> Relevance: # Memory-mapped where its rows or columns are consecutive in the file
     "Read precomputed relevance, checked against its split."
     path = user_path(path)

@@ -60,7 +60,7 @@ def _true_rank(sim, true):
 
 def ranks(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`; any number of captions per image
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`; any number of captions per image
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
@@ -110,7 +110,7 @@ def named_protocol(
 
 def folds(
     protocol:Protocol, # With the number of folds
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     images:int, # Number of images
 ) -> list: # For each fold, the rows of its images and the rows of its captions
     "Cut a split into the folds of a protocol; a fold holds neighbouring images."
@@ -310,7 +310,7 @@ def _measure_own(name, formula, sim, image_of):
 # %% ../../nbs/metrics/06_retrieval.ipynb #1056129b
 def retrieval(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     protocol:str|Protocol="all", # Name in `PROTOCOLS`, or a `Protocol`; any other name ranks all against all
     relevance:Relevance|Sequence[Relevance]=(), # Of all captions for all images, one or several, for NDCG
     ndcg:NdcgRule=NdcgRule(), # How NDCG is computed
@@ -349,7 +349,7 @@ def retrieval(
 
 # %% ../../nbs/metrics/06_retrieval.ipynb #52278148
 def chance(
-    image_of:Sequence[int], # Row of each caption's image, `(captions,)`
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
     images:int, # Number of images
     protocol:str|Protocol="all", # As in `retrieval`
     relevance:Relevance|Sequence[Relevance]=(), # As in `retrieval`

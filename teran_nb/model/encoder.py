@@ -45,7 +45,7 @@ class Encoded(NamedTuple):
     sizes:Tensor|None = None # With `boxes`: width and height of each picture in pixels, `(n, 2)`
     def to(self, device:torch.device) -> "Encoded":
         return self._replace(whole=self.whole.to(device), parts=self.parts.to(device))
-    def take(self, rows:Sequence[int]|Sequence[bool]) -> "Encoded":
+    def take(self, rows:Sequence[int]|Sequence[bool]|Tensor) -> "Encoded":
         "Some of the images or captions: in the order of `rows`, or where a mask is True."
         rows = torch.as_tensor(rows)
         rows = rows.nonzero()[:,0] if rows.dtype == torch.bool else rows.long()

@@ -7,6 +7,7 @@ __all__ = ['Relations', 'attend', 'require_pairs', 'cosine_relations', 'm_kl', '
            'entropy']
 
 # %% ../../nbs/model/08_relations.ipynb #e42698af
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -104,7 +105,7 @@ def m_kl(
 # %% ../../nbs/model/08_relations.ipynb #ffbab248
 def compress(
     attention:Tensor, # An attention map, `(slots, slots)`
-    sets:list, # Slots of each object, a sequence of numbers per object
+    sets:Sequence, # Slots of each object, a sequence of numbers per object
 ) -> Tensor: # Attention from object to object, `(objects, objects)`
     "Ext and Cps for every two objects (IAIS eq. 7)."
     member = attention.new_zeros(len(sets), len(attention))

@@ -8,7 +8,7 @@ __all__ = ['TEXT_KINDS', 'TokenBatch', 'Tokens', 'tokenize', 'TokenWords', 'with
 
 # %% ../../nbs/model/06_text.ipynb #027e8e92
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -122,7 +122,7 @@ class TokenWords(Sequence):
 # %% ../../nbs/model/06_text.ipynb #b5e29827
 def without_words(
     tokens:Tokens, # Of captions
-    words:set, # Words to leave out, lower case
+    words:Set[str], # Words to leave out, lower case
 ) -> Tokens: # The same tokens, of which fewer belong to a word
     "Leave words out of the alignment (TERAN section 8.3)."
     word_of = []

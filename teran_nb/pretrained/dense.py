@@ -20,8 +20,8 @@ from ..core.config import one_of
 # %% ../../nbs/pretrained/00_dense.ipynb #6401f1b9
 def self_weights(
     x:Tensor, # Queries, keys or values, `(batch, heads, tokens, width)`
-    mask:Tensor=None, # True at real tokens, `(batch, tokens)`; all by default
-    extra:Tensor=None, # Added to each logit, broadcast to `(batch, heads, tokens, tokens)`
+    mask:Tensor|None=None, # True at real tokens, `(batch, tokens)`; all by default
+    extra:Tensor|None=None, # Added to each logit, broadcast to `(batch, heads, tokens, tokens)`
 ) -> Tensor: # Each row sums to 1, `(batch, heads, tokens, tokens)`
     "Attention weights of vectors with themselves."
     logits = x @ x.mT * x.shape[-1]**-.5
@@ -46,25 +46,25 @@ def value_attention(
     q:Tensor, # Queries, `(batch, heads, tokens, width)`; so in all modes
     k:Tensor, # Keys, of the same shape
     v:Tensor, # Values, of the same shape
-    mask:Tensor=None, # True at real tokens, `(batch, tokens)`; all by default
-    near:Tensor=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`
+    mask:Tensor|None=None, # True at real tokens, `(batch, tokens)`; all by default
+    near:Tensor|None=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`
 ) -> Tensor: # As many values
     "Each token keeps its own value (MaskCLIP)."
     return v
 
-def vv_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor=None, near:Tensor=None) -> Tensor:
+def vv_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor|None=None, near:Tensor|None=None) -> Tensor:
     "Values attend to values (CLIP Surgery)."
     return self_weights(v, mask) @ v
 
-def qqkk_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor=None, near:Tensor=None) -> Tensor:
+def qqkk_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor|None=None, near:Tensor|None=None) -> Tensor:
     "Queries attend to queries and keys to keys; the two are added (SCLIP)."
     return (self_weights(q, mask) + self_weights(k, mask)) @ v
 
-def kk_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor=None, near:Tensor=None) -> Tensor:
+def kk_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor|None=None, near:Tensor|None=None) -> Tensor:
     "Keys attend to keys, with a Gaussian added to the logits (NACLIP)."
     return self_weights(k, mask, near) @ v
 
-def qq_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor=None, near:Tensor=None) -> Tensor:
+def qq_attention(q:Tensor, k:Tensor, v:Tensor, mask:Tensor|None=None, near:Tensor|None=None) -> Tensor:
     "Queries attend to queries (ClearCLIP)."
     return self_weights(q, mask) @ v
 
@@ -115,8 +115,8 @@ def dense_states(
     last:LastBlock, # The last block
     call:CallRecorder, # Its recorded call
     mode:str, # A name in `DENSE`
-    mask:Tensor=None, # True at real tokens, `(batch, tokens)`; all by default
-    near:Tensor=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`; for `kk`
+    mask:Tensor|None=None, # True at real tokens, `(batch, tokens)`; all by default
+    near:Tensor|None=None, # `nearness` of the tokens, broadcast to `(batch, heads, tokens, tokens)`; for `kk`
 ) -> Tensor: # Hidden states behind the block, before any final norm, `(batch, tokens, width)`
     "Run the last block again with another attention."
     spec = DENSE[one_of(mode, DENSE, "dense mode")]

@@ -7,6 +7,7 @@ __all__ = ['REFERENCE_POOLINGS', 'Reference', 'Slots', 'zero_filled', 'region_sl
            'reference_similarity', 'reference_triplet']
 
 # %% ../../nbs/published/01_reference.ipynb #76bc5a1e
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,7 +50,7 @@ class Slots(Packed):
     "Sets of vectors as the published code pools them."
     def __init__(self,
         values:Tensor, # All vectors that take part, `(total, dim)`
-        offsets:Tensor, # Start of each set and the end of the last one, a tensor or a list, `(n+1,)`
+        offsets:Tensor|Sequence[int], # Start of each set and the end of the last one, `(n+1,)`
         claimed:list, # Length of each set by the published code's list; may be 0, negative, or more than the slots
         size:int, # Slots of every set when padded
         slot_of:list, # For each set, the encoder's slot of each vector, or -1, a tensor `(length,)`

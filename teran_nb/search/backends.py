@@ -178,7 +178,7 @@ class Stage(NamedTuple):
 class Request(NamedTuple):
     "A search: stages, each among the images that the one before kept."
     stages:list[Stage]
-    conditions:list[Condition] # Conditions that the images must fulfil
+    conditions:Sequence[Condition] # Conditions that the images must fulfil
     with_vectors:bool=True # Whether the answers bring their vectors
     exact:bool=False # Compare every image, also where an approximate way is there
 
