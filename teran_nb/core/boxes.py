@@ -72,19 +72,19 @@ def roi_align(
     "Features of boxes, interpolated between the cells of a map; points more than a cell outside count as zero."
     dim, h, w = feature_map.shape
     k = len(boxes)
-    n = out*samples
+    points = out*samples # in each direction
     boxes = boxes - .5 # the value of a cell belongs to its centre
-    steps = (torch.arange(n, device=feature_map.device) + .5)/n
+    steps = (torch.arange(points, device=feature_map.device) + .5)/points
     x1,y1,x2,y2 = boxes[...,None].unbind(1) # each `(k, 1)`
-    x = x1 + steps*(x2-x1) # of the columns of points, `(k, n)`
-    y = y1 + steps*(y2-y1) # of their rows, `(k, n)`
+    x = x1 + steps*(x2-x1) # of the columns of points, `(k, points)`
+    y = y1 + steps*(y2-y1) # of their rows, `(k, points)`
     x_inside = (x >= -1) & (x <= w)
     y_inside = (y >= -1) & (y <= h)
-    inside = y_inside[:,:,None] & x_inside[:,None] # `(k, n, n)`
+    inside = y_inside[:,:,None] & x_inside[:,None] # `(k, points, points)`
     # grid_sample counts from -1 at the first cell to 1 at the last one
-    grid_x = (2*x/max(w-1, 1) - 1)[:,None].expand(k,n,n)
-    grid_y = (2*y/max(h-1, 1) - 1)[:,:,None].expand(k,n,n)
-    grid = torch.stack([grid_x,grid_y], -1).reshape(1, k*n, n, 2)
+    grid_x = (2*x/max(w-1, 1) - 1)[:,None].expand(k,points,points)
+    grid_y = (2*y/max(h-1, 1) - 1)[:,:,None].expand(k,points,points)
+    grid = torch.stack([grid_x,grid_y], -1).reshape(1, k*points, points, 2)
     values = F.grid_sample(feature_map[None], grid, mode="bilinear", padding_mode="border", align_corners=True)[0]
-    values = values.view(dim, k, n, n)*inside
+    values = values.view(dim, k, points, points)*inside
     return values.view(dim, k, out, samples, out, samples).mean((3,5)).transpose(0,1)

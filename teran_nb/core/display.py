@@ -60,10 +60,11 @@ def progress(
 ) -> tqdm: # Iterates over `items`
     "A progress bar for a terminal, a notebook or a log file."
     is_terminal = sys.stderr.isatty()
-    if _in_kernel(): bar,seconds = _KernelBar,1
-    else: bar,seconds = tqdm,.1 if is_terminal else 10
-    return bar(items, desc=desc, total=total, mininterval=seconds,
-               dynamic_ncols=is_terminal, ncols=None if is_terminal else 120, **kwargs)
+    if _in_kernel(): bar_type,seconds = _KernelBar,1
+    elif is_terminal: bar_type,seconds = tqdm,.1
+    else: bar_type,seconds = tqdm,10
+    return bar_type(items, desc=desc, total=total, mininterval=seconds,
+                    dynamic_ncols=is_terminal, ncols=None if is_terminal else 120, **kwargs)
 
 # %% ../../nbs/core/04_display.ipynb #79d30c2b
 @contextmanager

@@ -53,11 +53,11 @@ def _run(self:Packed, start, stop):
     return Packed(self.values[offsets[0]:offsets[-1]], offsets - offsets[0])
 
 @patch
-def _pick(self:Packed, i):
-    "The sets with the numbers `i`, a copy."
-    lengths = self.lengths[i]
+def _pick(self:Packed, numbers):
+    "The sets with these numbers, a copy."
+    lengths = self.lengths[numbers]
     offsets = _offsets(lengths)
-    shift = torch.repeat_interleave(self.offsets[i] - offsets[:-1], lengths) # from a row of the copy to its row here
+    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from a row of the copy to its row here
     rows = torch.arange(len(shift)) + shift
     return Packed(self.values[rows.to(self.values.device)], offsets)
 

@@ -33,60 +33,60 @@ def _is_kind(value, kind):
     if kind in (list,tuple): return isinstance(value, (list,tuple))
     return isinstance(value, kind)
 
-def _check_kind(kind):
+def _kind_check(kind):
     def check(value):
         if type(value) is kind is str and value.isascii(): return "" # most values of a large file
         return "" if _is_kind(value, kind) else f" is {_shown(value)}, not {_KINDS[kind]}"
     return check
 
 # %% ../../nbs/core/01_schema.ipynb #ebc5f569
-def _check_list(each):
+def _list_check(check_item):
     def check(value):
         if not isinstance(value, (list,tuple)): return f" is {_shown(value)}, not a list"
         for i,item in enumerate(value):
-            if problem := each(item): return f"[{i}]{problem}"
+            if problem := check_item(item): return f"[{i}]{problem}"
         return ""
     return check
 
-def _check_row(kinds):
+def _row_check(checks):
     "A list of so many values, each of its own kind."
     def check(value):
-        if not isinstance(value, (list,tuple)) or len(value) != len(kinds):
-            return f" is {_shown(value)}, not a list of {len(kinds)}"
-        for i,(item,each) in enumerate(zip(value, kinds)):
-            if problem := each(item): return f"[{i}]{problem}"
+        if not isinstance(value, (list,tuple)) or len(value) != len(checks):
+            return f" is {_shown(value)}, not a list of {len(checks)}"
+        for i,(item,check_item) in enumerate(zip(value, checks)):
+            if problem := check_item(item): return f"[{i}]{problem}"
         return ""
     return check
 
 # %% ../../nbs/core/01_schema.ipynb #7d4e8e80
-def _check_dict(each):
+def _dict_check(check_item):
     def check(value):
         if not isinstance(value, dict): return f" is {_shown(value)}, not an object"
         for key,item in value.items():
-            if problem := each(item): return f".{key}{problem}"
+            if problem := check_item(item): return f".{key}{problem}"
         return ""
     return check
 
-def _check_fields(fields, required):
+def _fields_check(checks, required):
     "An object with these fields and any others."
     def check(value):
         if not isinstance(value, dict): return f" is {_shown(value)}, not an object"
         for key in required:
             if key not in value: return f" has no {key}"
         for key,item in value.items():
-            problem = fields[key](item) if key in fields else ""
+            problem = checks[key](item) if key in checks else ""
             if problem: return f".{key}{problem}"
         return ""
     return check
 
 # %% ../../nbs/core/01_schema.ipynb #2a23e383
-def _check_any(alternatives, optional):
+def _any_check(checks, optional):
     "One of several; `optional` accepts None too."
     def check(value):
         if optional and value is None: return ""
         problem = ""
-        for each in alternatives:
-            problem = each(value)
+        for check_alternative in checks:
+            problem = check_alternative(value)
             if not problem: break # most values are of the first kind
         return problem
     return check
@@ -98,7 +98,7 @@ class Must:
     holds:Callable[[Any],bool] # Whether a value has it
     description:str # End of the error "is -3, not ..."
 
-def _check_condition(check_type, must):
+def _condition_check(check_type, must):
     def check(value):
         is_right = not check_type(value) and must.holds(value)
         return "" if is_right else f" is {_shown(value)}, not {must.description}"
@@ -112,16 +112,18 @@ def _check_of(schema):
     inner = get_args(schema)
     if schema is Any: return lambda value: ""
     if kind in (types.UnionType,Union): # `int|None` and `Optional[int]`
-        return _check_any([_check_of(s) for s in inner if s is not types.NoneType], types.NoneType in inner)
-    if kind is tuple and inner[-1] is not Ellipsis: return _check_row([_check_of(s) for s in inner])
-    if kind in (list,tuple): return _check_list(_check_of(inner[0]))
-    if kind is dict: return _check_dict(_check_of(inner[1]))
-    if kind is Annotated: return _check_condition(_check_of(inner[0]), inner[1])
+        return _any_check([_check_of(s) for s in inner if s is not types.NoneType], types.NoneType in inner)
+    if kind is tuple and inner[-1] is not Ellipsis: return _row_check([_check_of(s) for s in inner])
+    if kind in (list,tuple): return _list_check(_check_of(inner[0]))
+    if kind is dict: return _dict_check(_check_of(inner[1]))
+    if kind is Annotated:
+        base,must = inner
+        return _condition_check(_check_of(base), must)
     if kind is NotRequired: return _check_of(inner[0])
     if is_typeddict(schema):
-        fields = {name: _check_of(s) for name,s in get_type_hints(schema, include_extras=True).items()}
-        return _check_fields(fields, schema.__required_keys__)
-    return _check_kind(schema)
+        checks = {name: _check_of(s) for name,s in get_type_hints(schema, include_extras=True).items()}
+        return _fields_check(checks, schema.__required_keys__)
+    return _kind_check(schema)
 
 # %% ../../nbs/core/01_schema.ipynb #723294d3
 def checked(
