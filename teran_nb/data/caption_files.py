@@ -383,7 +383,7 @@ def _without_marks(line, boxes):
 def read_entities(
     path:str|Path, # Folder with `Sentences/`, `Annotations/` and, for splits, `train.txt`, `val.txt`, `test.txt`
     bad:str="stop", # At an empty caption or an image without captions: `stop`, or `skip` it with a warning
-) -> Captions: # With image sizes, and links whose kind is the (first) type of their phrase
+) -> Captions: # With picture sizes, and links whose kind is the (first) type of their phrase
     "Read Flickr30k Entities."
     path = user_path(path)
     if not (path/"Sentences").is_dir():
@@ -418,17 +418,18 @@ def read_captions(
     elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":
         content = [_read_object(path)]
         reader = _from_coco if "annotations" in content[0] else _from_karpathy
-    elif kind in (".csv",".tsv") or kind == ".txt" and _is_table(path): reader = read_csv
-    elif kind == ".token" or re.match(r"[^\t\n]+\.\w+#\d+\t", read_text(path)): reader = read_tokens
-    else: reader = read_lines
+    elif kind == ".txt": reader = _reader_of_text(path)
+    else: reader = read_tokens if kind == ".token" else read_csv
     layout = reader.__name__.rpartition("_")[2]
     options = [name for name in signature(reader).parameters if name not in ("path","value")]
     for name in kwargs: one_of(name, options, f"option of the layout {layout}, which {path} has:")
     return reader(path, *content, bad=bad, **kwargs)
 
-def _is_table(path):
-    "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
+def _reader_of_text(path):
+    "The reader of a `.txt` file, by its first line."
     text,separator = _without_separator(read_text(path))
     header = text.lstrip("\r\n").partition("\n")[0]
+    if re.match(r"[^\t]+#\d+\t", header): return read_tokens
     titles = [title.strip(' "\r').lower() for title in header.split(separator)]
-    return {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}
+    has_columns = {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}
+    return read_csv if has_columns or "\t" in header else read_lines # no caption has a tab
