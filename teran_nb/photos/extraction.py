@@ -180,10 +180,10 @@ def extract_folder(
     start = time.perf_counter()
     # names, sizes and dates of the files tell whether a stopped run can be continued
     source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]) if resume else ""
-    store = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
-                          expect=len(files)*extractor.max_regions, source_hash=source)
+    writer = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
+                           expect=len(files)*extractor.max_regions, source_hash=source)
     with ExitStack() as stack:
-        writer = stack.enter_context(store)
+        stack.enter_context(writer)
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
