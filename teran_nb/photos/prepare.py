@@ -54,53 +54,6 @@ class Prepared(MarkdownRepr):
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
         return text + left_out_table(self.left_out)
 
-# %% ../../nbs/photos/10_prepare.ipynb #d75a99ce
-class _Same(TypedDict):
-    "Pictures that occur in two splits."
-    pairs:list[tuple[str,str,str,str,str|float]]
-    images:int
-    splits:list[str]
-    by:str
-
-class _CollectionManifest(TypedDict, total=False):
-    "What collection.json holds."
-    format:int # 1 has no checksum
-    self:str # Checksum of the rest
-    asked:dict # The request, from `request_of`
-    near:int
-    extractor:str
-    notes:list[tuple[str,str]]
-    counts:dict[str,int|float|str]
-    left_out:LeftOut
-    same:_Same
-
-def _open_prepared(output, recipe, request, near):
-    "The collection that exists, if it was made of this request."
-    cure = "copy the collection again, or make it again"
-    manifest = read_json(output/"collection.json", _CollectionManifest, cure) if (output/"collection.json").is_file() else {}
-    checksum = manifest.pop("self", None)
-    has_checksum = checksum is not None or manifest.get("format", 1) > 1
-    if has_checksum and checksum != digest(manifest):
-        raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
-    asked = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
-    if asked != request and asked != _earlier_request(recipe, request):
-        raise FileExistsError(f"{output} is there already and was made of something else, "
-                              "or its pictures have changed since; choose another output, or remove it")
-    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
-        (output/name).unlink(missing_ok=True)
-    lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
-    if lacks: raise ValueError(f"{output/'collection.json'} has no {lacks[0]}; {cure}")
-    if manifest.get("near", near) != near:
-        raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
-                              "choose another output, or remove it")
-    return Prepared(output, manifest)
-
-def _earlier_request(recipe, request):
-    "The request as earlier versions wrote it, which counted every file in the folder of pictures."
-    folder = [recipe.picture_folder] if recipe.pictures else []
-    source = digest(file_stamps([*folder, *recipe.published.paths]))
-    return request | {"state": request["state"] | {"source": source}}
-
 # %% ../../nbs/photos/10_prepare.ipynb #c51459ed
 def _find_pictures(recipe, left_out):
     "The recipe's pictures; a file whose image id another file has comes into `left_out`."
@@ -225,3 +178,50 @@ def _main(output, recipe="{}"):
     prepare(recipe, output, show_progress_bar=this_share().rank == 0)
 
 if __name__ == "__main__" and __package__ == "teran_nb.photos": _main(*sys.argv[1:])
+
+# %% ../../nbs/photos/10_prepare.ipynb #d75a99ce
+class _Same(TypedDict):
+    "Pictures that occur in two splits."
+    pairs:list[tuple[str,str,str,str,str|float]]
+    images:int
+    splits:list[str]
+    by:str
+
+class _CollectionManifest(TypedDict, total=False):
+    "What collection.json holds."
+    format:int # 1 has no checksum
+    self:str # Checksum of the rest
+    asked:dict # The request, from `request_of`
+    near:int
+    extractor:str
+    notes:list[tuple[str,str]]
+    counts:dict[str,int|float|str]
+    left_out:LeftOut
+    same:_Same
+
+def _open_prepared(output, recipe, request, near):
+    "The collection that exists, if it was made of this request."
+    cure = "copy the collection again, or make it again"
+    manifest = read_json(output/"collection.json", _CollectionManifest, cure) if (output/"collection.json").is_file() else {}
+    checksum = manifest.pop("self", None)
+    has_checksum = checksum is not None or manifest.get("format", 1) > 1
+    if has_checksum and checksum != digest(manifest):
+        raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
+    asked = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
+    if asked != request and asked != _earlier_request(recipe, request):
+        raise FileExistsError(f"{output} is there already and was made of something else, "
+                              "or its pictures have changed since; choose another output, or remove it")
+    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
+        (output/name).unlink(missing_ok=True)
+    lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
+    if lacks: raise ValueError(f"{output/'collection.json'} has no {lacks[0]}; {cure}")
+    if manifest.get("near", near) != near:
+        raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
+                              "choose another output, or remove it")
+    return Prepared(output, manifest)
+
+def _earlier_request(recipe, request):
+    "The request as earlier versions wrote it, which counted every file in the folder of pictures."
+    folder = [recipe.picture_folder] if recipe.pictures else []
+    source = digest(file_stamps([*folder, *recipe.published.paths]))
+    return request | {"state": request["state"] | {"source": source}}
