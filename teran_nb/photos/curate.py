@@ -78,16 +78,17 @@ def link_pictures(
     show_progress_bar:bool=False, # Whether to show progress
 ) -> int: # Images with a thumbnail
     "Record where pictures are, and write the thumbnails that are missing."
-    count,files = 0,{}
+    count = 0
+    files = {}
     for image_id,(picture,small) in progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar):
         thumbnail = within(folder/"thumbnails", f"{image_id}.jpg")
         if thumbnail and (small or picture) and not thumbnail.is_file(): _write_thumbnail(small or picture, thumbnail)
         if thumbnail and thumbnail.is_file(): count += 1
         if picture: files[image_id] = picture.absolute()
     if files:
-        home = os.path.commonpath([file.parent for file in files.values()])
-        relative = {image_id: file.relative_to(home).as_posix() for image_id,file in files.items()}
-        write_json(folder/"pictures.json", {"folder": home, "files": relative})
+        common = os.path.commonpath([file.parent for file in files.values()])
+        relative = {image_id: file.relative_to(common).as_posix() for image_id,file in files.items()}
+        write_json(folder/"pictures.json", {"folder": common, "files": relative})
     return count
 
 def _write_thumbnail(picture, thumbnail):

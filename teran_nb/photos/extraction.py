@@ -66,13 +66,13 @@ def _read(job):
     path,extractor,max_side,thumbnails = job
     try:
         if isinstance(extractor, str): extractor = _from_json(extractor)
-        im,full_size = read_picture(path, max_side)
-        size = im.size
-        content = extractor.extract([im])[0] if extractor else np.asarray(im)
+        picture,full_size = read_picture(path, max_side)
+        size = picture.size
+        content = extractor.extract([picture])[0] if extractor else np.asarray(picture)
         if not thumbnails: return _Outcome(content, size, full_size)
         file = io.BytesIO()
-        im.thumbnail((256,256))
-        im.save(file, "JPEG", quality=85)
+        picture.thumbnail((256,256))
+        picture.save(file, "JPEG", quality=85)
         return _Outcome(content, size, full_size, file.getvalue())
     except Exception as e: # one file never ends the run
         return _Outcome(reason=str(e).removeprefix(f"{path} ") or type(e).__name__)
@@ -94,12 +94,12 @@ def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     if in_reader and workers > 1: in_reader = json.dumps(extractor.spec)
     jobs = [(str(path), in_reader, extractor.max_side, thumbnails) for path in paths]
     def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
-    read = (_read(job) for job in jobs)
-    if workers > 1: read = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
-    with closing(read):
-        if extractor.runs_in_readers: yield from read
+    outcomes = (_read(job) for job in jobs)
+    if workers > 1: outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
+    with closing(outcomes):
+        if extractor.runs_in_readers: yield from outcomes
         else:
-            while some := list(islice(read, batch_size)): yield from _extract_batch(some, extractor)
+            while batch := list(islice(outcomes, batch_size)): yield from _extract_batch(batch, extractor)
 
 # %% ../../nbs/photos/04_extraction.ipynb #01b70aaa
 class NoUsablePictures(ValueError):

@@ -86,10 +86,10 @@ def _make_collection(job, shares):
     if captions is None: captions = Captions([], [], image_ids)
     file_of = files
     if recipe.published.files:
-        second = {} # files of an image that an earlier file has
-        matched = match_names(files, image_ids, recipe.pattern, second if recipe.bad == "skip" else None)
+        repeated = {} # files of an image that an earlier file has
+        matched = match_names(files, image_ids, recipe.pattern, repeated if recipe.bad == "skip" else None)
         file_of = {image_id: files[name] for name,image_id in matched.items()}
-        for name,reason in second.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
+        for name,reason in repeated.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
     thumbnails = Pictures(small=work/"thumbnails")
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
@@ -97,31 +97,31 @@ def _make_collection(job, shares):
     return Collection.open(work),left_out,[*notes,*_sideways(captions, store)]
 
 # %% ../../nbs/photos/10_prepare.ipynb #83eb0a48
-def _counts(made, left_out, start):
+def _counts(collection, left_out, start):
     "The numbers of `collection.json`."
-    region_counts = np.diff(made.features.offsets)
-    counts = {"images": len(made)}
-    for split,n in Counter(made.captions.splits or ()).items(): counts[f"images in {split}"] = n
-    counts["regions"] = int(sum(region_counts[made.features.index[k]] for k in made.image_ids))
-    counts["captions"] = len(made.captions)
-    counts["images with a picture or thumbnail"] = sum(made.picture_path(k) is not None for k in made.image_ids)
+    region_counts = np.diff(collection.features.offsets)
+    counts = {"images": len(collection)}
+    for split,n in Counter(collection.captions.splits or ()).items(): counts[f"images in {split}"] = n
+    counts["regions"] = int(sum(region_counts[collection.features.index[k]] for k in collection.image_ids))
+    counts["captions"] = len(collection.captions)
+    counts["images with a picture or thumbnail"] = sum(collection.picture_path(k) is not None for k in collection.image_ids)
     counts["files or rows left out"] = len(left_out)
-    undetected = made.features.extraction.get("undetected") if made.features.class_names else None
+    undetected = collection.features.extraction.get("undetected") if collection.features.class_names else None
     if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
-    counts["boxes"] = "yes" if made.features.boxes is not None else "none: groundings cannot be drawn"
+    counts["boxes"] = "yes" if collection.features.boxes is not None else "none: groundings cannot be drawn"
     return counts | {"seconds": round(time.perf_counter()-start, 1)}
 
 def _write_manifest(folder, job, request, notes, left_out, near, start):
     "Check what was made, and write `collection.json`."
-    made = Collection.open(folder)
-    made.features.verify()
-    duplicates = find_duplicates(made, near, show_progress_bar=job.show_progress_bar)
+    collection = Collection.open(folder)
+    collection.features.verify()
+    duplicates = find_duplicates(collection, near, show_progress_bar=job.show_progress_bar)
     facts = {
-        "format": 2, "commit": git_commit_hash(), "extractor": made.features.extractor, "near": near,
+        "format": 2, "commit": git_commit_hash(), "extractor": collection.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes,
-        "versions": made.features.extraction.get("versions", {}),
+        "versions": collection.features.extraction.get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
-        "counts": _counts(made, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
+        "counts": _counts(collection, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
     write_json(folder/"collection.json", facts | {"self": digest(facts)})
 
 # %% ../../nbs/photos/10_prepare.ipynb #4724eb2c
@@ -161,7 +161,9 @@ def _make(job, request, output, near):
     recipe = job.recipe
     with work_folder(job, request) as shares:
         parts = [Collection.open(project_path(name)) for name in recipe.merge]
-        left_out,notes,folder = {},[],job.work
+        left_out = {}
+        notes = []
+        folder = job.work
         if recipe.pictures or recipe.published.files:
             collection,left_out,notes = _make_collection(job, shares)
             collection.name = output.name
