@@ -78,7 +78,7 @@ class CsvTable(NamedTuple):
     columns:list[str] # Their names; empty for an empty file
     rows:Iterator[tuple[int,dict]] # Line where each row begins, and its cells by column; fewer where the row is cut off
 
-def _without_separator(text):
+def _text_and_separator(text):
     "The text without Excel's line `sep=;`, and the character that separates its cells."
     declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text)
     if declared: return text[declared.end():],declared[1] # the line break stays, so that the other lines keep their numbers
@@ -91,7 +91,7 @@ def read_table(
     aliases:Mapping[str,str]={}, # Other names of columns, each with the name that it gets
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
-    text,separator = _without_separator(read_text(path))
+    text,separator = _text_and_separator(read_text(path))
     quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
     lines = _csv_lines(reader, path)
@@ -427,7 +427,7 @@ def read_captions(
 
 def _reader_of_text(path):
     "The reader of a `.txt` file, by its first line."
-    text,separator = _without_separator(read_text(path))
+    text,separator = _text_and_separator(read_text(path))
     header = text.lstrip("\r\n").partition("\n")[0]
     if re.match(r"[^\t]+#\d+\t", header): return read_tokens
     titles = [title.strip(' "\r').lower() for title in header.split(separator)]
