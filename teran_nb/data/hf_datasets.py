@@ -311,12 +311,12 @@ def to_dataset(
     def dataset(images):
         columns = {name: [] for name in types}
         for i in images:
-            one = collection[i]
-            columns["image_id"].append(one.regions.image_id)
-            columns["image"].append(str(one.path) if one.path else None)
-            columns["captions"].append(one.captions)
-            if boxes: columns["boxes"].append(one.regions.boxes.tolist())
-            if boxes: columns["features"].append(np.asarray(one.regions.features, np.float32).tolist())
+            image = collection[i]
+            columns["image_id"].append(image.regions.image_id)
+            columns["image"].append(str(image.path) if image.path else None)
+            columns["captions"].append(image.captions)
+            if boxes: columns["boxes"].append(image.regions.boxes.tolist())
+            if boxes: columns["features"].append(np.asarray(image.regions.features, np.float32).tolist())
         return datasets.Dataset.from_dict(columns, features=datasets.Features(types))
     if not collection.captions.splits: return dataset(range(len(collection)))
     splits = np.asarray(collection.captions.splits)

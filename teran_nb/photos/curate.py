@@ -124,7 +124,7 @@ def _require_mergeable(collections):
 # %% ../../nbs/photos/06_curate.ipynb #28442ef6
 def _all_images(collections, prefix):
     "New id, collection and old id of every image."
-    names = [c.name for c in collections]
+    names = [collection.name for collection in collections]
     if prefix and "" in names:
         raise ValueError("a collection without a name cannot have it in front of its image ids; give it a name: "
                          "Collection(..., name='mine')")
@@ -133,8 +133,10 @@ def _all_images(collections, prefix):
         raise ValueError(f"two collections are called {name!r}, so their names cannot tell their images apart; "
                          "rename a folder")
     images = []
-    for c in collections:
-        images += [(f"{c.name}/{image_id}" if prefix else image_id, c, image_id) for image_id in c.image_ids]
+    for collection in collections:
+        for image_id in collection.image_ids:
+            new_id = f"{collection.name}/{image_id}" if prefix else image_id
+            images.append((new_id, collection, image_id))
     occurrences = Counter(new_id for new_id,*_ in images)
     repeated = [new_id for new_id,n in occurrences.items() if n > 1]
     if repeated:

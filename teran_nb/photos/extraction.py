@@ -80,13 +80,12 @@ def _read(job):
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
 def _extract_batch(outcomes, extractor):
     "Regions in place of pixels. When a batch fails, each of its pictures is tried alone."
-    pictures = [Image.fromarray(o.content) for o in outcomes if not o.reason]
+    pictures = [Image.fromarray(outcome.content) for outcome in outcomes if not outcome.reason]
     try: regions = iter(extractor.extract(pictures) if pictures else [])
     except Exception as e: # a picture that the model cannot take, or too little memory for so many
         if len(outcomes) == 1: return [_Outcome(reason=f"could not be extracted ({type(e).__name__}: {e})")]
-        alone = [_extract_batch([o], extractor) for o in outcomes]
-        return [o for [o] in alone]
-    return [o if o.reason else o._replace(content=next(regions)) for o in outcomes]
+        return [_extract_batch([outcome], extractor)[0] for outcome in outcomes]
+    return [outcome if outcome.reason else outcome._replace(content=next(regions)) for outcome in outcomes]
 
 def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     "What became of each file, in order; closing it ends the workers."
