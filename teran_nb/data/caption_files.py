@@ -78,7 +78,7 @@ class CsvTable(NamedTuple):
     columns:list[str] # Their names; empty for an empty file
     rows:Iterator[tuple[int,dict]] # Line where each row begins, and its cells by column; fewer where the row is cut off
 
-def _without_separator(text):
+def _text_and_separator(text):
     "The text without Excel's line `sep=;`, and the character that separates its cells."
     declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text)
     if declared: return text[declared.end():],declared[1] # the line break stays, so that the other lines keep their numbers
@@ -91,7 +91,7 @@ def read_table(
     aliases:Mapping[str,str]={}, # Other names of columns, each with the name that it gets
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
-    text,separator = _without_separator(read_text(path))
+    text,separator = _text_and_separator(read_text(path))
     quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k's file has quotation marks in captions
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
     lines = _csv_lines(reader, path)
@@ -384,7 +384,7 @@ def _without_marks(line, boxes):
 def read_entities(
     path:str|Path, # Folder with `Sentences/`, `Annotations/` and, for splits, `train.txt`, `val.txt`, `test.txt`
     bad:str="stop", # At an empty caption or an image without captions: `stop`, or `skip` it with a warning
-) -> Captions: # With image sizes, and links whose kind is the (first) type of their phrase
+) -> Captions: # With picture sizes, and links whose kind is the (first) type of their phrase
     "Read Flickr30k Entities."
     path = user_path(path)
     if not (path/"Sentences").is_dir():
@@ -419,17 +419,18 @@ def read_captions(
     elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":
         content = [_read_object(path)]
         reader = _from_coco if "annotations" in content[0] else _from_karpathy
-    elif kind in (".csv",".tsv") or kind == ".txt" and _is_table(path): reader = read_csv
-    elif kind == ".token" or re.match(r"[^\t\n]+\.\w+#\d+\t", read_text(path)): reader = read_tokens
-    else: reader = read_lines
+    elif kind == ".txt": reader = _reader_of_text(path)
+    else: reader = read_tokens if kind == ".token" else read_csv
     layout = reader.__name__.rpartition("_")[2]
     options = [name for name in signature(reader).parameters if name not in ("path","value")]
     for name in kwargs: one_of(name, options, f"option of the layout {layout}, which {path} has:")
     return reader(path, *content, bad=bad, **kwargs)
 
-def _is_table(path):
-    "Whether a text file begins with the names of the columns of captions, as those of Kaggle do."
-    text,separator = _without_separator(read_text(path))
+def _reader_of_text(path):
+    "The reader of a `.txt` file, by its first line."
+    text,separator = _text_and_separator(read_text(path))
     header = text.lstrip("\r\n").partition("\n")[0]
+    if re.match(r"[^\t]+#\d+\t", header): return read_tokens
     titles = [title.strip(' "\r').lower() for title in header.split(separator)]
-    return {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}
+    has_columns = {"image","caption"} <= {_COLUMN_NAMES.get(title, title) for title in titles}
+    return read_csv if has_columns or "\t" in header else read_lines # no caption has a tab

@@ -113,12 +113,12 @@ def _check(self:Captions):
     if self.links is not None: self._require_links()
     if self.sizes is None: return
     if self.sizes.shape != (n_images,2):
-        raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each image")
+        raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each picture")
     wrong = np.flatnonzero(~((self.sizes > 0) & np.isfinite(self.sizes)).all(1))
     if len(wrong):
         width,height = self.sizes[wrong[0]]
-        raise ValueError(f"image {self.image_ids[wrong[0]][:100]} has the size {width:g} x {height:g}; width and height "
-                         "must be finite and above 0")
+        raise ValueError(f"the picture of image {self.image_ids[wrong[0]][:100]} has the size {width:g} x {height:g}; "
+                         "width and height must be finite and above 0")
 
 @patch
 def _require_whole_letters(self:Captions):

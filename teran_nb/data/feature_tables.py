@@ -106,12 +106,14 @@ def _decode_table_row(line):
     boxes = _decode_vectors(row["boxes"], n)
     return SourceRegions(features, boxes, (number("image_w"),number("image_h")), confidences, classes=classes)
 
+# %% ../../nbs/data/06_feature_tables.ipynb #452212ae
 def tables_in(
     folder:Path, # Folder of one table in several files
 ) -> list[Path]: # `*.tsv`, `*.tsv.0`, each plain or .gz, sorted
     "The tables of a folder."
     return sorted(p for p in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", p.name))
 
+# %% ../../nbs/data/06_feature_tables.ipynb #50e72844
 def bottom_up_rows(
     path:Path, # A table, plain or .gz, or a folder of tables
     options:Options=Options(), # Not used
@@ -137,6 +139,7 @@ def only_file(
         raise ValueError(f"{folder} holds several: {names}; name one file of them (for VinVL its yaml)")
     return files[0] if files else None
 
+# %% ../../nbs/data/06_feature_tables.ipynb #cef1020c
 def _vinvl_tables(path):
     "The tables of features, of boxes and of sizes; None for one that is missing."
     folder = path if path.is_dir() else path.parent

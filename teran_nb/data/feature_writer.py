@@ -24,27 +24,28 @@ from .features import Regions, STORE_FORMAT, feature_parts
 
 # %% ../../nbs/data/04_feature_writer.ipynb #7094e7c4
 def require_regions(
-    r:Regions, # Regions to check
+    regions:Regions, # Regions to check
     dim:int, # Required length of a vector
 ) -> None:
     "Refuse vectors that are not finite or of another length, and boxes that are inverted or leave their picture."
-    def fail(problem): raise ValueError(f"image {r.image_id}: {problem}")
-    features = np.asarray(r.features)
+    def fail(problem): raise ValueError(f"image {regions.image_id}: {problem}")
+    features = np.asarray(regions.features)
     if features.ndim != 2 or features.shape[1] != dim:
         fail(f"features have the shape {features.shape}, not (regions, {dim})")
     if not len(features): fail("no regions")
     finite = np.isfinite(features).all(1)
     if not finite.all(): fail(f"features[{finite.argmin()}] has NaN or infinite numbers")
-    if r.boxes is not None: _require_boxes(np.asarray(r.boxes), len(features), r.size, fail)
+    if regions.boxes is not None: _require_boxes(np.asarray(regions.boxes), len(features), regions.size, fail)
     for name in ("classes","confidences"):
-        values = getattr(r, name)
-        if values is not None and np.shape(values) != (len(features),):
-            fail(f"{name} have the shape {np.shape(values)}, not ({len(features)},)")
-    if r.classes is not None and not np.issubdtype(np.asarray(r.classes).dtype, np.integer):
-        fail("classes are not whole numbers; give indices into class_names")
-    if r.classes is not None and not all(0 <= c < 2**31 for c in (np.min(r.classes),np.max(r.classes))):
-        fail("classes are not between 0 and 2,147,483,647; give indices into class_names")
-    if r.confidences is not None and not np.isfinite(np.asarray(r.confidences, dtype=float)).all():
+        values = getattr(regions, name)
+        if values is None or np.shape(values) == (len(features),): continue
+        fail(f"{name} have the shape {np.shape(values)}, not ({len(features)},)")
+    if regions.classes is not None:
+        classes = np.asarray(regions.classes)
+        if classes.dtype.kind not in "iu": fail("classes are not whole numbers; give indices into class_names")
+        if classes.min() < 0 or classes.max() >= 2**31:
+            fail("classes are not between 0 and 2,147,483,647; give indices into class_names")
+    if regions.confidences is not None and not np.isfinite(np.asarray(regions.confidences, dtype=float)).all():
         fail("NaN or infinite confidences")
 
 def _require_boxes(boxes, n, size, fail):
@@ -83,7 +84,7 @@ class FeatureWriter:
         self.ids = {} # image id to its number of regions
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
-        self.optional = None # which of classes and confidences the images have; the first image decides
+        self.optional_parts = None # which of classes and confidences the images have; the first image decides
         self.journal = None # with `source_hash`
         require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
 
@@ -112,26 +113,29 @@ class FeatureWriter:
             self.parts.finish({"format": STORE_FORMAT} | self.manifest | {"class_names": self.class_names} | numbers)
 
 # %% ../../nbs/data/04_feature_writer.ipynb #37001e39
-def _optional_parts(r): return {"classes": r.classes is not None, "confidences": r.confidences is not None}
+def _optional_parts(regions):
+    return {"classes": regions.classes is not None, "confidences": regions.confidences is not None}
 
 @patch
-def _require_image(self:FeatureWriter, r:Regions):
+def _require_image(self:FeatureWriter, regions:Regions):
     "Refuse an image that does not fit into this store."
-    def fail(problem): raise ValueError(f"image {r.image_id}: {problem}")
-    if not r.image_id.isascii() and any("\ud800" <= c <= "\udfff" for c in r.image_id):
-        raise ValueError(f"image {r.image_id!r}: its name is not UTF-8; rename it")
-    if r.image_id in self.ids: raise ValueError(f"image {r.image_id} is in the store already")
-    if (r.boxes is None) == self.boxes:
+    def fail(problem): raise ValueError(f"image {regions.image_id}: {problem}")
+    if not regions.image_id.isascii() and any("\ud800" <= c <= "\udfff" for c in regions.image_id):
+        raise ValueError(f"image {regions.image_id!r}: its name is not UTF-8; rename it")
+    if regions.image_id in self.ids: raise ValueError(f"image {regions.image_id} is in the store already")
+    if (regions.boxes is None) == self.boxes:
         problem = "no boxes" if self.boxes else "boxes, in a store without"
         fail(f"{problem}; boxes are for all images or, with boxes=False, for none")
-    has_names = r.classes is not None and r.classes.dtype.kind == "U"
-    require_regions(replace(r, classes=np.zeros(r.classes.shape, int)) if has_names else r, self.dim)
-    with np.errstate(over="ignore"): fits = np.isfinite(r.features.astype(self.dtype)).all()
+    has_names = regions.classes is not None and regions.classes.dtype.kind == "U"
+    numbered = replace(regions, classes=np.zeros(regions.classes.shape, int)) if has_names else regions
+    require_regions(numbered, self.dim)
+    with np.errstate(over="ignore"): fits = np.isfinite(regions.features.astype(self.dtype)).all()
     if not fits: fail(f"features do not fit into {self.dtype.name}; keep float32")
-    if self.optional not in (None,_optional_parts(r)): fail("classes and confidences are for all images or for none")
+    if self.optional_parts not in (None,_optional_parts(regions)):
+        fail("classes and confidences are for all images or for none")
     names = len(self.class_names)
-    if r.classes is not None and not has_names and 0 < names <= np.max(r.classes):
-        fail(f"class {np.max(r.classes)} has no name, and class_names has {names}; add the missing names to it")
+    if regions.classes is not None and not has_names and 0 < names <= np.max(regions.classes):
+        fail(f"class {np.max(regions.classes)} has no name, and class_names has {names}; add the missing names to it")
 
 # %% ../../nbs/data/04_feature_writer.ipynb #7d424d69
 @patch
@@ -158,20 +162,20 @@ def add(self:FeatureWriter,
     classes = None if classes is None else np.asarray(classes)
     size = None if size is None else tuple(size)
     confidences = None if confidences is None else np.asarray(confidences)
-    r = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
-    self._require_image(r)
-    self.optional = _optional_parts(r)
-    self._put(replace(r, classes=self._class_indices(r.classes)))
-    self.total += len(r)
-    self.ids[r.image_id] = len(r)
-    if self.journal: self.journal.add(r.image_id, len(r))
+    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
+    self._require_image(regions)
+    self.optional_parts = _optional_parts(regions)
+    self._put(replace(regions, classes=self._class_indices(regions.classes)))
+    self.total += len(regions)
+    self.ids[regions.image_id] = len(regions)
+    if self.journal: self.journal.add(regions.image_id, len(regions))
 
 @patch
-def _put(self:FeatureWriter, r:Regions):
+def _put(self:FeatureWriter, regions:Regions):
     "Append an image to the files, in the types of the store."
-    arrays = {"offsets": [self.total + len(r)], "values": r.features}
-    if self.boxes: arrays |= {"boxes": r.boxes, "sizes": [r.size]}
-    arrays |= {"classes": r.classes, "confidences": r.confidences}
+    arrays = {"offsets": [self.total + len(regions)], "values": regions.features}
+    if self.boxes: arrays |= {"boxes": regions.boxes, "sizes": [regions.size]}
+    arrays |= {"classes": regions.classes, "confidences": regions.confidences}
     types = feature_parts(self.manifest, 0, 0)
     rows = {} # all are converted before one is written
     for part,array in arrays.items():
@@ -189,27 +193,28 @@ class _ImageJournal(StoreJournal):
         if entries := self.entries(): self._continue(entries)
         if not writer.ids: self.begin()
 
-    def add(self, image_id, regions): self.unkept_ids[image_id] = regions
+    def add(self, image_id, count): self.unkept_ids[image_id] = count
 
     def keep_chunk(self):
         if len(self.unkept_ids) >= 256: self.keep_images()
 
     def keep_images(self):
-        w = self.writer
+        writer = self.writer
         images = list(self.unkept_ids.items())
-        self.keep({"images": images, "counts": w.counts, "class_names": w.class_names[self.kept_names:]})
-        self.unkept_ids,self.kept_names = {},len(w.class_names)
+        self.keep({"images": images, "counts": writer.counts, "class_names": writer.class_names[self.kept_names:]})
+        self.unkept_ids = {}
+        self.kept_names = len(writer.class_names)
 
     def _continue(self, entries):
         "Bring the writer to where the last entry was written."
-        w = self.writer
-        for entry in entries: w.ids.update(entry["images"])
-        if not w.ids: return
-        w.total = sum(w.ids.values())
-        w.counts = Counter(entries[-1]["counts"])
-        w.class_names = [name for entry in entries for name in entry["class_names"]]
-        self.kept_names = len(w.class_names)
+        writer = self.writer
+        for entry in entries: writer.ids.update(entry["images"])
+        if not writer.ids: return
+        writer.total = sum(writer.ids.values())
+        writer.counts = Counter(entries[-1]["counts"])
+        writer.class_names = [name for entry in entries for name in entry["class_names"]]
+        self.kept_names = len(writer.class_names)
         sizes = {part: np.dtype(dtype).itemsize*int(np.prod(shape))
-                 for part,(dtype,shape) in feature_parts(w.manifest, len(w.ids), w.total).items()}
+                 for part,(dtype,shape) in feature_parts(writer.manifest, len(writer.ids), writer.total).items()}
         self.reopen(sizes, entries[-1]["sha256"])
-        w.optional = {part: part in self.parts.files for part in ("classes","confidences")}
+        writer.optional_parts = {part: part in self.parts.files for part in ("classes","confidences")}

@@ -66,7 +66,7 @@ class _Manifest(TypedDict):
     extraction:NotRequired[dict] # what `extract_folder` did
 
 # %% ../../nbs/data/03_features.ipynb #0487a299
-_EARLIER = {"recipe": "spec", "bad": "left_out", "whole": "undetected"} # names of earlier versions in `extraction`
+_EARLIER_NAMES = {"recipe": "spec", "bad": "left_out", "whole": "undetected"} # in `extraction`, with the names of today
 
 class Features(Store):
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
@@ -110,7 +110,7 @@ class Features(Store):
 
     @property
     def extraction(self) -> dict: # `spec` of the extractor, `versions`, `left_out`, `undetected`; empty for other features
-        return {_EARLIER.get(name, name): value for name,value in self.manifest.get("extraction", {}).items()}
+        return {_EARLIER_NAMES.get(name, name): value for name,value in self.manifest.get("extraction", {}).items()}
 
     def verify(self) -> Self:
         "Compare every part with its checksum and name the damaged ones. Reads the whole store."

@@ -125,7 +125,7 @@ def _one_per_image(ids, n, file):
 def _copies(array, ids):
     "How many rows each image has: five where the first five rows are equal, else one."
     if len(array) % 5 or (array[:5] != array[:1]).any(): return 1
-    # five equal pictures may stand first: then each row has an id of its own, and the array does not end in copies
+    # five equal images may stand first: then each row has an id of its own, and the array does not end in copies
     if ids and len(set(ids)) == len(array) and (array[-5:] != array[-1:]).any(): return 1
     return 5
 

@@ -124,6 +124,13 @@ def _naming(where, column):
     except (ValueError, OSError, KeyError, TypeError) as e:
         raise ValueError(f"{where}, column {column!r}: {e}") from None
 
+class _WaitingPicture(NamedTuple):
+    "A picture that is written and not described yet."
+    image_id:str
+    path:Path
+    picture:Image.Image # At the size that the extractor needs
+    size:tuple # Width and height of the full picture
+
 class _FirstRow(NamedTuple):
     "What the first row of an image says of it."
     number:int # Of the image
@@ -150,7 +157,7 @@ class _DatasetWriter:
         self.images = {} # image id to its `_FirstRow`
         self.texts = []
         self.image_of = []
-        self.waiting = [] # image ids, files, pictures and sizes that are not described yet
+        self.waiting = [] # each a `_WaitingPicture`
         self.features = FeatureWriter(
             folder/"features", extractor.name, extractor.dim, class_names=extractor.class_names)
 
@@ -194,7 +201,7 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
     except ValueError:
         path.unlink()
         raise
-    self.waiting.append((image_id,path,*opened))
+    self.waiting.append(_WaitingPicture(image_id, path, *opened))
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #45dc4110
 @patch
@@ -205,7 +212,7 @@ def describe_waiting(self:_DatasetWriter):
 
 @patch
 def _describe(self:_DatasetWriter, waiting):
-    try: described = self.extractor.extract([picture for _,_,picture,_ in waiting])
+    try: described = self.extractor.extract([one.picture for one in waiting])
     except Exception as e: # a picture that the model cannot take, or too little memory for so many
         if len(waiting) == 1: self._leave_out(waiting[0], f"could not be extracted ({type(e).__name__}: {e})")
         else:
@@ -218,18 +225,17 @@ def _describe(self:_DatasetWriter, waiting):
 @patch
 def _add_regions(self:_DatasetWriter, one, regions):
     "Write the regions of a picture, with boxes in pixels of the full picture."
-    image_id,_,picture,size = one
-    boxes = np.asarray(regions.boxes)/np.tile(picture.size, 2)*np.tile(size, 2)
-    boxes = np.minimum(boxes, np.tile(size, 2)).astype(np.float32)
-    self.features.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
+    full_size = np.tile(one.size, 2)
+    boxes = np.asarray(regions.boxes)/np.tile(one.picture.size, 2)*full_size
+    boxes = np.minimum(boxes, full_size).astype(np.float32)
+    self.features.add(one.image_id, regions.features, boxes, one.size, regions.classes, regions.confidences)
 
 @patch
 def _leave_out(self:_DatasetWriter, one, problem):
     "Refuse the row of a picture that was added before."
-    image_id,path,*_ = one
-    path.unlink()
-    self.left_out.add(image_id)
-    self.refuse(f"{self.images[image_id].where}, column {self.columns.image!r}: {problem}")
+    one.path.unlink()
+    self.left_out.add(one.image_id)
+    self.refuse(f"{self.images[one.image_id].where}, column {self.columns.image!r}: {problem}")
 
 @patch
 def save_captions(self:_DatasetWriter):
@@ -305,12 +311,12 @@ def to_dataset(
     def dataset(images):
         columns = {name: [] for name in types}
         for i in images:
-            one = collection[i]
-            columns["image_id"].append(one.regions.image_id)
-            columns["image"].append(str(one.path) if one.path else None)
-            columns["captions"].append(one.captions)
-            if boxes: columns["boxes"].append(one.regions.boxes.tolist())
-            if boxes: columns["features"].append(np.asarray(one.regions.features, np.float32).tolist())
+            image = collection[i]
+            columns["image_id"].append(image.regions.image_id)
+            columns["image"].append(str(image.path) if image.path else None)
+            columns["captions"].append(image.captions)
+            if boxes: columns["boxes"].append(image.regions.boxes.tolist())
+            if boxes: columns["features"].append(np.asarray(image.regions.features, np.float32).tolist())
         return datasets.Dataset.from_dict(columns, features=datasets.Features(types))
     if not collection.captions.splits: return dataset(range(len(collection)))
     splits = np.asarray(collection.captions.splits)

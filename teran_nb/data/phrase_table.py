@@ -19,7 +19,7 @@ from .caption_files import BAD_ROWS, read_table
 def matching_words(
     text:str, # A caption or a phrase
 ) -> list: # `(word, start, end)`: the word in the form that is compared, and its characters `[start, end)`
-    "The words of a text, separated by everything that is not a letter, mark, number or picture character."
+    "The words of a text, separated by everything that is not a letter, accent, number or symbol such as an emoji."
     def is_part(c): return unicodedata.category(c)[0] in "LMN" or unicodedata.category(c) == "So"
     def folded(word):
         word = unicodedata.normalize("NFKC", word).casefold()
@@ -84,7 +84,7 @@ def _read_row(row, number, sizes, pixels):
     in_pixels = np.clip(box, 0, limits)*np.tile(sizes[i], 2)/limits
     return i,words,tuple(in_pixels.tolist())
 
-def _link(captions, phrases, sizes):
+def _link_phrases(captions, phrases, sizes):
     "Captions with a link for every place of every phrase; a phrase without a place becomes a caption."
     texts = list(captions.texts)
     image_of = captions.image_of.tolist()
@@ -138,4 +138,4 @@ def read_phrases(
     if not phrases: raise ValueError(f"{path} holds no phrases")
     if errors: warnings.warn(f"{path}: left out {len(errors)} bad rows, such as {errors[0]}", stacklevel=2)
     images = list(phrases)
-    return _link(captions.select(images), list(phrases.values()), sizes[images])
+    return _link_phrases(captions.select(images), list(phrases.values()), sizes[images])

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['PICTURE_SUFFIXES', 'MAX_PIXELS', 'sample_picture', 'within', 'picture_files', 'find_pictures', 'opaque', 'upright',
-           'read_picture', 'hard_pictures']
+           'read_picture']
 
 # %% ../../nbs/data/02_pictures.ipynb #718c3975
-import math, os, struct, threading, warnings, zlib
+import math, os, threading, warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -161,35 +161,3 @@ def read_picture(
     except Exception as e: # decoders raise any error on damaged files
         reason = str(e) if type(e) is ValueError else f"cannot be decoded ({type(e).__name__}: {e})"
     raise ValueError(f"{path} {reason}")
-
-# %% ../../nbs/data/02_pictures.ipynb #d6d3146d
-def _bomb():
-    "A PNG of a few bytes whose header claims 400 million pixels."
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0"*99)) + chunk(b"IEND", b"")
-
-def hard_pictures(
-    folder:str|Path, # New folder
-) -> dict[str,bool]: # File names, and whether the file can be read
-    "Write pictures that are hard to read: seven that can be read, four that cannot."
-    folder = user_path(folder)
-    folder.mkdir()
-    house = sample_picture()
-    exif = Image.Exif()
-    exif[0x0112] = 6 # rotate by 90 degrees
-    house.rotate(90, expand=True).save(folder/"rotated.jpg", exif=exif, quality=95)
-    house.convert("CMYK").save(folder/"print.jpg", quality=95)
-    Image.fromarray(np.asarray(house.convert("L")).astype(np.uint16)*257).save(folder/"scan.png")
-    house.convert("P").save(folder/"palette.png", transparency=0)
-    house.convert("RGBA").save(folder/"cut-out.webp", lossless=True)
-    Image.new("1", (1,1)).save(folder/"pixel.png")
-    Image.linear_gradient("L").resize((20_000,1000)).save(folder/"long.jpg")
-    jpeg = (folder/"rotated.jpg").read_bytes()
-    (folder/"cut.jpg").write_bytes(jpeg[:len(jpeg)//2])
-    (folder/"page.jpg").write_text("<html>404</html>")
-    Image.new("F", (4,4)).save(folder/"float.tif")
-    (folder/"bomb.png").write_bytes(_bomb())
-    damaged = {"cut.jpg","page.jpg","float.tif","bomb.png"}
-    return {path.name: path.name not in damaged for path in sorted(folder.iterdir())}

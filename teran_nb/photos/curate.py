@@ -78,16 +78,17 @@ def link_pictures(
     show_progress_bar:bool=False, # Whether to show progress
 ) -> int: # Images with a thumbnail
     "Record where pictures are, and write the thumbnails that are missing."
-    count,files = 0,{}
+    count = 0
+    files = {}
     for image_id,(picture,small) in progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar):
         thumbnail = within(folder/"thumbnails", f"{image_id}.jpg")
         if thumbnail and (small or picture) and not thumbnail.is_file(): _write_thumbnail(small or picture, thumbnail)
         if thumbnail and thumbnail.is_file(): count += 1
         if picture: files[image_id] = picture.absolute()
     if files:
-        home = os.path.commonpath([file.parent for file in files.values()])
-        relative = {image_id: file.relative_to(home).as_posix() for image_id,file in files.items()}
-        write_json(folder/"pictures.json", {"folder": home, "files": relative})
+        common = os.path.commonpath([file.parent for file in files.values()])
+        relative = {image_id: file.relative_to(common).as_posix() for image_id,file in files.items()}
+        write_json(folder/"pictures.json", {"folder": common, "files": relative})
     return count
 
 def _write_thumbnail(picture, thumbnail):
@@ -123,7 +124,7 @@ def _require_mergeable(collections):
 # %% ../../nbs/photos/06_curate.ipynb #28442ef6
 def _all_images(collections, prefix):
     "New id, collection and old id of every image."
-    names = [c.name for c in collections]
+    names = [collection.name for collection in collections]
     if prefix and "" in names:
         raise ValueError("a collection without a name cannot have it in front of its image ids; give it a name: "
                          "Collection(..., name='mine')")
@@ -132,8 +133,10 @@ def _all_images(collections, prefix):
         raise ValueError(f"two collections are called {name!r}, so their names cannot tell their images apart; "
                          "rename a folder")
     images = []
-    for c in collections:
-        images += [(f"{c.name}/{image_id}" if prefix else image_id, c, image_id) for image_id in c.image_ids]
+    for collection in collections:
+        for image_id in collection.image_ids:
+            new_id = f"{collection.name}/{image_id}" if prefix else image_id
+            images.append((new_id, collection, image_id))
     occurrences = Counter(new_id for new_id,*_ in images)
     repeated = [new_id for new_id,n in occurrences.items() if n > 1]
     if repeated:

@@ -45,20 +45,20 @@ class Detector:
         self.kind = config.model_type
         self.device = device
         self.prompts = (prompts,) if isinstance(prompts, str) else tuple(prompts)
-        self.open = self.kind in _OPEN_VOCABULARY
-        if self.open and not prompts:
+        self.reads_prompts = self.kind in _OPEN_VOCABULARY
+        if self.reads_prompts and not prompts:
             examples = ", ".join(EVERYDAY_THINGS[:3])
             raise ValueError(f"{name} looks for what its prompts name; give it prompts, such as {examples}")
-        auto = AutoModelForZeroShotObjectDetection if self.open else AutoModelForObjectDetection
+        auto = AutoModelForZeroShotObjectDetection if self.reads_prompts else AutoModelForObjectDetection
         self.model = load_pretrained(auto, name, device)
         self.preprocessing = preprocessing_of(name, config, keep_shape=True)
         self.name = name_with_hash(name, self.model)
         self.source = name
-        self.text = {} # the prompts as the model reads them
+        self.prompt_tokens = {} # the prompts as the model reads them
         with loading(name, **VISION_ERROR_WORDS):
-            if self.open: self.class_names = self.prompts
+            if self.reads_prompts: self.class_names = self.prompts
             else: self.class_names = tuple(config.id2label[i] for i in range(config.num_labels))
-        if not self.open: return
+        if not self.reads_prompts: return
         tokenizer = load_vision_part(AutoTokenizer.from_pretrained, name)
         require_rows(tokenizer, config.text_config.vocab_size, name)
         tokenize = self._tokenize_joined if "dino" in self.kind else self._tokenize_each
@@ -69,7 +69,7 @@ class Detector:
         texts = [f"a photo of a {p}" for p in self.prompts]
         slots = config.text_config.max_position_embeddings
         tokens = tokenizer(texts, padding="max_length", max_length=slots, truncation=True, return_tensors="pt")
-        self.text = dict(tokens.to(self.device))
+        self.prompt_tokens = dict(tokens.to(self.device))
 
     def _tokenize_joined(self, config, tokenizer):
         "Keep all prompts as one text, as Grounding DINO reads them, and the prompt of each token."
@@ -77,8 +77,8 @@ class Detector:
         if odd: raise ValueError(f"the prompt {odd[0]!r} is empty or holds a full stop, which ends a prompt; leave it out")
         joined = ". ".join(self.prompts) + "."
         tokens = tokenizer([joined], return_tensors="pt", truncation=True, max_length=config.max_text_len)
-        self.text = dict(tokens.to(self.device))
-        ids = self.text["input_ids"][0]
+        self.prompt_tokens = dict(tokens.to(self.device))
+        ids = self.prompt_tokens["input_ids"][0]
         stops = (ids == tokenizer.convert_tokens_to_ids(".")).long()
         special = tokenizer.get_special_tokens_mask(ids.tolist(), already_has_special_tokens=True)
         special = torch.tensor(special, device=self.device)
@@ -89,12 +89,12 @@ class Detector:
 
     def _predict(self, x):
         "Scores in [0,1] `(n, boxes, classes)`, and boxes as fractions of the input, centre and size, `(n, boxes, 4)`."
-        text = {k: v.repeat(len(x), *[1]*(v.ndim-1)) for k,v in self.text.items()}
-        out = self.model(pixel_values=x, **text)
+        prompts = {name: tokens.repeat(len(x), *[1]*(tokens.ndim-1)) for name,tokens in self.prompt_tokens.items()}
+        out = self.model(pixel_values=x, **prompts)
         if "dino" in self.kind: # a prompt scores as its best token
-            p = out.logits.sigmoid()[...,:len(self.prompt_of)]
-            scores = torch.stack([p[...,self.prompt_of == i].amax(-1) for i in range(len(self.prompts))], -1)
-        elif not self.open and out.logits.shape[-1] == len(self.class_names)+1: # the last class is "no object"
+            of_tokens = out.logits.sigmoid()[...,:len(self.prompt_of)]
+            scores = torch.stack([of_tokens[...,self.prompt_of == i].amax(-1) for i in range(len(self.prompts))], -1)
+        elif not self.reads_prompts and out.logits.shape[-1] == len(self.class_names)+1: # the last class is "no object"
             scores = out.logits.softmax(-1)[...,:-1]
         else: scores = out.logits.sigmoid()
         return scores, out.pred_boxes

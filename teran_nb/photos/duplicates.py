@@ -95,10 +95,10 @@ def _pairs_across(
         rows,columns = (np.flatnonzero(np.array(splits) == split) for split in (first,second))
         step = max(1, 2**24//len(columns)) # so many rows that 16 million products are in memory
         for start in range(0, len(rows), step):
-            some = rows[start:start+step]
-            products = vectors[some] @ vectors[columns].T
+            chunk = rows[start:start+step]
+            products = vectors[chunk] @ vectors[columns].T
             for i,j in np.argwhere(products >= least-1e-5):
-                yield int(some[i]), int(columns[j]), float(products[i,j])
+                yield int(chunk[i]), int(columns[j]), float(products[i,j])
 
 # %% ../../nbs/photos/07_duplicates.ipynb #031be8dc
 _LEAST_COSINE = .995 # of the centred mean features of copies

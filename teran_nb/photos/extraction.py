@@ -66,13 +66,13 @@ def _read(job):
     path,extractor,max_side,thumbnails = job
     try:
         if isinstance(extractor, str): extractor = _from_json(extractor)
-        im,full_size = read_picture(path, max_side)
-        size = im.size
-        content = extractor.extract([im])[0] if extractor else np.asarray(im)
+        picture,full_size = read_picture(path, max_side)
+        size = picture.size
+        content = extractor.extract([picture])[0] if extractor else np.asarray(picture)
         if not thumbnails: return _Outcome(content, size, full_size)
         file = io.BytesIO()
-        im.thumbnail((256,256))
-        im.save(file, "JPEG", quality=85)
+        picture.thumbnail((256,256))
+        picture.save(file, "JPEG", quality=85)
         return _Outcome(content, size, full_size, file.getvalue())
     except Exception as e: # one file never ends the run
         return _Outcome(reason=str(e).removeprefix(f"{path} ") or type(e).__name__)
@@ -80,13 +80,12 @@ def _read(job):
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
 def _extract_batch(outcomes, extractor):
     "Regions in place of pixels. When a batch fails, each of its pictures is tried alone."
-    pictures = [Image.fromarray(o.content) for o in outcomes if not o.reason]
+    pictures = [Image.fromarray(outcome.content) for outcome in outcomes if not outcome.reason]
     try: regions = iter(extractor.extract(pictures) if pictures else [])
     except Exception as e: # a picture that the model cannot take, or too little memory for so many
         if len(outcomes) == 1: return [_Outcome(reason=f"could not be extracted ({type(e).__name__}: {e})")]
-        alone = [_extract_batch([o], extractor) for o in outcomes]
-        return [o for [o] in alone]
-    return [o if o.reason else o._replace(content=next(regions)) for o in outcomes]
+        return [_extract_batch([outcome], extractor)[0] for outcome in outcomes]
+    return [outcome if outcome.reason else outcome._replace(content=next(regions)) for outcome in outcomes]
 
 def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     "What became of each file, in order; closing it ends the workers."
@@ -94,12 +93,12 @@ def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     if in_reader and workers > 1: in_reader = json.dumps(extractor.spec)
     jobs = [(str(path), in_reader, extractor.max_side, thumbnails) for path in paths]
     def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
-    read = (_read(job) for job in jobs)
-    if workers > 1: read = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
-    with closing(read):
-        if extractor.runs_in_readers: yield from read
+    outcomes = (_read(job) for job in jobs)
+    if workers > 1: outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
+    with closing(outcomes):
+        if extractor.runs_in_readers: yield from outcomes
         else:
-            while some := list(islice(read, batch_size)): yield from _extract_batch(some, extractor)
+            while batch := list(islice(outcomes, batch_size)): yield from _extract_batch(batch, extractor)
 
 # %% ../../nbs/photos/04_extraction.ipynb #01b70aaa
 class NoUsablePictures(ValueError):
@@ -180,10 +179,10 @@ def extract_folder(
     start = time.perf_counter()
     # names, sizes and dates of the files tell whether a stopped run can be continued
     source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]) if resume else ""
-    store = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
-                          expect=len(files)*extractor.max_regions, source_hash=source)
+    writer = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
+                           expect=len(files)*extractor.max_regions, source_hash=source)
     with ExitStack() as stack:
-        writer = stack.enter_context(store)
+        stack.enter_context(writer)
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}

@@ -40,11 +40,11 @@ def rebuild_extractor(
     own_words = made_by.path and made_by.path/VISUAL_WORDS_FILE
     if kind == "words" and own_words and own_words.is_file(): settings = settings | {"weights": str(own_words)}
     why = f"the spec in {where} does not choose what is downloaded: name the extractor with its models yourself"
-    with no_download(why): made = build_extractor(kind, settings, device)
-    if made.name != name:
-        raise ValueError(f"{where} was made by {name!r}, and its spec now gives {made.name!r}: "
+    with no_download(why): rebuilt = build_extractor(kind, settings, device)
+    if rebuilt.name != name:
+        raise ValueError(f"{where} was made by {name!r}, and its spec now gives {rebuilt.name!r}: "
                          "the weights are others; extract the pictures again, or bring the old weights back")
-    return made
+    return rebuilt
 
 # %% ../../nbs/photos/05_extractor_lookup.ipynb #eef922b3
 def training_features(

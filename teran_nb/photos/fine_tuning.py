@@ -106,8 +106,8 @@ def learning_backbone(
     layers:int, # Number of last layers that learn; -1: the whole model
 ) -> LearningBackbone: # On the CPU
     "The vision model behind the features of a store, as a part of a network."
-    made = rebuild_extractor(store, "cpu")
-    if not hasattr(made, "backbone"):
-        raise ValueError(f"{store.path} was made by {made.name!r}, which has no layers that could learn; "
+    extractor = rebuild_extractor(store, "cpu")
+    if not hasattr(extractor, "backbone"):
+        raise ValueError(f"{store.path} was made by {extractor.name!r}, which has no layers that could learn; "
                          "extract the pictures by patches:<model> or detector:<detector> + <model>")
-    return LearningBackbone(made.backbone, layers, boxes=isinstance(made, DetectorBackbone))
+    return LearningBackbone(extractor.backbone, layers, boxes=isinstance(extractor, DetectorBackbone))

@@ -54,6 +54,133 @@ class Prepared(MarkdownRepr):
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
         return text + left_out_table(self.left_out)
 
+# %% ../../nbs/photos/10_prepare.ipynb #c51459ed
+def _recipe_pictures(recipe, left_out):
+    "The recipe's pictures; a file whose image id another file has comes into `left_out`."
+    return find_pictures(recipe.picture_folder, recipe.bad, left_out) if recipe.pictures else {}
+
+def _sideways(captions, store):
+    "A warning where captions have the sizes of pictures that are not upright."
+    if captions.sizes is None or store.sizes is None: return []
+    sizes = store.sizes[[store.index[image_id] for image_id in captions.image_ids]]
+    sideways = np.flatnonzero(np.diff(captions.sizes)*np.diff(sizes) < 0) # portrait on one side, landscape on the other
+    if not len(sideways): return []
+    i = sideways[0]
+    theirs,ours = ("{:g} x {:g}".format(*size) for size in (captions.sizes[i],sizes[i]))
+    note = (f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} of image "
+            f"{captions.image_ids[i]}; correct width and height")
+    return [("sizes of captions",note)]
+
+def _make_collection(job, shares):
+    "The collection in the work folder, the files that were left out, and warnings about captions."
+    recipe = job.recipe
+    work = job.work
+    left_out = {}
+    files = _recipe_pictures(recipe, left_out)
+    make_features(job, files, shares)
+    store = Features(work/"features").verify()
+    left_out |= read_left_out(work, store)
+    image_ids = store.image_ids
+    missing = recipe.missing if recipe.published.files else "drop" # pictures that could not be used are in `left_out` already
+    captions,notes = recipe_captions(recipe, image_ids, missing)
+    if captions is None: captions = Captions([], [], image_ids)
+    file_of = files
+    if recipe.published.files:
+        repeated = {} # files of an image that an earlier file has
+        matched = match_names(files, image_ids, recipe.pattern, repeated if recipe.bad == "skip" else None)
+        file_of = {image_id: files[name] for name,image_id in matched.items()}
+        for name,reason in repeated.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
+    thumbnails = Pictures(small=work/"thumbnails")
+    pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
+    link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
+    captions.save(work/"captions.json")
+    return Collection.open(work),left_out,[*notes,*_sideways(captions, store)]
+
+# %% ../../nbs/photos/10_prepare.ipynb #83eb0a48
+def _counts(collection, left_out, start):
+    "The numbers of `collection.json`."
+    region_counts = np.diff(collection.features.offsets)
+    counts = {"images": len(collection)}
+    for split,n in Counter(collection.captions.splits or ()).items(): counts[f"images in {split}"] = n
+    counts["regions"] = int(sum(region_counts[collection.features.index[k]] for k in collection.image_ids))
+    counts["captions"] = len(collection.captions)
+    counts["images with a picture or thumbnail"] = sum(collection.picture_path(k) is not None for k in collection.image_ids)
+    counts["files or rows left out"] = len(left_out)
+    undetected = collection.features.extraction.get("undetected") if collection.features.class_names else None
+    if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
+    counts["boxes"] = "yes" if collection.features.boxes is not None else "none: groundings cannot be drawn"
+    return counts | {"seconds": round(time.perf_counter()-start, 1)}
+
+def _write_manifest(folder, job, request, notes, left_out, near, start):
+    "Check what was made, and write `collection.json`."
+    collection = Collection.open(folder)
+    collection.features.verify()
+    duplicates = find_duplicates(collection, near, show_progress_bar=job.show_progress_bar)
+    facts = {
+        "format": 2, "commit": git_commit_hash(), "extractor": collection.features.extractor, "near": near,
+        "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes,
+        "versions": collection.features.extraction.get("versions", {}),
+        "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
+        "counts": _counts(collection, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
+    write_json(folder/"collection.json", facts | {"self": digest(facts)})
+
+# %% ../../nbs/photos/10_prepare.ipynb #4724eb2c
+def prepare(
+    recipe:Recipe, # What the collection is made from
+    output:str|Path, # New folder of the collection
+    resume:bool=True, # Continue a stopped run; False begins again
+    extractor:Extractor|None=None, # A built extractor, in place of the recipe's
+    device:str="auto", # `auto`, `cpu` or `cuda`
+    near:int=12, # Bits that may differ, for `find_duplicates`
+    show_progress_bar:bool=True, # Whether to show progress
+    batch_size:int=16, # Pictures in a batch of a network
+    workers:int|None=None, # Processes that read pictures; None for as many as suit
+) -> Prepared: # The complete collection
+    "Make a collection of pictures, published features or other collections, or open it if it exists."
+    output = project_path(output)
+    request = request_of(recipe, extractor)
+    if output.exists(): return _open_prepared(output, recipe, request, near)
+    if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
+        raise ValueError(f"{output} is inside the folder of pictures; choose another output")
+    share = this_share()
+    if share.processes > 1 and not resume:
+        raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
+    if share.processes > 1 and torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
+    work = output.with_name(f".{output.name}.preparing")
+    job = PrepareJob(recipe, work, extractor, resume, device, batch_size, workers, show_progress_bar, share)
+    if share.rank == 0: _make(job, request, output, near)
+    elif recipe.pictures and not recipe.published.files:
+        with work_folder(job, request) as shares: make_features(job, _recipe_pictures(recipe, {}), shares)
+    wait_for(output.is_dir)
+    return _open_prepared(output, recipe, request, near)
+
+def _make(job, request, output, near):
+    "Make the collection in the work folder, then give it its name."
+    start = time.perf_counter()
+    recipe = job.recipe
+    with work_folder(job, request) as shares:
+        parts = [Collection.open(project_path(name)) for name in recipe.merge]
+        left_out = {}
+        notes = []
+        folder = job.work
+        if recipe.pictures or recipe.published.files:
+            collection,left_out,notes = _make_collection(job, shares)
+            collection.name = output.name
+            parts.insert(0, collection)
+        if recipe.merge or (recipe.published.files and recipe.selection != Selection()):
+            folder = job.work/"whole"
+            merge(parts, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
+        _write_manifest(folder, job, request, notes, left_out, near, start)
+        os.replace(folder, output)
+
+def _prepare_share(output, recipe="{}"):
+    "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
+    recipe = to_config(Recipe, json.loads(recipe), "the recipe", EARLIER_RECIPE_FIELDS)
+    prepare(recipe, output, show_progress_bar=this_share().rank == 0)
+
+if __name__ == "__main__" and __package__ == "teran_nb.photos": _prepare_share(*sys.argv[1:])
+
 # %% ../../nbs/photos/10_prepare.ipynb #d75a99ce
 class _Same(TypedDict):
     "Pictures that occur in two splits."
@@ -100,128 +227,3 @@ def _earlier_request(recipe, request):
     folder = [recipe.picture_folder] if recipe.pictures else []
     source = digest(file_stamps([*folder, *recipe.published.paths]))
     return request | {"state": request["state"] | {"source": source}}
-
-# %% ../../nbs/photos/10_prepare.ipynb #c51459ed
-def _recipe_pictures(recipe, left_out):
-    "The recipe's pictures; a file whose image id another file has comes into `left_out`."
-    return find_pictures(recipe.picture_folder, recipe.bad, left_out) if recipe.pictures else {}
-
-def _sideways(captions, store):
-    "A warning where captions have the sizes of pictures that are not upright."
-    if captions.sizes is None or store.sizes is None: return []
-    sizes = store.sizes[[store.index[image_id] for image_id in captions.image_ids]]
-    sideways = np.flatnonzero(np.diff(captions.sizes)*np.diff(sizes) < 0) # portrait on one side, landscape on the other
-    if not len(sideways): return []
-    i = sideways[0]
-    theirs,ours = ("{:g} x {:g}".format(*size) for size in (captions.sizes[i],sizes[i]))
-    note = (f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} of image "
-            f"{captions.image_ids[i]}; correct width and height")
-    return [("sizes of captions",note)]
-
-def _make_collection(job, shares):
-    "The collection in the work folder, the files that were left out, and warnings about captions."
-    recipe = job.recipe
-    work = job.work
-    left_out = {}
-    files = _recipe_pictures(recipe, left_out)
-    make_features(job, files, shares)
-    store = Features(work/"features").verify()
-    left_out |= read_left_out(work, store)
-    image_ids = store.image_ids
-    missing = recipe.missing if recipe.published.files else "drop" # pictures that could not be used are in `left_out` already
-    captions,notes = recipe_captions(recipe, image_ids, missing)
-    if captions is None: captions = Captions([], [], image_ids)
-    file_of = files
-    if recipe.published.files:
-        second = {} # files of an image that an earlier file has
-        matched = match_names(files, image_ids, recipe.pattern, second if recipe.bad == "skip" else None)
-        file_of = {image_id: files[name] for name,image_id in matched.items()}
-        for name,reason in second.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
-    thumbnails = Pictures(small=work/"thumbnails")
-    pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
-    link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
-    captions.save(work/"captions.json")
-    return Collection.open(work),left_out,[*notes,*_sideways(captions, store)]
-
-# %% ../../nbs/photos/10_prepare.ipynb #83eb0a48
-def _counts(made, left_out, start):
-    "The numbers of `collection.json`."
-    region_counts = np.diff(made.features.offsets)
-    counts = {"images": len(made)}
-    for split,n in Counter(made.captions.splits or ()).items(): counts[f"images in {split}"] = n
-    counts["regions"] = int(sum(region_counts[made.features.index[k]] for k in made.image_ids))
-    counts["captions"] = len(made.captions)
-    counts["images with a picture or thumbnail"] = sum(made.picture_path(k) is not None for k in made.image_ids)
-    counts["files or rows left out"] = len(left_out)
-    undetected = made.features.extraction.get("undetected") if made.features.class_names else None
-    if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
-    counts["boxes"] = "yes" if made.features.boxes is not None else "none: groundings cannot be drawn"
-    return counts | {"seconds": round(time.perf_counter()-start, 1)}
-
-def _write_manifest(folder, job, request, notes, left_out, near, start):
-    "Check what was made, and write `collection.json`."
-    made = Collection.open(folder)
-    made.features.verify()
-    duplicates = find_duplicates(made, near, show_progress_bar=job.show_progress_bar)
-    facts = {
-        "format": 2, "commit": git_commit_hash(), "extractor": made.features.extractor, "near": near,
-        "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes,
-        "versions": made.features.extraction.get("versions", {}),
-        "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
-        "counts": _counts(made, left_out, start), "left_out": left_out, "same": dataclasses.asdict(duplicates)}
-    write_json(folder/"collection.json", facts | {"self": digest(facts)})
-
-# %% ../../nbs/photos/10_prepare.ipynb #4724eb2c
-def prepare(
-    recipe:Recipe, # What the collection is made from
-    output:str|Path, # New folder of the collection
-    resume:bool=True, # Continue a stopped run; False begins again
-    extractor:Extractor|None=None, # A built extractor, in place of the recipe's
-    device:str="auto", # `auto`, `cpu` or `cuda`
-    near:int=12, # Bits that may differ, for `find_duplicates`
-    show_progress_bar:bool=True, # Whether to show progress
-    batch_size:int=16, # Pictures in a batch of a network
-    workers:int|None=None, # Processes that read pictures; None for as many as suit
-) -> Prepared: # The complete collection
-    "Make a collection of pictures, published features or other collections, or open it if it exists."
-    output = project_path(output)
-    request = request_of(recipe, extractor)
-    if output.exists(): return _open_prepared(output, recipe, request, near)
-    if recipe.pictures and output.resolve().is_relative_to(recipe.picture_folder.resolve()):
-        raise ValueError(f"{output} is inside the folder of pictures; choose another output")
-    share = this_share()
-    if share.processes > 1 and not resume:
-        raise ValueError("resume=False is for one process; remove the folder of unfinished work, and begin again")
-    if share.processes > 1 and torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    work = output.with_name(f".{output.name}.preparing")
-    job = PrepareJob(recipe, work, extractor, resume, device, batch_size, workers, show_progress_bar, share)
-    if share.rank == 0: _make(job, request, output, near)
-    elif recipe.pictures and not recipe.published.files:
-        with work_folder(job, request) as shares: make_features(job, _recipe_pictures(recipe, {}), shares)
-    wait_for(output.is_dir)
-    return _open_prepared(output, recipe, request, near)
-
-def _make(job, request, output, near):
-    "Make the collection in the work folder, then give it its name."
-    start = time.perf_counter()
-    recipe = job.recipe
-    with work_folder(job, request) as shares:
-        parts = [Collection.open(project_path(name)) for name in recipe.merge]
-        left_out,notes,folder = {},[],job.work
-        if recipe.pictures or recipe.published.files:
-            collection,left_out,notes = _make_collection(job, shares)
-            collection.name = output.name
-            parts.insert(0, collection)
-        if recipe.merge or (recipe.published.files and recipe.selection != Selection()):
-            folder = job.work/"whole"
-            merge(parts, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
-        _write_manifest(folder, job, request, notes, left_out, near, start)
-        os.replace(folder, output)
-
-def _prepare_share(output, recipe="{}"):
-    "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
-    recipe = to_config(Recipe, json.loads(recipe), "the recipe", EARLIER_RECIPE_FIELDS)
-    prepare(recipe, output, show_progress_bar=this_share().rank == 0)
-
-if __name__ == "__main__" and __package__ == "teran_nb.photos": _prepare_share(*sys.argv[1:])

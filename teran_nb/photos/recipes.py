@@ -130,7 +130,7 @@ def recipe_hash(
     return digest(request_of(recipe, extractor))[:16]
 
 # %% ../../nbs/photos/08_recipes.ipynb #b3dd6fc3
-EARLIER_RECIPE_FIELDS = { # Fields of `Recipe`, by their names in files of earlier versions and in the workflow
+EARLIER_RECIPE_FIELDS = { # Fields of `Recipe`, by their names in the workflow and in files of earlier versions
     "features": "published.files", "made_by": "published.made_by", "format": "published.format", "sizes": "published.sizes",
     "options": "published.options", "feature_options": "published.options", "settings": "extractor_settings",
     "reading": "caption_options", "part": "selection"}

@@ -126,9 +126,9 @@ def preprocessing_of(
     with loading(name, "vision model", "copy its preprocessor_config.json again"):
         edges = _edges(settings, _size_setting(settings, config, crop=not keep_shape), keep_shape, size)
         square = getattr(config, "model_type", "") == "owlv2"
-        made = Preprocessing(**edges, square=square, **_normalisation(settings))
-        _check_preprocessing(made)
-    return made
+        preprocessing = Preprocessing(**edges, square=square, **_normalisation(settings))
+        _check_preprocessing(preprocessing)
+    return preprocessing
 
 # %% ../../nbs/photos/00_vision.ipynb #3cafb519
 TINY_VISION = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,

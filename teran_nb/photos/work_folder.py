@@ -116,12 +116,12 @@ def _extract_shares(job, extract, image_ids, shares):
     folder = job.work/"features"
     stores = {}
     for k in range(shares):
-        some = Share(k, shares).of(len(image_ids))
-        if some: stores[folder/f"share{k}"] = [image_ids[i] for i in some]
+        indices = Share(k, shares).of(len(image_ids))
+        if indices: stores[folder/f"share{k}"] = [image_ids[i] for i in indices]
     def is_done(store): return store.is_dir() or store.with_suffix(".json").is_file()
-    for k,(store,some) in enumerate(stores.items()):
+    for k,(store,share_ids) in enumerate(stores.items()):
         if k % job.share.processes != job.share.rank or is_done(store): continue
-        try: extract(store, only=some, resume=True, partial=True)
+        try: extract(store, only=share_ids, resume=True, partial=True)
         except NoUsablePictures as e: write_json(store.with_suffix(".json"), e.left_out) # there is no store without images
     if job.share.rank: return {}
     wait_for(lambda: all(map(is_done, stores)))
@@ -129,18 +129,18 @@ def _extract_shares(job, extract, image_ids, shares):
 
 def _join_shares(folder, stores, images):
     "One store of all shares; gives the files that were left out, with reasons."
-    made = [Features(store) for store in stores if store.is_dir()]
+    filled = [Features(store) for store in stores if store.is_dir()]
     left_out = {}
     for store in stores:
         empty = store.with_suffix(".json")
         left_out |= read_json(empty) if empty.is_file() else Features(store).extraction["left_out"]
-    if not made: raise ValueError(f"none of the {images} pictures could be used: {next(iter(left_out.items()))}")
-    undetected = sum(one.extraction["undetected"] for one in made)
-    extraction = made[0].extraction | {"left_out": left_out, "undetected": undetected}
-    require_detections(made[0].extractor, undetected, sum(map(len, made)))
-    learned_words = made[0].path/VISUAL_WORDS_FILE
+    if not filled: raise ValueError(f"none of the {images} pictures could be used: {next(iter(left_out.items()))}")
+    undetected = sum(store.extraction["undetected"] for store in filled)
+    extraction = filled[0].extraction | {"left_out": left_out, "undetected": undetected}
+    require_detections(filled[0].extractor, undetected, sum(map(len, filled)))
+    learned_words = filled[0].path/VISUAL_WORDS_FILE
     if learned_words.is_file(): shutil.copyfile(learned_words, folder/VISUAL_WORDS_FILE)
-    join_features(folder, [one.path.name for one in made], {"extraction": extraction})
+    join_features(folder, [store.path.name for store in filled], {"extraction": extraction})
     return left_out
 
 # %% ../../nbs/photos/09_work_folder.ipynb #978cb6f7

@@ -59,12 +59,12 @@ def spline(
 class Brush:
     "Draws outlined shapes in unit coordinates: x to the right, y down, both 0 to 1."
     def __init__(self,
-        image:Image.Image, # Drawn upon
+        picture:Image.Image, # Drawn upon
         rgb:tuple=_GREY, # The colour of what is drawn
     ):
-        self.image = image
-        self.ink = ImageDraw.Draw(image)
-        self.w, self.h = image.size
+        self.picture = picture
+        self.ink = ImageDraw.Draw(picture)
+        self.w, self.h = picture.size
         self.body = rgb
         self.dark = shade(rgb, .55)
         self.mid = shade(rgb, .82)
@@ -426,10 +426,10 @@ def paint_thing(
 ) -> Image.Image: # RGBA of exactly this size, transparent around the thing
     "One thing in any colour and size."
     enlarged = 3
-    image = Image.new("RGBA", tuple(enlarged*v for v in size))
-    KINDS[one_of(kind, KINDS, "kind")].draw(Brush(image, rgb))
-    image = image.crop(image.getbbox()).resize(size, Image.Resampling.BOX)
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else image
+    picture = Image.new("RGBA", tuple(enlarged*v for v in size))
+    KINDS[one_of(kind, KINDS, "kind")].draw(Brush(picture, rgb))
+    picture = picture.crop(picture.getbbox()).resize(size, Image.Resampling.BOX)
+    return picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else picture
 
 def draw_thing(
     kind:str, # One of `KINDS`

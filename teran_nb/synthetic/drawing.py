@@ -40,7 +40,7 @@ def _fade(p, y1, y2, top, low):
     y1 = round(y1*p.h)
     y2 = round(y2*p.h)
     mask = Image.linear_gradient("L").resize((p.w,y2-y1))
-    p.image.paste(Image.composite(Image.new("RGB", mask.size, low), Image.new("RGB", mask.size, top), mask), (0,y1))
+    p.picture.paste(Image.composite(Image.new("RGB", mask.size, low), Image.new("RGB", mask.size, top), mask), (0,y1))
 
 def _hill(p, rng, y, rise, fill):
     "Rolling land from `y` downwards."
@@ -173,9 +173,9 @@ def _room(p, rng):
 @lru_cache(maxsize=256)
 def _painted(backdrop, size, variant):
     "A backdrop painted at twice the size and reduced."
-    image = Image.new("RGB", tuple(2*v for v in size))
-    BACKDROPS[one_of(backdrop, BACKDROPS, "backdrop")].paint(Brush(image), Random(variant))
-    return image.reduce(2)
+    picture = Image.new("RGB", tuple(2*v for v in size))
+    BACKDROPS[one_of(backdrop, BACKDROPS, "backdrop")].paint(Brush(picture), Random(variant))
+    return picture.reduce(2)
 
 # %% ../../nbs/synthetic/01_drawing.ipynb #b255f42e
 @dataclass(frozen=True)
@@ -203,15 +203,15 @@ class Scene:
 
     def picture(self) -> Image.Image: # RGB
         "Draw the scene."
-        image = _painted(self.backdrop, self.size, self.seed%4).copy()
+        picture = _painted(self.backdrop, self.size, self.seed%4).copy()
         for thing in self.things:
             x1, y1, x2, y2 = box = [round(v) for v in thing.box]
             rng = Random(f"{self.seed} {thing.kind} {thing.colour} {box}")
             rgb = shade(PAINTS[thing.colour], rng.uniform(.92,1.06))
             rgb = tuple(min(255, max(0, v+rng.randint(-7,7))) for v in rgb)
             layer = paint_thing(thing.kind, rgb, (x2-x1,y2-y1), thing.flip)
-            image.paste(layer, (x1,y1), layer)
-        return image
+            picture.paste(layer, (x1,y1), layer)
+        return picture
 
     def _repr_png_(self):
         file = BytesIO()

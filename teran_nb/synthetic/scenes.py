@@ -146,17 +146,17 @@ def draw_world(
     sizes = []
     with atomic(folder) as tmp:
         (tmp/"pictures").mkdir(parents=True)
-        with FeatureWriter(tmp/"features", SCENES_EXTRACTOR, DESCRIPTOR_DIM) as store:
+        with FeatureWriter(tmp/"features", SCENES_EXTRACTOR, DESCRIPTOR_DIM) as writer:
             drawn = parallel_map("teran_nb.synthetic.scenes.draw_scene", range(first, first+n), worker_count(n, workers))
             for scene,image_id in zip(progress(drawn, "drawing scenes", n), ids): # in this order the progress bar reaches its end
                 (tmp/"pictures"/f"{image_id}.png").write_bytes(scene.png)
-                store.add(image_id, scene.features, scene.boxes, scene.size)
+                writer.add(image_id, scene.features, scene.boxes, scene.size)
                 captions += scene.captions
                 sizes.append(scene.size)
         splits = np.repeat(_SPLITS, counts).tolist()
         texts, links = map(list, zip(*captions))
-        owners = np.repeat(np.arange(n), 5)
-        Captions(texts, owners, ids, np.array(sizes), splits, links).save(tmp/"captions.json")
+        image_of = np.repeat(np.arange(n), 5)
+        Captions(texts, image_of, ids, np.array(sizes), splits, links).save(tmp/"captions.json")
 
 # %% ../../nbs/synthetic/04_scenes.ipynb #31e6a8b8
 def scenes(
