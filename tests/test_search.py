@@ -369,7 +369,7 @@ def test_similarity_where_the_centroids_propose_too_few_images(tmp_path, pooling
     exact.add(everything)
     index.add(everything)
     asked = []
-    for method in ("search", "compare"):
+    for method in ("search", "search_keys"):
         answer = getattr(index.backend, method)
         setattr(index.backend, method, lambda requests, answer=answer: asked.extend(requests) or answer(requests))
     some, every = index.similarity(word, pooling, candidates=200)[:, 0], exact.similarity(word, pooling)[:, 0]
