@@ -195,7 +195,7 @@ def require_same_config(
 # %% ../../nbs/experiment/03_checkpoints.ipynb #8f16fc6c
 EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of earlier versions, each with its name in this version
     "images": "batch_size", "captions": "captions_per_image",
-    "rate": "learning_rate", "warmup": "warmup_steps", "clip": "max_grad_norm",
+    "rate": "learning_rate", "warmup": "warmup_steps", "clip": "max_grad_norm", "step_at": "decay_every",
     "scale": "logit_scale", "bias": "logit_bias",
     "relations": "iais.mirror", "anchors": "iais.anchors", "annealing": "iais.annealing",
     "squash": "joint.sigmoid_scores", "hard": "joint.hard_negatives", "candidates": "joint.candidates",
