@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EARLIER_TRAIN_FIELDS', 'stop_signals', 'step_seed', 'Checkpoint', 'write_checkpoint', 'read_run_checkpoint',
-           'last_checkpoint', 'History', 'epoch_log', 'checkpoint_config', 'require_same_config', 'upgrade_state',
-           'data_hashes', 'require_run_folder', 'not_finite', 'require_finite_weights']
+           'last_checkpoint', 'History', 'epoch_log', 'checkpoint_config', 'require_same_config', 'read_train_config',
+           'upgrade_state', 'data_hashes', 'require_run_folder', 'not_finite', 'require_finite_weights']
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #f9cd7302
 import json, os, shutil, signal, threading, warnings
@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from ..core.files import digest
 from ..core.schema import checked
+from ..core.config import to_config
 from ..core.writing import atomic, require_space
 from ..core.tensors import require_archive
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
-from ..metrics.retrieval import format_metric, metric_named
+from ..metrics.retrieval import EARLIER_METRICS, format_metric, metric_named, upgrade_metrics
 from .train_config import TrainConfig
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #d391c883
@@ -111,6 +112,7 @@ class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict each: `epoch` (from 1), `loss`, `seconds`, metrics in their own units
     select:str="ndcg" # Metric by which the best epoch is chosen
+    def __post_init__(self): self.epochs = [upgrade_metrics(epoch) for epoch in self.epochs]
     def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."
         if not self.epochs: raise ValueError("no epoch is finished, so none is the best; train one at least")
@@ -119,7 +121,7 @@ class History(MarkdownRepr):
         "A row for each epoch."
         return pd.DataFrame(self.epochs)
     def _repr_markdown_(self):
-        wanted = dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"words","seconds"))
+        wanted = dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"grounding","seconds"))
         columns = [c for c in wanted if self.epochs and c in self.epochs[0]]
         plain = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
         headings = [metric_named(c).heading for c in columns]
@@ -200,6 +202,15 @@ EARLIER_TRAIN_FIELDS = { # Names that fields of `TrainConfig` had in files of ea
     "relations": "iais.mirror", "anchors": "iais.anchors", "annealing": "iais.annealing",
     "squash": "joint.sigmoid_scores", "hard": "joint.hard_negatives", "candidates": "joint.candidates",
     "pretrain": "joint.pretrain"}
+
+def read_train_config(
+    values:dict, # Of the fields of a `TrainConfig`, of this version or an earlier one
+    path:str|Path="", # File of the values, for errors
+) -> TrainConfig: # In the names of this version
+    "The configuration of a training as a file has it."
+    select = values.get("select")
+    if isinstance(select, str): values = values | {"select": EARLIER_METRICS.get(select, select)}
+    return to_config(TrainConfig, values, path, EARLIER_TRAIN_FIELDS)
 
 def upgrade_state(
     state:dict[str,Tensor], # State of an `Objective`, of this version or an earlier one

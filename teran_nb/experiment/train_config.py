@@ -58,7 +58,7 @@ class TrainConfig(MarkdownRepr):
     accumulate:int=bounded(1, at_least=1) # Batches whose gradients are summed before each step of the optimizer
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
     # best epoch
-    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `words`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
+    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `grounding`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
     patience:int=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
     workers:int=0 # Processes that read batches; 0 to read in this process
@@ -99,7 +99,7 @@ def _require_select(select):
     "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
     if re.fullmatch("(t2i|i2t)_ndcg_.+", str(select)): return
     own = [f"{d}_{name}" for d in ("t2i","i2t") for name,metric in own_metrics().items() if not metric.lower_is_better]
-    known = ["ndcg","rsum","words",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>",*own]
+    known = ["ndcg","rsum","grounding",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>",*own]
     one_of(select, known, "validation metric to select by", registered=True)
 
 def _require_valid(config):

@@ -107,7 +107,7 @@ def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditio
     return frame.astype(dict.fromkeys(metrics, float))
 
 # %% ../../nbs/metrics/07_results.ipynb #efb265d1
-_COLUMNS = ("mean_recall","words","words_random","noun","colour","size","number","pairs",
+_COLUMNS = ("mean_recall","grounding","grounding_random","noun","colour","size","number","pairs",
             "isda","iais_singular","iais_distributed")
 
 @patch
@@ -217,5 +217,5 @@ def toy_results(
                   "commit": "2adcbd9", "changed": ""}
     seeds = []
     for seed,recall in enumerate(recalls):
-        seeds.append(Retrieval({"t2i_r1": recall, "words": .3}, conditions | {"seed": seed} | about))
+        seeds.append(Retrieval({"t2i_r1": recall, "grounding": .3}, conditions | {"seed": seed} | about))
     return Results({"teran-mrsw": tuple(seeds)})
