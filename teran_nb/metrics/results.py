@@ -26,28 +26,6 @@ from .relevance import RELEVANCE_LABELS
 from .conditions import CONDITIONS, footnote
 from .retrieval import Retrieval, format_metric, metric_named, own_metrics
 
-# %% ../../nbs/metrics/07_results.ipynb #54efe28f
-def _merge(*many):
-    "Several results as one; a result that occurs twice counts once."
-    own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
-    groups = {} # name to results, by the values of the conditions `own_line`
-    for part in many:
-        for line,seeds in part.lines.items():
-            group = groups.setdefault(part.names.get(line, line), {})
-            for result in seeds:
-                same = group.setdefault(tuple(result.about.get(k, "") for k in own_line), [])
-                if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
-    lines = {}
-    names = {}
-    for name,group in groups.items():
-        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
-        for values,seeds in group.items():
-            differences = [str(value) or "-" for value in compress(values, differs)]
-            title = ", ".join([name,*differences])
-            lines[title] = tuple(seeds)
-            names[title] = name
-    return Results(lines, names)
-
 # %% ../../nbs/metrics/07_results.ipynb #2fa17165
 @dataclass(frozen=True, repr=False)
 class Results(MarkdownRepr):
@@ -61,13 +39,13 @@ class Results(MarkdownRepr):
         metric:str, # Such as `t2i_r1`
     ) -> float: # In the unit of `Retrieval.metrics`
         "Mean of a metric over the seeds of a line."
-        return float(np.mean([o.metrics[metric] for o in self.lines[one_of(line, self.lines, "line")]]))
+        return float(np.mean([result.metrics[metric] for result in self.lines[one_of(line, self.lines, "line")]]))
     def about(self,
         line:str, # Name of a line
         condition:str, # Such as `seed` or `run`
     ) -> list: # One value a seed; None where it is not known
         "A condition of each seed of a line."
-        return [o.about.get(condition) for o in self.lines[one_of(line, self.lines, "line")]]
+        return [result.about.get(condition) for result in self.lines[one_of(line, self.lines, "line")]]
     def _repr_markdown_(self):
         if not self.lines: return "*nothing to compare*"
         table = self.table()
@@ -91,6 +69,28 @@ def results(
 @patch
 def __or__(self:Retrieval, other) -> Results: return results(self, other)
 
+# %% ../../nbs/metrics/07_results.ipynb #54efe28f
+def _merge(*many):
+    "Several results as one; a result that occurs twice counts once."
+    own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
+    groups = {} # name to results, by the values of the conditions `own_line`
+    for part in many:
+        for line,seeds in part.lines.items():
+            group = groups.setdefault(part.names.get(line, line), {})
+            for result in seeds:
+                same = group.setdefault(tuple(result.about.get(k, "") for k in own_line), [])
+                if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
+    lines = {}
+    names = {}
+    for name,group in groups.items():
+        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
+        for values,seeds in group.items():
+            differences = [str(value) or "-" for value in compress(values, differs)]
+            title = ", ".join([name,*differences])
+            lines[title] = tuple(seeds)
+            names[title] = name
+    return Results(lines, names)
+
 # %% ../../nbs/metrics/07_results.ipynb #8fcac061
 @patch
 def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditions, then the metrics in their own units
@@ -99,10 +99,10 @@ def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditio
     conditions = {}
     metrics = {}
     for line,seeds in self.lines.items():
-        for o in seeds:
-            rows.append({"line": line} | o.about | o.metrics)
-            conditions |= o.about
-            metrics |= o.metrics
+        for result in seeds:
+            rows.append({"line": line} | result.about | result.metrics)
+            conditions |= result.about
+            metrics |= result.metrics
     frame = pd.DataFrame(rows, columns=["line",*conditions,*metrics], dtype=object)
     return frame.astype(dict.fromkeys(metrics, float))
 
@@ -153,9 +153,9 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
     "What all lines except the published ones were measured with."
     values = {}
     for seeds in self.lines.values():
-        for o in seeds:
-            if "source" in o.about: continue
-            for k,v in o.about.items():
+        for result in seeds:
+            if "source" in result.about: continue
+            for k,v in result.about.items():
                 is_shown = v != "" and (k not in CONDITIONS or CONDITIONS[k].in_footer)
                 if is_shown: values.setdefault(k, {})[str(v)] = None
     several = any(len(seeds) > 1 for seeds in self.lines.values())
@@ -179,7 +179,7 @@ def save(
     if kind == ".json":
         lines = {}
         for line,seeds in self.lines.items():
-            lines[line] = [{"metrics": _measured(o.metrics), "about": o.about} for o in seeds]
+            lines[line] = [{"metrics": _measured(result.metrics), "about": result.about} for result in seeds]
         saved = {"format": 1, "lines": lines, "names": self.names}
         text = json.dumps(saved, indent=1, default=np.generic.item) # a seed may be a number of numpy
     elif kind == ".tex":
@@ -204,7 +204,7 @@ def read_results(
     names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # since 0.2.0
     lines = {}
     for line,seeds in saved["lines"].items():
-        lines[line] = tuple(Retrieval(_measured(o["metrics"]), o["about"]) for o in seeds)
+        lines[line] = tuple(Retrieval(_measured(seed["metrics"]), seed["about"]) for seed in seeds)
     return Results(lines, names)
 
 # %% ../../nbs/metrics/07_results.ipynb #ae9e9ada
