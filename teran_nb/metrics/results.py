@@ -24,7 +24,7 @@ from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS
 from .conditions import CONDITIONS, footnote
-from .retrieval import Retrieval, format_metric, metric_named, own_metrics
+from .retrieval import EARLIER_METRICS, Retrieval, format_metric, metric_named, own_metrics
 
 # %% ../../nbs/metrics/07_results.ipynb #2fa17165
 @dataclass(frozen=True, repr=False)
@@ -121,7 +121,8 @@ def columns(self:Results,
     usual = []
     kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *own_metrics()]
     for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
-    shown = list(metrics) or [*usual,*_COLUMNS]
+    asked = [EARLIER_METRICS.get(metric, metric) for metric in metrics] # documents may name them as earlier versions did
+    shown = asked or [*usual,*_COLUMNS]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
 
 # %% ../../nbs/metrics/07_results.ipynb #7e7d44ca
