@@ -89,7 +89,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     found = numbers(tmp_path / "ev")
     entered = read_registry(tmp_path / "table")
     assert set(entered.lines) == {"teran-mrsw", "teran-mrsw-train", "teran-mrsw-val", "chance"}
-    assert entered.mean("teran-mrsw-train", "words") == found["phrases"]["train"]["all"]["right"]
+    assert entered.mean("teran-mrsw-train", "grounding") == found["phrases"]["train"]["all"]["right"]
     assert entered.about("teran-mrsw-val", "commit") == ["2adcbd9"] and entered.about("teran-mrsw", "epochs trained")[0] > 0
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0

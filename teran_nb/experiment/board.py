@@ -127,7 +127,7 @@ class Cell:
     run:Path|None=None # Its folder
 
 # %% ../../nbs/experiment/14_board.ipynb #7d3dd166
-_SHOWN = ("t2i_r1","t2i_r10","i2t_r1","i2t_r10","words","pairs")
+_SHOWN = ("t2i_r1","t2i_r10","i2t_r1","i2t_r10","grounding","pairs")
 
 def _beside_chance(results, metric):
     "A metric over the seeds, marked where chance could give its mean."

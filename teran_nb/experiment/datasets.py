@@ -57,6 +57,36 @@ class Data(MarkdownRepr):
         examples = escape_markdown(", ".join(unused[:3]))
         return f"{text}; {len(unused):,} of its images have no captions and are not used, such as {examples}"
 
+# %% ../../nbs/experiment/07_datasets.ipynb #57b5c58c
+def load_data(
+    data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
+    captions:str="", # A captions file, for a feature store
+    world:str="scenes", # Of `scenes`, how many are drawn: `tiny`, `quick` or `scenes`; or a preset, for its world
+    missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
+    relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
+) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
+    "Open the data of an experiment and check it."
+    one_of(missing, ("refuse","drop"), "value of missing")
+    by_split = "name files by split and kind: {'test': {'spice': 'file.npy'}}"
+    relevance = checked(relevance or {}, dict, "relevance", by_split)
+    if data == "scenes" and captions:
+        raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
+    path = project_path(data)
+    world = world_of(world) if data == "scenes" else ""
+    if world: collection = scenes(**WORLDS[world])
+    elif captions:
+        features = Features(path)
+        collection = Collection(features, read_captions(project_path(captions)), missing=missing, name=Path(data).name)
+    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
+    else:
+        raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
+                                f"data='scenes'")
+    collection.features.verify()
+    source = {"data": data, "captions": captions, "world": world, "missing": missing, "relevance": relevance}
+    opened = Data(collection, source)
+    for split in relevance: opened.extra_relevance(split) # a wrong file or a missing Java is found now
+    return opened
+
 # %% ../../nbs/experiment/07_datasets.ipynb #d73a3d33
 _RELEVANCES = ("rouge","spice",*(f"spice_{subset}" for subset in SUBSETS))
 
@@ -104,36 +134,6 @@ def relevance(self:Data,
     too_large = len(captions)*len(captions.image_ids) > _MOST_PAIRS
     if too_large or "rouge" in [r.name for r in extra]: return extra
     return [rouge_l(captions),*extra]
-
-# %% ../../nbs/experiment/07_datasets.ipynb #57b5c58c
-def load_data(
-    data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
-    captions:str="", # A captions file, for a feature store
-    world:str="scenes", # Of `scenes`, how many are drawn: `tiny`, `quick` or `scenes`; or a preset, for its world
-    missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
-    relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
-) -> Data: # With the splits `train`, `val` and `test`, where the captions name them
-    "Open the data of an experiment and check it."
-    one_of(missing, ("refuse","drop"), "value of missing")
-    by_split = "name files by split and kind: {'test': {'spice': 'file.npy'}}"
-    relevance = checked(relevance or {}, dict, "relevance", by_split)
-    if data == "scenes" and captions:
-        raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
-    path = project_path(data)
-    world = world_of(world) if data == "scenes" else ""
-    if world: collection = scenes(**WORLDS[world])
-    elif captions:
-        features = Features(path)
-        collection = Collection(features, read_captions(project_path(captions)), missing=missing, name=Path(data).name)
-    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
-    else:
-        raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
-                                f"data='scenes'")
-    collection.features.verify()
-    source = {"data": data, "captions": captions, "world": world, "missing": missing, "relevance": relevance}
-    opened = Data(collection, source)
-    for split in relevance: opened.extra_relevance(split) # a wrong file or a missing Java is found now
-    return opened
 
 # %% ../../nbs/experiment/07_datasets.ipynb #65660bc2
 def upgrade_source(

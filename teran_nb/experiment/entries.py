@@ -27,7 +27,7 @@ _Amount = Annotated[float|str, Must(_is_amount, 'a number from 0, or "not record
 
 Record = TypedDict("Record", {
     "seed": int|str, # Of everything that is drawn at random; of an ensemble, such as `0 + 1`
-    "metrics": dict[str,float], # In their own units: recalls, NDCG and words in [0,1], ranks from 1
+    "metrics": dict[str,float], # In their own units: recalls, NDCG and grounding in [0,1], ranks from 1
     "epochs": _Amount, # Epochs that were trained
     "seconds": _Amount, # Of training and validation, as they passed; of an ensemble, those of its first member
     "commit": str, # Of the code that trained; with `+` where files were changed
@@ -68,7 +68,7 @@ def different_data(
 
 _WHERE_TO_READ = "CONTRIBUTING.md says what an entry holds"
 _FRACTION = re.compile(r"[ti]2[ti]_r\d+|mean_recall|([ti]2[ti]_)?ndcg(_\w+)?|"
-                       r"noun|colour|size|number|(words|pointing|pairs)(_\w+)?")
+                       r"noun|colour|size|number|(grounding|words|pointing|pairs)(_\w+)?")
 
 def require_entry(
     entry:Mapping, # To be written

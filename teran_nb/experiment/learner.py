@@ -35,7 +35,7 @@ from .train_config import TrainConfig, learning_rate_at, optimizer_of, pooling_a
 from .batches import Batch, Batches, require_training_data, split_into_batches
 from .objective import Objective, check_registered
 from teran_nb.experiment.checkpoints import (
-    EARLIER_TRAIN_FIELDS, Checkpoint, History, checkpoint_config, data_hashes, epoch_log, last_checkpoint, not_finite,
+    Checkpoint, History, checkpoint_config, data_hashes, epoch_log, last_checkpoint, not_finite, read_train_config,
     require_finite_weights, require_run_folder, require_same_config, step_seed, stop_signals, upgrade_state,
     write_checkpoint)
 
@@ -218,7 +218,7 @@ def save(self:Learner) -> None:
 def restore(self:Learner) -> None:
     "Go back to the checkpoint of the folder."
     state,path = last_checkpoint(self.folder)
-    saved_train = to_config(TrainConfig, state["config"].get("train", {}), path, EARLIER_TRAIN_FIELDS)
+    saved_train = read_train_config(state["config"].get("train", {}), path)
     model = self.objective.model
     model_values = state["config"].get("model", {})
     saved_model = to_config(type(model.config), model_values, path, earlier_network_fields(type(model)))
@@ -235,7 +235,7 @@ def restore(self:Learner) -> None:
     self.epoch = state["epoch"]
     self.step = state["step"]
     self.losses = state["losses"]
-    self.history.epochs = state["history"]
+    self.history = History(state["history"], self.config.select)
 
 # %% ../../nbs/experiment/04_learner.ipynb #e32cb038
 @patch
@@ -266,8 +266,8 @@ def _check_config(model, val, config, relevance):
     "Refuse a wrong part of your own, and a metric to select by that cannot be measured."
     check_registered(model.config, config)
     if config.stop_words: stop_words(config.stop_words)
-    if config.select == "words" and (val.features.boxes is None or not any(val.captions.links or ())):
-        raise ValueError("select='words' needs a validation split with known links, and with boxes of its regions")
+    if config.select == "grounding" and (val.features.boxes is None or not any(val.captions.links or ())):
+        raise ValueError("select='grounding' needs a validation split with known links, and with boxes of its regions")
     names = _relevance_names(relevance)
     if "_ndcg_" in config.select and config.select.split("_ndcg_")[1] not in names:
         raise ValueError(f"select={config.select!r} needs that relevance of the validation captions, and there is "

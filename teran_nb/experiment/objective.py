@@ -87,9 +87,14 @@ class Objective(nn.Module):
         model:Matcher, # Trained by all its `config.training_heads`
         config:TrainConfig, # Loss, IAIS, hard negatives and pretraining
     ):
-        heads = model.config.training_heads
         super().__init__()
+        heads = model.config.training_heads
         self.config = config
+        self.criterion = Criterion(config, len(heads)) # first: the optimizer's state counts parameters in their order
+        self.model = model
+        self.heads = heads
+        self.pretraining = Pretraining(model) if config.joint.pretrain else None
+        self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
         self.iais_head = next((head for head in ("joint","alignment") if head in heads), "") # IAIS is added to its loss
         if config.iais.mirror and not self.iais_head:
             raise ValueError(f"IAIS (mirror={config.iais.mirror!r}) needs the joint head or the alignment, "
@@ -97,11 +102,6 @@ class Objective(nn.Module):
         if config.joint.hard_negatives and "joint" not in heads:
             raise ValueError(f"hard_negatives={config.joint.hard_negatives} are read by the joint head, "
                              f"and this model has {', '.join(heads)}; train the joint head, or say 0")
-        self.criterion = Criterion(config, len(heads)) # first: the optimizer's state counts parameters in their order
-        self.model = model
-        self.heads = heads
-        self.pretraining = Pretraining(model) if config.joint.pretrain else None
-        self.weigh = Uncertainty(len(heads)) if len(heads) > 1 else None
     def forward(self,
         batch:Batch, # Images and captions of one step
         fraction_done:float=0., # Of the training, in [0,1]; the weight of IAIS depends on it
@@ -111,18 +111,20 @@ class Objective(nn.Module):
         images,captions = self.model(batch.images, batch.captions)
         image_of = batch.image_of
         true_pairs = images.parts[image_of],captions.parts # regions and words
-        iais_loss = self.iais_loss(*true_pairs, fraction_done)
-        pair_loss = self.pair_loss(*true_pairs)
-        joint_loss = self.joint_loss(batch, images, captions)
+        iais_loss = self.iais_loss(*true_pairs, fraction_done) if self.config.iais.mirror else 0
+        pair_loss = self.pair_loss(*true_pairs) if self.criterion.rule.pair_formula else 0
+        joint_loss = None # then the joint head learns as other heads do
+        if self.pretraining is not None or batch.others is not None:
+            joint_loss = self.joint_loss(batch, images, captions)
         if is_distributed(): images,captions,image_of = _gather_batch(images, captions, image_of)
         losses = []
         for i,head in enumerate(self.heads):
             if head == "joint" and joint_loss is not None: loss = joint_loss
             else: loss = self.head_loss(i, images, captions, image_of, pooling)
-            if head == self.iais_head and iais_loss is not None: loss = loss + iais_loss
+            if head == self.iais_head: loss = loss + iais_loss
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
-        return total if pair_loss is None else total + pair_loss
+        return total + pair_loss
     def head_loss(self,
         i:int, # Number of the head in `heads`
         images:Vectors, # Of the batch, as the model's `forward` gives them
@@ -145,11 +147,9 @@ class Objective(nn.Module):
 def pair_loss(self:Objective,
     regions:Packed, # Regions of each caption's image, a set for each caption
     words:Packed, # Words of each caption
-) -> Tensor|None: # A number; None where the loss has no such part
+) -> Tensor: # A number
     "The part of the loss that reads regions and words of true pairs; it learns the parameters of the first head."
-    formula = self.criterion.rule.pair_formula
-    if formula is None: return None
-    return self.criterion.value(formula, 0, *regions.padded(), *words.padded())
+    return self.criterion.value(self.criterion.rule.pair_formula, 0, *regions.padded(), *words.padded())
 
 # %% ../../nbs/experiment/02_objective.ipynb #251a959e
 @patch
@@ -157,10 +157,9 @@ def iais_loss(self:Objective,
     regions:Packed, # Regions of each caption's image, a set for each caption
     words:Packed, # Words of each caption
     fraction_done:float, # Of the training, in [0,1]
-) -> Tensor|None: # A number; None without IAIS
+) -> Tensor: # A number
     "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
     c = self.config.iais
-    if not c.mirror: return None
     sides = *regions.padded(),*words.padded()
     if self.iais_head == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.layer)
     else: maps = cosine_relations(*sides, c.temperature)
@@ -173,11 +172,10 @@ def joint_loss(self:Objective,
     batch:Batch, # Images and captions of one step, with candidates where negatives are mined
     images:Vectors, # Of the batch, as the model's `forward` gives them
     captions:Vectors, # Likewise
-) -> Tensor|None: # A number; None where the joint head learns as other heads do
+) -> Tensor: # A number
     "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
     if self.pretraining is not None:
         return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
-    if batch.others is None: return None
     c = self.config
     others = batch.others.images,batch.others.captions
     pairs = batch.images,batch.captions,batch.image_of

@@ -51,7 +51,7 @@ _PAPER = Preset(
     TrainConfig(),
     by_heads={
         "global": {"learning_rate": 2e-5, "batch_size": 90, "schedule": "constant"},
-        "crossgraph": {"learning_rate": 2e-4, "batch_size": 128, "epochs": 25, "step_at": 8},
+        "crossgraph": {"learning_rate": 2e-4, "batch_size": 128, "epochs": 25, "decay_every": 8},
         "alignment+joint": {
             "learning_rate": 5e-5, "batch_size": 32, "schedule": "constant", "warmup_steps": 500, "negatives": "all"}},
     notes=(

@@ -39,8 +39,8 @@ def data_fingerprint(
         if store.stores: return [parts(single) for single in store.stores]
         return {part: store.manifest["sha256"].get(part) for part in ("offsets","values","boxes")}
     captions = collection.captions
-    words = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
-    return digest([words,parts(collection.features)])[:16]
+    of_captions = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
+    return digest([of_captions,parts(collection.features)])[:16]
 
 # %% ../../nbs/experiment/16_records.ipynb #9d96cf2c
 _RowMeasured = TypedDict("_RowMeasured", {"model": str})

@@ -20,8 +20,7 @@ from ..model.network import NetworkConfig
 from ..model.saving import EARLIER_NETWORK_FIELDS
 from ..pretrained.opening import pretrained_name
 from ..metrics.retrieval import PROTOCOLS
-from .train_config import TrainConfig
-from .checkpoints import EARLIER_TRAIN_FIELDS, checkpoint_config, require_same_config
+from .checkpoints import checkpoint_config, read_train_config, require_same_config
 from .rows import trained_as
 from .datasets import upgrade_source
 from .plans import Plan, TrainFields, named_configs, require_text
@@ -70,7 +69,7 @@ def read_plan(
     path = user_path(folder)/name
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
     network = to_config(NetworkConfig, config["model"], path, EARLIER_NETWORK_FIELDS)
-    training = to_config(TrainConfig, config["train"], path, EARLIER_TRAIN_FIELDS)
+    training = read_train_config(config["train"], path)
     about = config["about"] | {"data": upgrade_source(config["about"]["data"])}
     return Plan(Path(folder).name, about, network, training, config["device"], config.get("members", 1))
 

@@ -36,7 +36,7 @@ from ..pretrained.dual import DualEncoder
 from ..pretrained.opening import pretrained_name
 from ..metrics.relevance import Relevance
 from ..metrics.ndcg import NdcgRule
-from ..metrics.retrieval import PROTOCOLS
+from ..metrics.retrieval import PROTOCOLS, upgrade_metrics
 from ..metrics.evaluation import Evaluation, ensemble, evaluate
 from .objective import registered_parts
 from .checkpoints import History
@@ -97,7 +97,7 @@ def read_history(
         where = f"{path} line {number}"
         try: epoch = json.loads(line)
         except (ValueError, RecursionError): raise ValueError(f"{where} is not JSON; it may be cut off") from None
-        checked(epoch, dict[str,float], where, "copy the log again")
+        epoch = upgrade_metrics(checked(epoch, dict[str,float], where, "copy the log again"))
         if not {"epoch",select} <= epoch.keys():
             raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
         epochs[epoch["epoch"]] = epoch

@@ -17,7 +17,7 @@ from torch import nn
 from ..core.config import bounded, one_of, require_in_range
 from ..core.distributed import PRECISIONS
 from ..core.schema import checked
-from ..core.display import markdown_table
+from ..core.display import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
@@ -25,24 +25,9 @@ from ..model.mined_negatives import JointTraining
 import teran_nb.model.more_losses # noqa: F401 (the import registers the losses of that page)
 from ..metrics.retrieval import RECALLS, own_metrics
 
-# %% ../../nbs/experiment/00_train_config.ipynb #79089251
-_CHOICES = { # Field of `TrainConfig`: its possible values, and what an error calls it
-    "optimizer": (("adam","adamw"), "optimizer"),
-    "schedule": (("step","constant","cosine","linear"), "schedule"),
-    "precision": (PRECISIONS, "precision"),
-    "negatives": (NEGATIVES, "choice of negatives"),
-    "reduction": (("sum","mean"), "reduction")}
-
-def _require_select(select):
-    "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
-    if re.fullmatch("(t2i|i2t)_ndcg_.+", str(select)): return
-    own = [f"{d}_{name}" for d in ("t2i","i2t") for name,metric in own_metrics().items() if not metric.lower_is_better]
-    known = ["ndcg","rsum","words",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>",*own]
-    one_of(select, known, "validation metric to select by", registered=True)
-
 # %% ../../nbs/experiment/00_train_config.ipynb #37262216
-@dataclass(frozen=True)
-class TrainConfig:
+@dataclass(frozen=True, repr=False)
+class TrainConfig(MarkdownRepr):
     "How a model is trained. The defaults are TERAN's on COCO (section 7.1)."
     # batches
     epochs:int=bounded(30, at_least=1) # Passes over all captions
@@ -53,7 +38,7 @@ class TrainConfig:
     learning_rate:float=1e-5 # Highest learning rate, reached after the warm-up
     optimizer:str="adam" # `adam` (TERN, TERAN), or `adamw` with UNITER's settings
     schedule:str="step" # `step` (TERAN), `constant` (TERN), `cosine`, or `linear` to 0 (UNITER, IAIS)
-    step_at:int=bounded(20, at_least=1) # Schedule `step`: the rate is divided by ten every `step_at` epochs
+    decay_every:int=bounded(20, at_least=1) # Schedule `step`: the rate is divided by ten every so many epochs
     warmup_steps:int=0 # First steps of the optimizer, in which the rate rises linearly from 0
     max_grad_norm:float=2. # Largest norm of all gradients together, above 0; longer ones are scaled down to it
     # loss
@@ -73,30 +58,17 @@ class TrainConfig:
     accumulate:int=bounded(1, at_least=1) # Batches whose gradients are summed before each step of the optimizer
     precision:str="fp32" # `fp32`, `bf16` or `fp16`
     # best epoch
-    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `words`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
+    select:str="ndcg" # Validation metric: `ndcg` (TERAN section 7), `rsum`, `grounding`, `t2i_r1`, `t2i_ndcg_spice`, one of your own
     patience:int=0 # Training ends after so many epochs without a better one (early stopping); 0 for never
     # reading and seed
     workers:int=0 # Processes that read batches; 0 to read in this process
     seed:int=bounded(0, at_most=2**63-1) # Of the choice of batches, of dropout and of masks
-    def __post_init__(self):
-        require_in_range(self)
-        for name,kind in get_type_hints(TrainConfig).items():
-            if not is_dataclass(kind): checked(getattr(self, name), kind, f"TrainConfig.{name}")
-        for k,(known,name) in _CHOICES.items(): one_of(getattr(self, k), known, name)
-        one_of(self.loss, LOSSES, "loss", registered=True)
-        _require_select(self.select)
-        for name in ("learning_rate","max_grad_norm","logit_scale","margin"):
-            if getattr(self, name) < 0: raise ValueError(f"TrainConfig.{name} is {getattr(self, name)}; it is at least 0")
-        if not self.max_grad_norm:
-            raise ValueError("max_grad_norm=0 would scale all gradients to 0; for no clipping take a large one, such as 1e9")
-        if self.start_pooling: one_of(self.start_pooling, POOLINGS, "pooling to start with", registered=True)
-        if self.joint.hard_negatives and self.loss != "triplet":
-            raise ValueError(f"hard_negatives={self.joint.hard_negatives} need loss='triplet', not {self.loss!r}")
+    def __post_init__(self): _require_valid(self)
 
 # %% ../../nbs/experiment/00_train_config.ipynb #c5e8850d
 TRAIN_GROUPS = { # Fields of `TrainConfig` by what they are about
     "batches": ("epochs","batch_size","captions_per_image","steps"),
-    "optimizer": ("learning_rate","optimizer","schedule","step_at","warmup_steps","max_grad_norm"),
+    "optimizer": ("learning_rate","optimizer","schedule","decay_every","warmup_steps","max_grad_norm"),
     "loss": ("loss","logit_scale","logit_bias","margin","negatives","reduction","iais","joint"),
     "alignment": ("start_pooling","start_epochs","stop_words"),
     "machine": ("accumulate","precision"),
@@ -114,6 +86,37 @@ def _repr_markdown_(self:TrainConfig):
             shown.append(f"{name} ..." if is_dataclass(value) else f"{name} {value!r}")
         rows.append([group,", ".join(shown)])
     return markdown_table(["group","fields"], rows)
+
+# %% ../../nbs/experiment/00_train_config.ipynb #79089251
+_CHOICES = { # Field of `TrainConfig`: its possible values, and what an error calls it
+    "optimizer": (("adam","adamw"), "optimizer"),
+    "schedule": (("step","constant","cosine","linear"), "schedule"),
+    "precision": (PRECISIONS, "precision"),
+    "negatives": (NEGATIVES, "choice of negatives"),
+    "reduction": (("sum","mean"), "reduction")}
+
+def _require_select(select):
+    "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
+    if re.fullmatch("(t2i|i2t)_ndcg_.+", str(select)): return
+    own = [f"{d}_{name}" for d in ("t2i","i2t") for name,metric in own_metrics().items() if not metric.lower_is_better]
+    known = ["ndcg","rsum","grounding",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>",*own]
+    one_of(select, known, "validation metric to select by", registered=True)
+
+def _require_valid(config):
+    "Refuse unknown names, values of another type, numbers outside their range, and fields that contradict each other."
+    require_in_range(config)
+    for name,kind in get_type_hints(TrainConfig).items():
+        if not is_dataclass(kind): checked(getattr(config, name), kind, f"TrainConfig.{name}")
+    for name,(known,what) in _CHOICES.items(): one_of(getattr(config, name), known, what)
+    one_of(config.loss, LOSSES, "loss", registered=True)
+    _require_select(config.select)
+    for name in ("learning_rate","max_grad_norm","logit_scale","margin"):
+        if getattr(config, name) < 0: raise ValueError(f"TrainConfig.{name} is {getattr(config, name)}; it is at least 0")
+    if not config.max_grad_norm:
+        raise ValueError("max_grad_norm=0 would scale all gradients to 0; for no clipping take a large one, such as 1e9")
+    if config.start_pooling: one_of(config.start_pooling, POOLINGS, "pooling to start with", registered=True)
+    if config.joint.hard_negatives and config.loss != "triplet":
+        raise ValueError(f"hard_negatives={config.joint.hard_negatives} need loss='triplet', not {config.loss!r}")
 
 # %% ../../nbs/experiment/00_train_config.ipynb #ff4e9f1d
 def optimizer_of(
@@ -136,7 +139,7 @@ def learning_rate_at(
     "The learning rate of a step: a linear warm-up times a schedule."
     steps = per_epoch*config.epochs
     rise = min(1, (step+1)/config.warmup_steps) if config.warmup_steps else 1
-    if config.schedule == "step": fall = .1**(step//per_epoch//config.step_at)
+    if config.schedule == "step": fall = .1**(step//per_epoch//config.decay_every)
     elif config.schedule == "cosine": fall = .5*(1 + math.cos(math.pi*step/steps))
     elif config.schedule == "linear": fall = min(1, (steps-step)/max(1, steps-config.warmup_steps))
     else: fall = 1

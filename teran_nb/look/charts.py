@@ -35,7 +35,7 @@ def _metric_title(metric):
     return label[0].upper()+label[1:]
 
 # %% ../../nbs/look/13_charts.ipynb #47320fec
-CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","words") # drawn by `show_curves`, if measured
+CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","grounding") # drawn by `show_curves`, if measured
 STYLES = ("-","--","-.",":")
 MARKERS = "os^D"
 
@@ -85,7 +85,7 @@ def _label_ends(ax, ends):
 
 def _reference(table, metric):
     "The reference value of a metric, `(value, name)`; None where the table has none."
-    column,name = {"isda": ("isda_flat","flat maps"), "words": ("words_random","a random region")}.get(metric, ("",""))
+    column,name = {"isda": ("isda_flat","flat maps"), "grounding": ("grounding_random","a random region")}.get(metric, ("",""))
     return (metric_named(metric).factor*table[column].mean(),name) if column in table else None
 
 EPOCH_METRICS = ("t2i_r1","t2i_ndcg_rouge","t2i_ndcg_spice","iais_singular","iais_distributed","isda")

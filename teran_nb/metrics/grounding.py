@@ -71,8 +71,8 @@ class GroundingRule:
 # %% ../../nbs/metrics/08_grounding.ipynb #fb2a3106
 _HEAT_SCORES = ("heat","peak") # As of `heat_scores`
 _METRIC_OF_SCORE = { # Score of phrases to the metric of tables, in their order
-    "right": "words", "heat": "words_heat", "random": "words_random",
-    "largest": "words_largest", "possible": "words_possible",
+    "right": "grounding", "heat": "grounding_heat", "random": "grounding_random",
+    "largest": "grounding_largest", "possible": "grounding_possible",
     "centre": "pointing", "peak": "pointing_heat", "centre_random": "pointing_random",
     "centre_largest": "pointing_largest"}
 
@@ -213,9 +213,9 @@ class Grounding(MarkdownRepr):
         return {threshold: means[threshold] for threshold in HEAT_THRESHOLDS}
     @property
     def metrics(self) -> dict:
-        "Share of right boxes by kind, `words` for all kinds, and `words_random` for a random region."
-        right = {"words" if kind == "all" else kind: scores["right"] for kind,scores in self._region_kinds.items()}
-        return right | {"words_random": self._region_kinds["all"]["random"]}
+        "Share of right boxes by kind, `grounding` of all kinds, and `grounding_random` of a random region."
+        right = {"grounding" if kind == "all" else kind: scores["right"] for kind,scores in self._region_kinds.items()}
+        return right | {"grounding_random": self._region_kinds["all"]["random"]}
     @cached_property
     def all_metrics(self) -> dict:
         "`metrics`, the pointing game, the largest region and heat maps, which are computed at first use."

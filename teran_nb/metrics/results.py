@@ -24,29 +24,7 @@ from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS
 from .conditions import CONDITIONS, footnote
-from .retrieval import Retrieval, format_metric, metric_named, own_metrics
-
-# %% ../../nbs/metrics/07_results.ipynb #54efe28f
-def _merge(*many):
-    "Several results as one; a result that occurs twice counts once."
-    own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
-    groups = {} # name to results, by the values of the conditions `own_line`
-    for part in many:
-        for line,seeds in part.lines.items():
-            group = groups.setdefault(part.names.get(line, line), {})
-            for result in seeds:
-                same = group.setdefault(tuple(result.about.get(k, "") for k in own_line), [])
-                if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
-    lines = {}
-    names = {}
-    for name,group in groups.items():
-        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
-        for values,seeds in group.items():
-            differences = [str(value) or "-" for value in compress(values, differs)]
-            title = ", ".join([name,*differences])
-            lines[title] = tuple(seeds)
-            names[title] = name
-    return Results(lines, names)
+from .retrieval import EARLIER_METRICS, Retrieval, format_metric, metric_named, own_metrics
 
 # %% ../../nbs/metrics/07_results.ipynb #2fa17165
 @dataclass(frozen=True, repr=False)
@@ -61,13 +39,13 @@ class Results(MarkdownRepr):
         metric:str, # Such as `t2i_r1`
     ) -> float: # In the unit of `Retrieval.metrics`
         "Mean of a metric over the seeds of a line."
-        return float(np.mean([o.metrics[metric] for o in self.lines[one_of(line, self.lines, "line")]]))
+        return float(np.mean([result.metrics[metric] for result in self.lines[one_of(line, self.lines, "line")]]))
     def about(self,
         line:str, # Name of a line
         condition:str, # Such as `seed` or `run`
     ) -> list: # One value a seed; None where it is not known
         "A condition of each seed of a line."
-        return [o.about.get(condition) for o in self.lines[one_of(line, self.lines, "line")]]
+        return [result.about.get(condition) for result in self.lines[one_of(line, self.lines, "line")]]
     def _repr_markdown_(self):
         if not self.lines: return "*nothing to compare*"
         table = self.table()
@@ -91,6 +69,28 @@ def results(
 @patch
 def __or__(self:Retrieval, other) -> Results: return results(self, other)
 
+# %% ../../nbs/metrics/07_results.ipynb #54efe28f
+def _merge(*many):
+    "Several results as one; a result that occurs twice counts once."
+    own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
+    groups = {} # name to results, by the values of the conditions `own_line`
+    for part in many:
+        for line,seeds in part.lines.items():
+            group = groups.setdefault(part.names.get(line, line), {})
+            for result in seeds:
+                same = group.setdefault(tuple(result.about.get(k, "") for k in own_line), [])
+                if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
+    lines = {}
+    names = {}
+    for name,group in groups.items():
+        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
+        for values,seeds in group.items():
+            differences = [str(value) or "-" for value in compress(values, differs)]
+            title = ", ".join([name,*differences])
+            lines[title] = tuple(seeds)
+            names[title] = name
+    return Results(lines, names)
+
 # %% ../../nbs/metrics/07_results.ipynb #8fcac061
 @patch
 def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditions, then the metrics in their own units
@@ -99,15 +99,15 @@ def to_pandas(self:Results) -> pd.DataFrame: # Columns `line`, then the conditio
     conditions = {}
     metrics = {}
     for line,seeds in self.lines.items():
-        for o in seeds:
-            rows.append({"line": line} | o.about | o.metrics)
-            conditions |= o.about
-            metrics |= o.metrics
+        for result in seeds:
+            rows.append({"line": line} | result.about | result.metrics)
+            conditions |= result.about
+            metrics |= result.metrics
     frame = pd.DataFrame(rows, columns=["line",*conditions,*metrics], dtype=object)
     return frame.astype(dict.fromkeys(metrics, float))
 
 # %% ../../nbs/metrics/07_results.ipynb #efb265d1
-_COLUMNS = ("mean_recall","words","words_random","noun","colour","size","number","pairs",
+_COLUMNS = ("mean_recall","grounding","grounding_random","noun","colour","size","number","pairs",
             "isda","iais_singular","iais_distributed")
 
 @patch
@@ -121,7 +121,8 @@ def columns(self:Results,
     usual = []
     kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *own_metrics()]
     for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
-    shown = list(metrics) or [*usual,*_COLUMNS]
+    asked = [EARLIER_METRICS.get(metric, metric) for metric in metrics] # documents may name them as earlier versions did
+    shown = asked or [*usual,*_COLUMNS]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
 
 # %% ../../nbs/metrics/07_results.ipynb #7e7d44ca
@@ -153,9 +154,9 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
     "What all lines except the published ones were measured with."
     values = {}
     for seeds in self.lines.values():
-        for o in seeds:
-            if "source" in o.about: continue
-            for k,v in o.about.items():
+        for result in seeds:
+            if "source" in result.about: continue
+            for k,v in result.about.items():
                 is_shown = v != "" and (k not in CONDITIONS or CONDITIONS[k].in_footer)
                 if is_shown: values.setdefault(k, {})[str(v)] = None
     several = any(len(seeds) > 1 for seeds in self.lines.values())
@@ -179,7 +180,7 @@ def save(
     if kind == ".json":
         lines = {}
         for line,seeds in self.lines.items():
-            lines[line] = [{"metrics": _measured(o.metrics), "about": o.about} for o in seeds]
+            lines[line] = [{"metrics": _measured(result.metrics), "about": result.about} for result in seeds]
         saved = {"format": 1, "lines": lines, "names": self.names}
         text = json.dumps(saved, indent=1, default=np.generic.item) # a seed may be a number of numpy
     elif kind == ".tex":
@@ -204,7 +205,7 @@ def read_results(
     names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # since 0.2.0
     lines = {}
     for line,seeds in saved["lines"].items():
-        lines[line] = tuple(Retrieval(_measured(o["metrics"]), o["about"]) for o in seeds)
+        lines[line] = tuple(Retrieval(_measured(seed["metrics"]), seed["about"]) for seed in seeds)
     return Results(lines, names)
 
 # %% ../../nbs/metrics/07_results.ipynb #ae9e9ada
@@ -217,5 +218,5 @@ def toy_results(
                   "commit": "2adcbd9", "changed": ""}
     seeds = []
     for seed,recall in enumerate(recalls):
-        seeds.append(Retrieval({"t2i_r1": recall, "words": .3}, conditions | {"seed": seed} | about))
+        seeds.append(Retrieval({"t2i_r1": recall, "grounding": .3}, conditions | {"seed": seed} | about))
     return Results({"teran-mrsw": tuple(seeds)})
