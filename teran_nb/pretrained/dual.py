@@ -113,18 +113,19 @@ class DualEncoder(Encoder):
         self.detect_boxes = boxes
         self.cache_folder = user_path(cache_folder) if cache_folder and not self.storage_refusal else None
     def __repr__(self):
-        c = self.config
-        return f"DualEncoder({self.name}: {c.regions} by {c.dense!r}, {c.words}, ranks by {self.ranks_by})"
+        config = self.config
+        regions = f"{config.regions} by {config.dense!r}"
+        return f"DualEncoder({self.name}: {regions}, {config.words}, ranks by {self.ranks_by})"
     @property
     def device(self) -> torch.device: return self.family.device
     @property
     def fingerprint(self) -> str:
-        c = self.config
+        config = self.config
         detector = getattr(self.detect_boxes, "name", repr(type(self.detect_boxes)))
         boxes = f"best of {detector}" if self.detect_boxes else ""
-        words = [c.words,c.templates,c.phrases,c.stop_words]
-        regions = c.regions if c.boxes_by == "roi-align" else f"{c.regions} by {c.boxes_by}"
-        return digest([self.family.fingerprint, c.dense, regions, c.scales, boxes, words])
+        words = [config.words,config.templates,config.phrases,config.stop_words]
+        regions = config.regions if config.boxes_by == "roi-align" else f"{config.regions} by {config.boxes_by}"
+        return digest([self.family.fingerprint, config.dense, regions, config.scales, boxes, words])
     @property
     def storage_refusal(self) -> str:
         if self.detect_boxes is None or hasattr(self.detect_boxes, "name"): return ""
@@ -207,18 +208,19 @@ def _scale(size, old): return torch.tensor([size[0]/old[0],size[1]/old[1]]*2)
 @patch
 def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
     "Whole vector, region vectors and boxes of each picture of a batch; boxes in pixels of the opened picture."
-    c = self.config
-    if c.regions == "windows":
-        return [window_patches(self.family, picture, c.dense, c.scales, len(pictures)) for picture in pictures]
-    if c.regions == "boxes" and c.boxes_by == "attention":
+    dense = self.config.dense
+    if self.config.regions == "windows":
+        scales = self.config.scales
+        return [window_patches(self.family, picture, dense, scales, len(pictures)) for picture in pictures]
+    if self.config.regions == "boxes":
         boxes = self._find_boxes(images, pictures)
-        encoded = self.family.pictures(pictures, "none", boxes)
-        return list(zip(encoded.whole, encoded.regions, boxes))
-    encoded = self.family.pictures(pictures, c.dense)
-    if c.regions == "boxes":
-        boxes = self._find_boxes(images, pictures)
-        places = zip(encoded.patches, encoded.grids, encoded.boxes, boxes)
-        return list(zip(encoded.whole, (roi_box_vectors(*place) for place in places), boxes))
+        if self.config.boxes_by == "attention":
+            encoded = self.family.pictures(pictures, "none", boxes)
+            return list(zip(encoded.whole, encoded.regions, boxes))
+        encoded = self.family.pictures(pictures, dense)
+        regions = list(map(roi_box_vectors, encoded.patches, encoded.grids, encoded.boxes, boxes))
+        return list(zip(encoded.whole, regions, boxes))
+    encoded = self.family.pictures(pictures, dense)
     if not self.late_interaction: return list(zip(encoded.whole, encoded.patches, encoded.boxes))
     vectors = []
     for i,picture in enumerate(pictures):
@@ -390,17 +392,18 @@ def explain(self:DualEncoder,
     pooling:str="", # How the alignment is pooled
 ) -> Alignment:
     "Align a picture with a caption; a warning says how much of a long sentence or of a panorama the model reads."
-    a = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
+    alignment = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
+    boxes = alignment.boxes
     cautions = []
-    if self.family.cut_off([a.caption]):
+    if self.family.cut_off([alignment.caption]):
         cautions.append(f"The sentence is longer than the {self.family.max_tokens} tokens that {self.name} reads.")
-    if self.config.regions != "boxes" and a.boxes is not None and len(a.boxes):
-        width,height = a.boxes[:,2:].max(0) - a.boxes[:,:2].min(0)
-        seen = width*height / (a.size[0]*a.size[1])
+    if self.config.regions != "boxes" and boxes is not None and len(boxes):
+        width,height = boxes[:,2:].max(0) - boxes[:,:2].min(0)
+        seen = width*height / (alignment.size[0]*alignment.size[1])
         if seen < .5:
             cautions.append(f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
                             "cut it into parts that are about as wide as high.")
-    return replace(a, warning=" ".join(cautions))
+    return replace(alignment, warning=" ".join(cautions))
 
 # %% ../../nbs/pretrained/09_dual.ipynb #fae9c42a
 @patch

@@ -60,11 +60,11 @@ def model_digest(
     tokenizer, # Its tokenizer
 ) -> str: # 12 letters
     "A hash of everything that changes a vector: weights, configuration, image processor, prompts and tokenizer."
-    pictures = getattr(processor, "image_processor", processor).to_dict()
+    image_settings = getattr(processor, "image_processor", processor).to_dict()
     prompts = [getattr(processor, key, "") for key in ("visual_prompt_prefix","query_prefix")]
     if tokenizer.is_fast: rules = tokenizer.backend_tokenizer.to_str()
     else: rules = str(sorted(tokenizer.get_vocab().items()))
-    settings = _settings(model.config.to_dict()),str(pictures),prompts,rules
+    settings = _settings(model.config.to_dict()),str(image_settings),prompts,rules
     return digest([weights_hash(model), settings])[:12]
 
 # %% ../../nbs/pretrained/01_families.ipynb #297bf8c3

@@ -33,7 +33,7 @@ def roi_box_vectors(
     y_edges = [*layout[:,0,1],layout[-1,0,3]]
     pixels = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     cells = np.empty_like(pixels)
-    for axis,edges in ((0,x_edges), (1,y_edges)):
+    for axis,edges in ((0,x_edges), (1,y_edges)): # columns x1 and x2, then y1 and y2
         cells[:,axis::2] = np.interp(pixels[:,axis::2], edges, np.arange(len(edges)))
     dense = patches.float().T.reshape(-1, *grid)
     return F.normalize(roi_align(dense, torch.tensor(cells).to(dense)).mean((2,3)), dim=-1)

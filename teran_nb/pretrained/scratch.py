@@ -36,9 +36,9 @@ class ScratchConfig:
     layers:int=bounded(3, at_least=1) # Of each transformer
     heads:int=bounded(4, at_least=1) # Attention heads of a layer
     tokens:int=bounded(48, at_least=3) # Longest caption, special tokens included
-    epochs:int=bounded(20, at_least=1) # Times that every picture is seen
-    batch_size:int=bounded(40, at_least=1) # Pictures of a step
-    captions_per_image:int=bounded(1, at_least=1) # Captions of each picture in a step
+    epochs:int=bounded(20, at_least=1) # Times that every image is seen
+    batch_size:int=bounded(40, at_least=1) # Images of a step
+    captions_per_image:int=bounded(1, at_least=1) # Captions of each image in a step
     learning_rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
     seed:int=0 # Of weights and order
     def __post_init__(self):
@@ -68,17 +68,19 @@ def small_clip(
 # %% ../../nbs/pretrained/07_scratch.ipynb #8766bd30
 def _pixels(collection, processor, show_progress_bar):
     "The model's inputs for all pictures, in half precision to hold them in memory, `(images, 3, size, size)`."
-    images = progress(range(len(collection)), "read pictures", disable=not show_progress_bar)
-    return torch.cat([processor(collection[i].pixels(), return_tensors="pt").pixel_values.half() for i in images])
+    pixels = []
+    for i in progress(range(len(collection)), "read pictures", disable=not show_progress_bar):
+        pixels.append(processor(collection[i].pixels(), return_tensors="pt").pixel_values.half())
+    return torch.cat(pixels)
 
 def _similarity(model, pixels, tokens):
-    "Cosines of some pictures with some sentences."
+    "Cosines of pictures and captions, `(images, captions)`."
     images = model.get_image_features(pixels).pooler_output
     texts = model.get_text_features(**tokens).pooler_output
     return F.normalize(images, dim=-1) @ F.normalize(texts, dim=-1).T
 
 def train_clip(
-    collection:Collection, # Pictures with captions
+    collection:Collection, # Images with pictures and captions
     folder:str|Path, # New folder of the model, in the format of transformers
     config:ScratchConfig=ScratchConfig(), # How large, and how long
     device:str="cpu", # Where to compute; `auto`: a GPU if there is one

@@ -71,20 +71,20 @@ def deviations(
     if not texts[0].split(): raise ValueError("the first caption has no word; choose another")
     if isinstance(model, PublishedMatcher): model = model.corrected("" if model.config.pooling in POOLINGS else "mrsw")
     def batch_of(texts): return model.text.tokenize(texts).padded().to(model.device)
-    pictures = region_batch(images).to(model.device)
+    padded_images = region_batch(images).to(model.device)
     captions = batch_of(texts)
     one_word = batch_of([texts[0].split()[0]])
-    regions = region_slots(model.forward_regions(pictures)[1], pictures.mask)
+    regions = region_slots(model.forward_regions(padded_images)[1], padded_images.mask)
     vectors = model.forward_words(captions)[1]
-    one_vector = model.forward_words(one_word)[1]
+    one_word_vectors = model.forward_words(one_word)[1]
 
     stops = stop_ids(model.text.tokenizer).to(model.device)
     kept,_ = filter_words(captions.ids, captions.mask.sum(1), stops)
     content = captions.word_mask & ~torch.isin(captions.ids, stops)
     words_left = int(content.gather(1, kept).sum()),int(content.sum())
 
-    first_published = word_slots(one_vector, one_word.ids, one_word.mask)
-    first = Packed.from_padded(one_vector, one_word.word_mask)
+    first_published = word_slots(one_word_vectors, one_word.ids, one_word.mask)
+    first = Packed.from_padded(one_word_vectors, one_word.word_mask)
     published_mean = float(reference_similarity(regions, first_published, "mravgw")[0,0])
     our_mean = float(similarity(regions, first, "mravgw")[0,0])
 
@@ -96,7 +96,7 @@ def deviations(
     published_rank = np.argsort([1,1])[::-1].tolist().index(0)
     return Deviations([
         *_alignment_faults(regions, vectors, captions),
-        ("the stop-word filter cuts to the shortest", "words left in the batch", *words_left),
-        ("a caption of one word has none", "mravgw of the first word", published_mean, our_mean),
+        ("the stop-word filter cuts to the shortest caption", "words left in the batch", *words_left),
+        ("a caption of one word loses it", "mravgw of the first word", published_mean, our_mean),
         ("two captions of one image are negatives", "loss of such a pair", float(published_loss), float(our_loss)),
         ("of equal scores the last is ranked first", "rank of the first of two", published_rank, 0)])

@@ -168,8 +168,8 @@ _WORD_EMBEDDINGS = "img_txt_enc.txt_enc.bert_model.embeddings.word_embeddings.we
 _SECOND_WORD_EMBEDDINGS = "img_txt_enc.txt_enc.word_embeddings.weight"
 UNUSED_WEIGHTS = { # Beginnings of the names of weights that no score uses, and what they are
     "img_txt_enc.txt_enc.bert_model.pooler.": "BERT's pooler, which nothing reads",
-    "img_txt_enc.txt_enc.map.": "a projection of the sentence that nothing reads",
-    "img_txt_enc.img_enc.fc.": "a projection of the picture that nothing reads",
+    "img_txt_enc.txt_enc.map.": "a projection of the caption that nothing reads",
+    "img_txt_enc.img_enc.fc.": "a projection of the image that nothing reads",
     "img_txt_enc.txt_enc.word_embeddings.": "BERT's word embeddings a second time",
     "img_txt_enc.txt_enc.bert_model.embeddings.position_ids": "0, 1, 2, ..., which is made again"}
 
