@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.config import add_entry, calling_module, new_name, one_of
+from ..data.inputs import require_batch
 
 # %% ../../nbs/model/01_losses.ipynb #25871112
 def positives(
@@ -22,20 +23,8 @@ def positives(
 ) -> Tensor: # True where image and caption belong together, `(images, captions)`
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
-    _require_batch(sim, image_of)
+    require_batch(sim, image_of)
     return torch.arange(len(sim), device=image_of.device)[:,None] == image_of[None]
-
-def _require_batch(sim, image_of):
-    "Refuse similarities that are no matrix, and captions whose images are not its rows."
-    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
-        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; a loss needs a row "
-                         "for each image, a column for each caption, and for each caption the row of its image")
-    if image_of.dtype not in (torch.int32,torch.int64): # torch reads an index of bool or uint8 as a mask
-        raise ValueError(f"image_of is {image_of.dtype}; give the row of each caption's image as int64 or int32")
-    if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
-    if not 0 <= image_of.min() <= image_of.max() < len(sim):
-        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
-                         f"{len(sim)-1}; count the rows of the similarities from 0")
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
 # These functions give the cost of each true pair, a caption and its image, `(captions,)`.
