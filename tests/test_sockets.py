@@ -183,7 +183,7 @@ OWN = {  # page, lines of the cells that a reader copies from it
     "pooling": ("model/00_alignment", '@register_pooling("smooth"'),
     "loss": ("model/01_losses", "from teran_nb import register_loss", '@register_loss("wrong-images")'),
     "encoder": ("model/04_encoder", "import Encoded, Encoder", "class Toy(Encoder)"),
-    "head": ("model/20_checks", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
+    "head": ("model/21_checks", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
 }
 
 

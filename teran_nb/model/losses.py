@@ -45,19 +45,13 @@ def _all_cost(sim, true, true_sim, image_of, margin):
     image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
     return caption_cost.sum(1) + image_cost.sum(0)
 
-def _summed_cost(sim, true, true_sim, image_of, margin):
-    "One hinge around the sum of a pair's wrong similarities, those of its image and those of its caption (IAIS eq. 14)."
-    wrong = sim.masked_fill(true, 0)
-    total = wrong.sum(1)[image_of] + wrong.sum(0)
-    return (total - true_sim + margin).clamp(min=0)
-
-NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost, "summed": _summed_cost}
+NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost} # By name
 
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, `all`, each with a hinge, or `summed` in one hinge (IAIS eq. 14)
+    negatives:str="hardest", # `hardest` of the batch, or `all`
     reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
 ) -> Tensor: # A number, at least 0
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."

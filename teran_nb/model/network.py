@@ -9,7 +9,6 @@ __all__ = ['NetworkConfig', 'small_network', 'Network']
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -23,7 +22,7 @@ from ..core.config import one_of
 from ..data.provenance import Provenance
 from .alignment import POOLINGS
 from .encoder import Vectors
-from .heads import HEADS, reranked
+from .heads import HEADS
 from .similarity import BlockOptions
 from .text import RecurrentConfig, TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
@@ -134,31 +133,23 @@ class Network(nn.Module):
         finally: self.train(training)
 
 # %% ../../nbs/model/13_network.ipynb #fdaa35cc
-@patch(as_prop=True)
-def ranking_head(self:Network) -> nn.Module:
-    "The head that ranks."
-    return self.heads[self.config.ranking_head]
+@patch
+def head_named(self:Network,
+    name:str="", # The head that ranks by default
+) -> nn.Module:
+    "One of the model's heads; a head that it does not have is refused (ValueError)."
+    name = name or self.config.ranking_head
+    if name not in self.heads: raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
+    return self.heads[name]
 
 @patch
 def similarity(self:Network,
     images:Vectors, # Images, as `forward` gives them
     captions:Vectors, # Captions, as `forward` gives them
-    pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
-    head:str="", # One of the model's heads; its own by default
-    rerank:int=0, # With a cross-encoder head: score only the first k results of each query, ranked by the alignment
+    head:str="", # One of the model's heads; the one that ranks by default
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    for option in options: one_of(option, BlockOptions.__annotations__, "option")
-    if pooling and (head not in ("","alignment") or rerank):
-        raise ValueError("pooling ranks by the alignment; leave head and rerank empty")
-    name = "alignment" if pooling else head or self.config.ranking_head
-    if name not in self.heads: raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
-    chosen = self.heads[name]
-    if rerank and not chosen.is_cross_encoder:
-        raise ValueError(f"rerank={rerank} needs a head that reads image and caption together, and {name!r} is none; "
-                         "leave it 0")
-    by_alignment = partial(self.heads["alignment"].similarity, images, captions, pooling or self.config.pooling)
-    if name == "alignment": return by_alignment(**options)
-    if not rerank: return chosen.similarity(images, captions, **options)
-    return reranked(chosen, images, captions, by_alignment(), rerank, **options) # the options are the slow head's
+    chosen = self.head_named(head)
+    if chosen is self.heads["alignment"]: return chosen.similarity(images, captions, self.config.pooling, **options)
+    return chosen.similarity(images, captions, **options)
