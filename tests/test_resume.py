@@ -16,7 +16,7 @@ from teran_nb.experiment.checkpoints import EARLIER_TRAIN_FIELDS, data_hashes, w
 from teran_nb.experiment.learner import fit
 from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
-from teran_nb.model.network import toy_network
+from teran_nb.model.network import small_network
 from teran_nb.model.saving import EARLIER_NETWORK_FIELDS
 
 LONG = {"overrides": {"train.epochs": 6, "train.captions_per_image": 1, "train.batch_size": 4}}
@@ -58,7 +58,7 @@ class Stopping:
 
     def fit(self, name, epochs=3, resume=False):
         seed_everything(0)
-        model = make_matcher(toy_network(dim=16), self.toy.captions.texts)
+        model = make_matcher(small_network(32, features=12, dropout=.1), self.toy.captions.texts)
         history = fit(model, self.toy, self.toy, replace(self.config, epochs=epochs), self.folder / name, resume, "cpu")
         return model, history.to_pandas().drop(columns="seconds").to_dict("records")
 

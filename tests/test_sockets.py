@@ -1,5 +1,7 @@
 """What a user plugs in, a pooling, an encoder, a loss, a metric or a head, works everywhere without touching another file."""
 import json
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 
@@ -31,19 +33,15 @@ from teran_nb.model.alignment import POOLINGS, register_pooling
 from teran_nb.model.checks import check_encoder, check_head, check_pooling
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss
-from teran_nb.model.network import NetworkConfig, toy_network
+from teran_nb.model.network import small_network
 from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.model.regions import RegionConfig, StackConfig
-from teran_nb.model.text import TextConfig
 from teran_nb.search.collection_index import index_images, similarity_of
 
 matplotlib.use("Agg")
 
 
-def small_network(drawn, **fields):
-    stack = StackConfig(1, 4, 32)
-    return NetworkConfig(text=TextConfig(dim=16, heads=4, feed_forward=32, layers=1), dim=16, last=stack,
-                         regions=RegionConfig(drawn.features.dim, 32, stack), **fields)
+def network_for(drawn, **fields):
+    return replace(small_network(32, drawn.features.dim), **fields)
 
 
 def look_at(model, collection, folder):
@@ -94,7 +92,7 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
         return ((8 * real).logsumexp(-2) / 8).masked_fill(~word_mask, 0).sum(-1)
 
     try:
-        config = small_network(drawn, pooling="smooth")
+        config = network_for(drawn, pooling="smooth")
         seed_everything(0)
         model = make_matcher(config, drawn.captions.texts)
         history = fit(model, drawn, drawn, TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3), tmp_path / "run", device="cpu")
@@ -145,7 +143,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
     for name, kind in (("means", Means), ("crossed", Crossed)):
         register_head(name)(kind)
         try:
-            model = make_matcher(small_network(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
+            model = make_matcher(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
             assert loaded.ranks_by == kind.ranks_by and loaded.is_cross_encoder == (kind is Crossed)
@@ -171,7 +169,7 @@ def test_a_loss_is_resumed(drawn, tmp_path):
         for folder, epochs in (("whole", (2,)), ("halves", (1, 2))):
             for n in epochs:
                 seed_everything(0)
-                model = make_matcher(small_network(drawn), drawn.captions.texts)
+                model = make_matcher(network_for(drawn), drawn.captions.texts)
                 fit(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, resume=n == 2 and folder == "halves", device="cpu")
             state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
             (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.log_scale", "criterion.learned_warmth")})
@@ -185,7 +183,7 @@ OWN = {  # page, lines of the cells that a reader copies from it
     "pooling": ("model/00_alignment", '@register_pooling("smooth"'),
     "loss": ("model/01_losses", "from teran_nb import register_loss", '@register_loss("wrong-images")'),
     "encoder": ("model/04_encoder", "import Encoded, Encoder", "class Toy(Encoder)"),
-    "head": ("model/20_checks", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
+    "head": ("model/21_checks", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
 }
 
 
@@ -204,10 +202,26 @@ def test_the_cells_of_the_pages_need_nothing_else():
             exec(own_cell(kind), {"__name__": "__main__"})
         check_pooling("smooth")
         check_loss("wrong-images")
-        check_head("product", toy_network(dim=16))
+        check_head("product", small_network(32, features=12))
     finally:
         for registered, name in ((POOLINGS, "smooth"), (LOSSES, "wrong-images"), (HEADS, "product")):
             registered.pop(name, None)
+
+
+TAKEN = """
+from teran_nb.model.{module} import {base}, register_{kind}
+try: register_{kind}("{name}")({base})
+except ValueError as e: print(e)
+"""
+
+
+@pytest.mark.parametrize("kind, name, module, base", [
+    ("pooling", "filip", "alignment", "mrsw"), ("loss", "sigmoid", "losses", "triplet"), ("head", "joint", "heads", "Head")])
+def test_the_names_of_the_library_are_taken(kind, name, module, base):
+    "Also in a process that has not imported the page that registers them."
+    code = TAKEN.format(kind=kind, name=name, module=module, base=base)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert f"there is a {kind} '{name}' already; choose another name" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

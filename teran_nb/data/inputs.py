@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Picture', 'Images', 'Sentences', 'toy_regions', 'GivenImage', 'place_name', 'given_images', 'RegionSets',
-           'region_sets', 'given_sentences']
+           'region_sets', 'given_sentences', 'require_batch']
 
 # %% ../../nbs/data/13_inputs.ipynb #49bc0e44
 import re
@@ -14,6 +14,7 @@ from string import ascii_lowercase
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -153,3 +154,19 @@ def given_sentences(
         if not text.isascii() and re.search("[\ud800-\udfff]", text):
             raise ValueError(f"{text!r} holds half of a character (a surrogate), as text that was cut may; leave it out")
     return texts
+
+# %% ../../nbs/data/13_inputs.ipynb #4fb99467
+def require_batch(
+    sim:Tensor, # Similarity of every pair, `(images, captions)`
+    image_of:Tensor, # Row of each caption's image, `(captions,)`
+) -> None:
+    "Refuse similarities that are no matrix, and captions whose images are not its rows (ValueError)."
+    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
+        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; a loss needs a row "
+                         "for each image, a column for each caption, and for each caption the row of its image")
+    if image_of.dtype not in (torch.int32,torch.int64): # torch reads an index of bool or uint8 as a mask
+        raise ValueError(f"image_of is {image_of.dtype}; give the row of each caption's image as int64 or int32")
+    if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
+    if not 0 <= image_of.min() <= image_of.max() < len(sim):
+        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
+                         f"{len(sim)-1}; count the rows of the similarities from 0")

@@ -16,8 +16,7 @@ from ..core.display import MarkdownRepr, markdown_table
 from ..model.text import RecurrentConfig, TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.joint import JointConfig
-from ..model.network import NetworkConfig
-from ..model.matcher import small_network
+from ..model.network import NetworkConfig, small_network
 from ..model.mined_negatives import JointTraining
 from .train_config import TrainConfig
 

@@ -22,7 +22,6 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
 from ..model.mined_negatives import JointTraining
-import teran_nb.model.more_losses # noqa: F401 (the import registers the losses of that page)
 from ..metrics.retrieval import RECALLS, own_metrics
 
 # %% ../../nbs/experiment/00_train_config.ipynb #37262216

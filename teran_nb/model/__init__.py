@@ -1,0 +1,6 @@
+"Importing any module of this group registers the poolings, losses and heads of the library, so their names are always taken."
+# ruff: noqa: F401
+import teran_nb.model.poolings
+import teran_nb.model.more_losses
+import teran_nb.model.joint
+import teran_nb.model.crossgraph

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.config import add_entry, calling_module, new_name, one_of
+from ..data.inputs import require_batch
 
 # %% ../../nbs/model/01_losses.ipynb #25871112
 def positives(
@@ -22,20 +23,8 @@ def positives(
 ) -> Tensor: # True where image and caption belong together, `(images, captions)`
     "Which pairs are true."
     image_of = torch.as_tensor(image_of)
-    _require_batch(sim, image_of)
+    require_batch(sim, image_of)
     return torch.arange(len(sim), device=image_of.device)[:,None] == image_of[None]
-
-def _require_batch(sim, image_of):
-    "Refuse similarities that are no matrix, and captions whose images are not its rows."
-    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
-        raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; a loss needs a row "
-                         "for each image, a column for each caption, and for each caption the row of its image")
-    if image_of.dtype not in (torch.int32,torch.int64): # torch reads an index of bool or uint8 as a mask
-        raise ValueError(f"image_of is {image_of.dtype}; give the row of each caption's image as int64 or int32")
-    if image_of.is_cuda: return # looking at the numbers would stop and wait for the GPU
-    if not 0 <= image_of.min() <= image_of.max() < len(sim):
-        raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
-                         f"{len(sim)-1}; count the rows of the similarities from 0")
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
 # These functions give the cost of each true pair, a caption and its image, `(captions,)`.
@@ -56,19 +45,13 @@ def _all_cost(sim, true, true_sim, image_of, margin):
     image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
     return caption_cost.sum(1) + image_cost.sum(0)
 
-def _summed_cost(sim, true, true_sim, image_of, margin):
-    "One hinge around the sum of a pair's wrong similarities, those of its image and those of its caption (IAIS eq. 14)."
-    wrong = sim.masked_fill(true, 0)
-    total = wrong.sum(1)[image_of] + wrong.sum(0)
-    return (total - true_sim + margin).clamp(min=0)
-
-NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost, "summed": _summed_cost}
+NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost} # By name
 
 def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, `all`, each with a hinge, or `summed` in one hinge (IAIS eq. 14)
+    negatives:str="hardest", # `hardest` of the batch, or `all`
     reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
 ) -> Tensor: # A number, at least 0
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
