@@ -1,4 +1,4 @@
-"Importing any module of this group registers the poolings, losses and heads of the library, so their names are always taken."
+"Every module of this group finds the library's poolings, losses and heads registered, so their names are always taken."
 # ruff: noqa: F401
 import teran_nb.model.poolings
 import teran_nb.model.more_losses

@@ -93,7 +93,8 @@ def register_pooling(
     "Register a pooling."
     new_name(name, "pooling")
     if not set(sum_over) <= {"words","regions"}:
-        raise ValueError(f'pooling {name!r} has sum_over={sum_over!r}; write ("words",), ("regions",), or ("words","regions")')
+        raise ValueError(f'pooling {name!r} has sum_over={sum_over!r}; write ("words",), ("regions",), or '
+                         '("words","regions")')
     module = calling_module()
     def register(formula):
         pooling = Pooling(

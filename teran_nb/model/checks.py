@@ -23,97 +23,98 @@ from .heads import HEADS
 # %% ../../nbs/model/21_checks.ipynb #8c86f245
 _PAIRS = ((4,3),(1,2),(3,1)) # Regions and words of the pairs that are tried
 
-def _random_batch(p, regions, words, generator):
+def _random_batch(pooling, regions, words, generator):
     "Random cosines and masks of images with so many regions and captions with so many words, as a pooling takes them."
     cosines = 2*torch.rand(len(regions), len(words), max(regions), max(words), generator=generator) - 1
     batch = [cosines.requires_grad_(),length_mask(regions),length_mask(words)]
-    if p.needs_self_cosines: batch += [torch.eye(max(n)).expand(len(n), -1, -1) for n in (regions,words)]
+    if pooling.needs_self_cosines: batch += [torch.eye(max(n)).expand(len(n), -1, -1) for n in (regions,words)]
     return batch
 
-def _scores(p, batch, case):
+def _scores(pooling, batch, case):
     "The scores of a batch, refused if they are not one number for each pair."
-    try: scores = p(*batch)
+    try: scores = pooling(*batch)
     except (AttributeError, IndexError, RuntimeError, TypeError) as e:
-        raise ValueError(f"pooling {p.name!r} fails for {case}: {e}; its formula takes align, region_mask and word_mask, also "
-                         "of a single region or word") from e
+        raise ValueError(f"pooling {pooling.name!r} fails for {case}: {e}; its formula takes align, region_mask and "
+                         "word_mask, also of a single region or word") from e
     if not isinstance(scores, Tensor):
-        raise ValueError(f"pooling {p.name!r} gives {scores!r} for {case}, not a tensor; is `return` missing?")
+        raise ValueError(f"pooling {pooling.name!r} gives {scores!r} for {case}, not a tensor; is `return` missing?")
     pairs = tuple(batch[0].shape[:2])
     if scores.shape != pairs:
-        raise ValueError(f"pooling {p.name!r} gives {tuple(scores.shape)} for {case}, not {pairs}")
+        raise ValueError(f"pooling {pooling.name!r} gives {tuple(scores.shape)} for {case}, not {pairs}")
     return scores
 
-def _scored_pairs(p):
+def _scored_pairs(pooling):
     "Each of the random pairs as a batch of its own, with its score and a name for errors."
     generator = torch.Generator().manual_seed(0)
     for regions,words in _PAIRS:
-        batch = _random_batch(p, [regions], [words], generator)
+        batch = _random_batch(pooling, [regions], [words], generator)
         case = f"{regions} region(s) and {words} word(s)"
-        yield batch,_scores(p, batch, case),case
+        yield batch,_scores(pooling, batch, case),case
 
 # %% ../../nbs/model/21_checks.ipynb #3eae2bd0
 def check_padding(
-    p:Pooling, # Tried on random pairs
+    pooling:Pooling, # Tried on random pairs
 ) -> None:
     "Refuse a pooling whose score of a pair, or its gradient, depends on padding (ValueError)."
-    for batch,score,case in _scored_pairs(p):
+    for batch,score,case in _scored_pairs(pooling):
         if not score.isfinite():
-            raise ValueError(f"pooling {p.name!r} gives {score.item()} for {case} without padding; look for a division by "
-                             "0, a logarithm of 0, or inf minus inf")
+            raise ValueError(f"pooling {pooling.name!r} gives {score.item()} for {case} without padding; look for a "
+                             "division by 0, a logarithm of 0, or inf minus inf")
         cosines,region_mask,word_mask,*self_cosines = batch
         for value in (-1.,0.,1.): # padding may hold any cosine
             padded_self = [F.pad(x, (0,n,0,n), value=value) for x,n in zip(self_cosines, (3,2))]
             padded_cosines = F.pad(cosines, (0,2,0,3), value=value)
             padded_batch = [padded_cosines,F.pad(region_mask, (0,3)),F.pad(word_mask, (0,2)),*padded_self]
-            padded = _scores(p, padded_batch, f"{case} and padding")
+            padded = _scores(pooling, padded_batch, f"{case} and padding")
             if not torch.allclose(padded, score, atol=1e-5):
                 cure = ("fill padding with -inf before a maximum, with 0 before a sum, and divide a mean by the number "
                         "of real slots")
                 if padded.isnan(): cure = "-inf times 0 is nan, so multiply by `align` instead"
                 if padded.isinf():
-                    cure = ("a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of real "
-                            "slots")
-                raise ValueError(f"pooling {p.name!r} gives {score.item():.4f} for {case}, "
+                    cure = ("a sum or mean takes -inf from padding; fill with 0 there, and divide by the number of "
+                            "real slots")
+                raise ValueError(f"pooling {pooling.name!r} gives {score.item():.4f} for {case}, "
                                  f"and {padded.item():.4f} with padding of {value:.0f}; {cure}")
             if not padded.requires_grad:
-                raise ValueError(f"pooling {p.name!r} has no gradient, so it cannot be trained; is there a `detach`?")
+                raise ValueError(f"pooling {pooling.name!r} has no gradient, so it cannot be trained; is there a "
+                                 "`detach`?")
             gradient, = torch.autograd.grad(padded.sum(), cosines)
             if not gradient.isfinite().all():
-                raise ValueError(f"pooling {p.name!r} has a gradient that is not finite with padding; replace -inf and "
-                                 "divisors of 0 before the operation, not after it")
+                raise ValueError(f"pooling {pooling.name!r} has a gradient that is not finite with padding; replace "
+                                 "-inf and divisors of 0 before the operation, not after it")
 
 # %% ../../nbs/model/21_checks.ipynb #8aeebaa9
 def check_sum(
-    p:Pooling, # With `sum_over`
+    pooling:Pooling, # With `sum_over`
 ) -> None:
     "Refuse a pooling that is not the sum of maxima that it says (ValueError)."
-    for batch,score,_ in _scored_pairs(p):
+    for batch,score,_ in _scored_pairs(pooling):
         cosines,region_mask,word_mask = batch[:3]
-        n_words = word_mask.sum() if p.per_word else 1
-        n_regions = region_mask.sum() if p.per_region else 1
+        n_words = word_mask.sum() if pooling.per_word else 1
+        n_regions = region_mask.sum() if pooling.per_region else 1
         total = torch.zeros_like(score)
-        if "words" in p.sum_over: total = total + mrsw(cosines, region_mask, word_mask)/n_words
-        if "regions" in p.sum_over: total = total + mwsr(cosines, region_mask, word_mask)/n_regions
+        if "words" in pooling.sum_over: total = total + mrsw(cosines, region_mask, word_mask)/n_words
+        if "regions" in pooling.sum_over: total = total + mwsr(cosines, region_mask, word_mask)/n_regions
         if not torch.allclose(total, score, atol=1e-5):
-            raise ValueError(f"pooling {p.name!r} says sum_over={p.sum_over}, but its formula is another; "
+            raise ValueError(f"pooling {pooling.name!r} says sum_over={pooling.sum_over}, but its formula is another; "
                              "leave sum_over empty")
 
 # %% ../../nbs/model/21_checks.ipynb #9eb07c95
 def check_pairs(
-    p:Pooling, # Tried on random batches
+    pooling:Pooling, # Tried on random batches
 ) -> None:
     "Refuse a pooling that scores a pair differently beside other pairs (ValueError)."
     generator = torch.Generator().manual_seed(0)
     for images in (2,3): # a mix-up of the axes fails with fewer images than captions, and is silent with as many
-        batch = _random_batch(p, [4,2,1][:images], [3,1,2], generator)
-        scores = _scores(p, batch, f"{images} images and 3 captions")
+        batch = _random_batch(pooling, [4,2,1][:images], [3,1,2], generator)
+        scores = _scores(pooling, batch, f"{images} images and 3 captions")
         cosines,region_mask,word_mask,*self_cosines = batch
         for i,j in product(range(images), range(3)):
             own_self = [x[k:k+1] for x,k in zip(self_cosines, (i,j))]
-            alone = p(cosines[i:i+1,j:j+1], region_mask[i:i+1], word_mask[j:j+1], *own_self)
+            alone = pooling(cosines[i:i+1,j:j+1], region_mask[i:i+1], word_mask[j:j+1], *own_self)
             if not torch.allclose(scores[i,j], alone[0,0], atol=1e-5):
-                raise ValueError(f"pooling {p.name!r} gives {scores[i,j].item():.4f} for image {i} and caption {j} "
-                                 f"among others, and {alone.item():.4f} alone; a number for each image needs [:,None], "
+                raise ValueError(f"pooling {pooling.name!r} gives {scores[i,j].item():.4f} for image {i} and caption "
+                                 f"{j} among others, and {alone.item():.4f} alone; a number for each image needs [:,None], "
                                  "one for each caption [None]")
 
 # %% ../../nbs/model/21_checks.ipynb #35b10716
@@ -121,11 +122,10 @@ def check_pooling(
     pooling:Pooling|str, # A pooling, or its name
 ) -> None:
     "Refuse a pooling that depends on padding or on other pairs, or is not the sum that `sum_over` says (ValueError)."
-    p = pooling
-    if not isinstance(p, Pooling): p = POOLINGS[one_of(pooling, POOLINGS, "pooling", registered=True)]
-    check_padding(p)
-    if p.sum_over: check_sum(p)
-    if not p.all_images: check_pairs(p)
+    if not isinstance(pooling, Pooling): pooling = POOLINGS[one_of(pooling, POOLINGS, "pooling", registered=True)]
+    check_padding(pooling)
+    if pooling.sum_over: check_sum(pooling)
+    if not pooling.all_images: check_pairs(pooling)
 
 # %% ../../nbs/model/21_checks.ipynb #5767db4b
 def _random_side(lengths, dim, generator):

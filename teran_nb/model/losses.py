@@ -85,7 +85,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
-    pair_formula:Callable|None=None # A second loss, added to the first, of the vectors of true pairs: `(regions, region_mask, words, word_mask, ...)`
+    pair_formula:Callable|None=None # A second loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
     module:str="" # Name of the module that registered it
 
 LOSSES = {} # Every known loss, by name

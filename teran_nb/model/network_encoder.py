@@ -139,12 +139,12 @@ def cache_key(self:NetworkEncoder, collection:Collection) -> list: # For JSON
 @patch(as_prop=True)
 def fingerprint(self:NetworkEncoder) -> str:
     "A sha256 of the configuration and the weights."
-    h = hashlib.sha256(repr(self.config).encode())
-    for name,v in sorted(self.state_dict().items()):
-        h.update(name.encode())
-        if v.ndim: h.update(v.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        else: h.update(repr(v.item()).encode()) # `view` needs an axis
-    return h.hexdigest()
+    checksum = hashlib.sha256(repr(self.config).encode())
+    for name,weight in sorted(self.state_dict().items()):
+        checksum.update(name.encode())
+        if weight.ndim: checksum.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        else: checksum.update(repr(weight.item()).encode()) # `view` needs an axis
+    return checksum.hexdigest()
 
 # %% ../../nbs/model/15_network_encoder.ipynb #d8a1f5f0
 @patch

@@ -293,25 +293,25 @@ def similarity(
     show_progress_bar:bool=False, # Show a bar
 ) -> Tensor: # Float32 (float64 for float64), `(images, captions)`; 0 where an image or a caption is empty
     "Similarity of every pair: the pooling of `align`, for unit vectors."
-    p = pooling if isinstance(pooling, Pooling) else POOLINGS[one_of(pooling, POOLINGS, "pooling")]
+    if not isinstance(pooling, Pooling): pooling = POOLINGS[one_of(pooling, POOLINGS, "pooling")]
     if regions.dim != words.dim:
         raise ValueError(f"regions have {regions.dim} dimensions, words {words.dim}; encode both with the same model")
     device = regions.values.device
     if dtype is None and torch.is_autocast_enabled(device.type): dtype = torch.get_autocast_dtype(device.type)
     if dtype is None: dtype = torch.promote_types(regions.values.dtype, words.values.dtype)
-    if not p.sum_over: return _by_formula(p, regions, words, dtype, memory, show_progress_bar)
+    if not pooling.sum_over: return _by_formula(pooling, regions, words, dtype, memory, show_progress_bar)
     sides = regions.values,words.values,regions.offsets,words.offsets
     def summed(sum_over): return _SumOfMaxima.apply(*sides, sum_over, dtype, memory, show_progress_bar)
-    if not (p.per_word or p.per_region): return summed(p.sum_over)
+    if not (pooling.per_word or pooling.per_region): return summed(pooling.sum_over)
     sims = []
-    for side in p.sum_over: # a pass for each side, since they are divided by different numbers
+    for side in pooling.sum_over: # a pass for each side, since they are divided by different numbers
         sim = summed((side,))
-        if side == "words" and p.per_word: sim = sim / words.lengths.clamp(min=1).to(device)
-        if side == "regions" and p.per_region: sim = sim / regions.lengths.clamp(min=1).to(device)[:,None]
+        if side == "words" and pooling.per_word: sim = sim / words.lengths.clamp(min=1).to(device)
+        if side == "regions" and pooling.per_region: sim = sim / regions.lengths.clamp(min=1).to(device)[:,None]
         sims.append(sim)
     return sims[0] if len(sims) == 1 else sims[0] + sims[1]
 
-def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
+def _by_formula(pooling, regions, words, dtype, memory, show_progress_bar):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."
     images,captions = (side.lengths.nonzero()[:,0] for side in (regions,words))
     result_dtype = torch.promote_types(dtype, torch.float32)
@@ -322,11 +322,11 @@ def _by_formula(p, regions, words, dtype, memory, show_progress_bar):
             r = r.to(dtype)
             w = w.to(dtype)
             cosines = [torch.einsum("ird,cwd->icrw", r, w)]
-            if p.needs_self_cosines: cosines += [r @ r.mT, w @ w.mT]
+            if pooling.needs_self_cosines: cosines += [r @ r.mT, w @ w.mT]
             if dtype != torch.float64: cosines = [x.float() for x in cosines]
-            return p(cosines[0], region_mask, word_mask, *cosines[1:])
+            return pooling(cosines[0], region_mask, word_mask, *cosines[1:])
     floats = 6 * int(regions.lengths.max()) * int(words.lengths.max())
     sim = every_pair(score_pairs, regions[images], words[captions], floats, memory=memory,
-                     show_progress_bar=show_progress_bar, all_images=p.all_images)
+                     show_progress_bar=show_progress_bar, all_images=pooling.all_images)
     device = sim.device
     return sim.new_zeros(len(regions), len(words)).index_put((images.to(device)[:,None],captions.to(device)), sim)
