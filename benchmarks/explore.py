@@ -95,7 +95,7 @@ def finder(folder, images, dim, indexed, candidates):
     f = Finder(model, world, encoded={"model": vectors}, memory=16)
     if images > MOST: return f
     words = unit_sets([len(t.split()) for t in world.captions.texts], dim, 1)
-    f.encoded_splits["model"].captions = Encoded(torch.zeros(5*images, dim), words, world.captions.texts) # instead of encoding them
+    f.searched.encoded["model"].captions = Encoded(torch.zeros(5*images, dim), words, world.captions.texts) # instead of encoding them
     return f
 
 def timed(do, n):

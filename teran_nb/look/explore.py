@@ -140,13 +140,13 @@ class _QueryPanel(_Panel):
 
     def show(self):
         finder = self.finder
-        by_sentence = finder.direction == "t2i"
-        self.direction.value = finder.direction
-        if by_sentence: self.text.value = finder.query
+        by_sentence = finder.query.direction == "t2i"
+        self.direction.value = finder.query.direction
+        if by_sentence: self.text.value = finder.query.sentence
         _show_if(finder.captioned, self.direction)
         _show_if(by_sentence, self.text, self.go)
         _show_if(not by_sentence, self.upload)
-        _show_if(finder.picture is not None, self.another)
+        _show_if(finder.query.picture is not None, self.another)
 
 # %% ../../nbs/look/09_explore.ipynb #a08d8939
 class _SettingsPanel(_Panel):
@@ -179,16 +179,17 @@ class _SettingsPanel(_Panel):
 
     def show(self):
         finder = self.finder
+        settings = finder.settings
         self.split.value = finder.split
-        self.pooling.value = finder.pooling
-        reranks = sorted({0,20,100,500,finder.rerank})
+        self.pooling.value = settings.pooling
+        reranks = sorted({0,20,100,500,settings.rerank})
         self.rerank.options = [(f"the best {n}" if n else "every pair",n) for n in reranks]
-        self.rerank.value = finder.rerank
+        self.rerank.value = settings.rerank
         self.min_cosine.value = finder.min_cosine
         self.model.value = finder.first_model
-        self.compared.value = finder.shown_models[1] if len(finder.shown_models) > 1 else ""
-        crossing = any(finder.models[name].is_cross_encoder for name in finder.shown_models)
-        _show_if(not finder.pooling and crossing, self.rerank)
+        self.compared.value = settings.shown_models[1] if len(settings.shown_models) > 1 else ""
+        has_cross_encoder = any(finder.models[name].is_cross_encoder for name in settings.shown_models)
+        _show_if(not settings.pooling and has_cross_encoder, self.rerank)
 
 # %% ../../nbs/look/09_explore.ipynb #7927a401
 class _WordPanel(_Panel):
@@ -217,7 +218,7 @@ class _WordPanel(_Panel):
 
     def show(self):
         finder = self.finder
-        by_sentence = finder.direction == "t2i"
+        by_sentence = finder.query.direction == "t2i"
         chosen = by_sentence and finder.word is not None
         _show_if(by_sentence, self.words)
         _show_if(chosen, self.edit)
@@ -237,7 +238,7 @@ class _WordPanel(_Panel):
             self.buttons.append(button)
         for i,(start,end) in enumerate(finder.words):
             with self.buttons[i].hold_sync():
-                self.buttons[i].description = finder.query[start:end]
+                self.buttons[i].description = finder.query.sentence[start:end]
                 self.buttons[i].button_style = "info" if finder.word == i else ""
         self.words.children = self.buttons[:len(finder.words)]
         self.replacement.value = ""
@@ -264,16 +265,15 @@ class _QueryList(_Panel):
 
     def _ask(self, row):
         if row is None: return
-        if self.finder.direction == "i2t": self.finder.ask_by_picture(row)
+        if self.finder.query.direction == "i2t": self.finder.ask_by_picture(row)
         else: self.finder.ask(self.finder.sentences[row])
 
     def show(self):
         finder = self.finder
         _show_if(finder.captioned, self.only)
-        ranked_by = tuple(finder.shown_models),finder.pooling,finder.rerank
-        settings = finder.direction,finder.split,ranked_by,self.only.value,self.containing.value
+        settings = finder.query.direction,finder.split,finder.settings,self.only.value,self.containing.value
         if self.box.selected_index is None or settings == self.listed: return
-        texts = finder.sentences if finder.direction == "t2i" else finder.collection.image_ids
+        texts = finder.sentences if finder.query.direction == "t2i" else finder.collection.image_ids
         queries = finder.queries(self.only.value, self.containing.value)
         options = [(texts[i] if rank is None else f"rank {rank+1} · {texts[i]}",i) for i,rank in queries[:self.most]]
         self.listed = settings
@@ -298,7 +298,7 @@ class _PairPanel(_Panel):
         finder = self.finder
         possible = self.picture is not None and is_drawn(finder.collection)
         _show_if(possible, self.box)
-        question = finder.split,self.picture,tuple(finder.shown_models),finder.pooling
+        question = finder.split,self.picture,finder.settings
         if not possible or self.box.selected_index is None or question == self.shown: return
         self.table.value = str(pair_table(picture_pairs(finder, self.picture)))
         self.shown = question
@@ -342,9 +342,7 @@ class _ResultPanel(_Panel):
 
     def _question(self):
         "Query and settings of an open alignment; it is closed when they change."
-        finder = self.finder
-        picture = finder.picture if finder.picture is None or isinstance(finder.picture, int) else id(finder.picture)
-        return finder.split,finder.direction,finder.query,picture,finder.pooling,tuple(finder.shown_models)
+        return self.finder.split,self.finder.query,self.finder.settings
 
     def open(self, item):
         self.opened = self.finder.open(item)
@@ -361,10 +359,11 @@ class _ResultPanel(_Panel):
         if self.opened and self.opened_for != self._question(): self.close()
         _show_if(self.opened, self.alignment)
         _show_if(not self.opened, self.all, self.pager)
-        self.query.value = str(query_head(finder, self.thumbs)) if finder.direction == "i2t" or not finder.results else ""
-        names = finder.shown_models if finder.results else finder.shown_models[:1]
+        by_picture = finder.query.direction == "i2t"
+        self.query.value = str(query_head(finder, self.thumbs)) if by_picture or not finder.results else ""
+        names = finder.settings.shown_models if finder.results else [finder.first_model]
         narrowest = 140 if len(names) == 1 else 104
-        sentences = finder.direction == "i2t" and finder.results
+        sentences = by_picture and finder.results
         columns = "minmax(0, 1fr)" if sentences else f"repeat(auto-fill, minmax({narrowest}px, 1fr))"
         for i,(column,head,grid) in enumerate(zip(self.columns, self.heads, self.grids)):
             _show_if(i < len(names), column)
@@ -454,8 +453,8 @@ def refresh(self:Explorer) -> None:
 @patch
 def _picture(self:Explorer):
     "Row of the query picture, or of the picture whose alignment is open; None where there is none."
-    picture = self.finder.picture
-    if self.finder.direction == "i2t": return picture if isinstance(picture, int) else None
+    query = self.finder.query
+    if query.direction == "i2t": return query.picture if isinstance(query.picture, int) else None
     return self.results.opened_item if self.results.opened else None
 
 @patch
@@ -463,7 +462,7 @@ def _hint(self:Explorer):
     "What a reader can do next."
     if self.results.opened: return ""
     hint = "Click a result to see which word matches which region"
-    return f"{hint}; click a word of the query to change it." if self.finder.direction == "t2i" else f"{hint}."
+    return f"{hint}; click a word of the query to change it." if self.finder.query.direction == "t2i" else f"{hint}."
 
 @patch
 def _show_status(self:Explorer, role, kind, text):

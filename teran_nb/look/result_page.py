@@ -116,7 +116,7 @@ def result_cards(
     true = finder.best_true(name)
     if true and true.item not in {i.item for i in items}: items.append(true)
     names = finder.candidates
-    sentences = finder.direction == "i2t" and finder.results
+    sentences = finder.query.direction == "i2t" and finder.results
     for item in items:
         text = names[item.item]
         if sentences: html = sentence_card(item, text)
@@ -131,7 +131,7 @@ def region_cards(
 ) -> tuple[Markup,list[Card]]: # Heading, results
     "The regions of the split that are closest to the chosen word."
     start,end = finder.words[finder.word]
-    head = TEMPLATES.fragment("explore_regions.html", word=finder.query[start:end],
+    head = TEMPLATES.fragment("explore_regions.html", word=finder.query.sentence[start:end],
                               pictures=len(finder.collection), model=finder.first_model)
     cards = []
     for region in finder.nearest_regions(finder.word, finder.per_page):
@@ -148,13 +148,17 @@ def result_head(
     if not finder.results: return Markup()
     model = finder.models[name]
     result = finder.results[name]
-    ranks_by = POOLINGS[finder.pooling].title if finder.pooling else model.ranks_by
-    word = finder.query[slice(*finder.words[finder.word])] if finder.words and finder.word is not None else ""
+    query,pooling = finder.query,finder.settings.pooling
+    ranks_by = POOLINGS[pooling].title if pooling else model.ranks_by
+    word = ""
+    if finder.words and finder.word is not None:
+        start,end = finder.words[finder.word]
+        word = query.sentence[start:end]
     return TEMPLATES.fragment(
-        "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if finder.direction == "t2i" else "sentences",
+        "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if query.direction == "t2i" else "sentences",
         candidates=len(result.order), kept=len(finder.kept_items(name)), best_true=finder.best_true(name),
         word=word, changed=result.previous_rank is not None, notes=result.notes,
-        original=finder.original, edits=finder.edits)
+        original=query.original, edits=query.edits)
 
 def query_head(
     finder:Finder, # With its query
@@ -162,18 +166,21 @@ def query_head(
     live:bool=True, # Whether a reader can type and click
 ) -> Markup:
     "The sentence or the picture of the query, or a hint how to begin."
-    picture = None
+    thumb = None
     name = ""
     hint = ""
-    if finder.picture is not None:
-        own = isinstance(finder.picture, UploadedPicture)
-        name = finder.image.path.name if own else finder.image.regions.image_id
-        picture = thumbs.shrink(finder.image.picture()) if own else thumbs(finder.image.path)
-    elif live and finder.direction == "i2t": hint = "Click one, or upload your own."
+    query,image = finder.query,finder.image
+    by_picture = query.direction == "i2t"
+    if isinstance(query.picture, UploadedPicture):
+        name = image.path.name
+        thumb = thumbs.shrink(image.picture())
+    elif image:
+        name = image.regions.image_id
+        thumb = thumbs(image.path)
+    elif live and by_picture: hint = "Click one, or upload your own."
     elif live: hint = "Type a sentence, or click a picture to ask by it." if finder.captioned else "Type a sentence."
-    by_picture = finder.direction == "i2t"
-    return TEMPLATES.fragment("explore_query.html", sentence="" if by_picture else finder.query,
-                              picture=picture, name=name, hint=hint, by_picture=by_picture)
+    return TEMPLATES.fragment("explore_query.html", sentence=query.sentence,
+                              picture=thumb, name=name, hint=hint, by_picture=by_picture)
 
 def static_page(
     finder:Finder, # With its results
@@ -184,7 +191,7 @@ def static_page(
     pairs:Markup|str="", # Minimal pairs of a picture, from `pair_table`
 ) -> Markup: # Without script, except for the alignment's own in its frame, and without outside addresses
     "The explorer without widgets."
-    names = finder.shown_models if finder.results else finder.shown_models[:1]
+    names = finder.settings.shown_models if finder.results else [finder.first_model]
     columns = [(result_head(finder, name),[c.html for c in result_cards(finder, name, thumbs)]) for name in names]
     regions = None
     if with_regions and finder.word is not None and finder.results:
@@ -193,7 +200,7 @@ def static_page(
     alignment = TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else None
     return TEMPLATES.fragment(
         "explore_static.html", header=header, query=query_head(finder, thumbs, live=False), split=finder.split,
-        kind="list" if finder.direction == "i2t" and finder.results else "grid", page=finder.page+1,
+        kind="list" if finder.query.direction == "i2t" and finder.results else "grid", page=finder.page+1,
         pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment, pairs=pairs)
 
 # %% ../../nbs/look/08_result_page.ipynb #983287ab
@@ -205,9 +212,9 @@ def picture_pairs(
     one = finder.collection.select([picture])
     pairs = scene_pairs(one)
     scores = {}
-    for name in finder.shown_models:
-        images = finder.encoded_splits[name].images.take([picture])
-        scores[name] = score_pairs(finder.models[name], pairs, one, images=images, pooling=finder.pooling)
+    for name in finder.settings.shown_models:
+        images = finder.searched.encoded[name].images.take([picture])
+        scores[name] = score_pairs(finder.models[name], pairs, one, images=images, pooling=finder.settings.pooling)
     return scores
 
 def pair_table(
