@@ -105,7 +105,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "published.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
     "published.uniter": ("_embeddings", "uniter"),
     "search.checksums": ("file_checksum open", "search index"),
-    "search.edge": ("EdgeBackend create _open _load_centroids _holds_images", "search index"),
+    "search.edge": ("EdgeBackend create _open load_centroids _holds_images", "search index"),
 }
 IN_NONE = {  # and why
     "core.environment:_processor_name": "the machine's own description",

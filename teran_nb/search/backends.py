@@ -79,7 +79,9 @@ def saved_layout(
     centroids:Centroids|None, # Of the index
 ) -> dict: # For JSON
     "What a backend saves about an index; `read_layout` reads it."
-    return {"format": 2, "layout": asdict(layout), "residual": 0. if centroids is None else centroids.residual}
+    saved = {"format": 2, "layout": asdict(layout), "residual": 0., "centroids": 0}
+    if centroids is not None: saved |= {"residual": centroids.residual, "centroids": len(centroids)}
+    return saved
 
 def read_layout(
     saved:Any, # What a backend has kept about an index

@@ -15,14 +15,14 @@ from uuid import UUID
 
 import torch
 from fastcore.basics import patch
+from torch import Tensor
 
 from ..core.files import read_json, user_path
 from ..core.writing import locked, require_space, write_json
 from ..core.tensors import load_tensors, save_tensors
-from .centroids import Centroids
 from .backends import (
-    CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout, saved_layout)
-from .qdrant import QdrantBackend, payload_key, point_id, vector_fields
+    CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout)
+from .qdrant import QdrantBackend, point_id, vector_fields
 from .checksums import FileChecksums, REPAIR_ADVICE, edge_engine, image_checksum, reading_problem
 
 # %% ../../nbs/search/04_edge.ipynb #3aec48e0
@@ -149,13 +149,12 @@ def single_vector_params(self:EdgeBackend, dim:int) -> Any:
     return self.types.EdgeVectorParams(dim, self.types.Distance.Dot)
 
 @patch
-def save(self:EdgeBackend, layout:Layout, centroids:Centroids|None) -> None:
-    "Write the layout, and the centroids where they are new."
-    if self._has_new_centroids(layout, centroids):
-        save_tensors({"vectors": centroids.vectors}, self.folder/f"{layout.centroid_state.field}.safetensors")
-    write_json(self.folder/"index.json", saved_layout(layout, centroids))
-    self.layout = layout
-    self.centroids = centroids
+def save_about(self:EdgeBackend, saved:dict) -> None:
+    write_json(self.folder/"index.json", saved)
+
+@patch
+def save_centroids(self:EdgeBackend, centroid_field:str, vectors:Tensor) -> None:
+    save_tensors({"vectors": vectors}, self.folder/f"{centroid_field}.safetensors")
 
 # %% ../../nbs/search/04_edge.ipynb #991e1b47
 @patch
@@ -190,11 +189,10 @@ def remove(self:EdgeBackend, image_ids:Sequence[str]) -> None:
     self._update(self.types.UpdateOperation.delete_points([point_id(k) for k in image_ids]), 0)
 
 @patch
-def index_column(self:EdgeBackend, column:str, example:Any) -> None:
+def index_payload(self:EdgeBackend, key:str, kind:str) -> None:
     kinds = self.types.PayloadSchemaType
-    # a column of whole numbers may get fractions later, which an integer index would miss
-    kind = kinds.Float if isinstance(example, (int,float)) else kinds.Keyword
-    self._update(self.types.UpdateOperation.create_field_index(payload_key(column), kind), 0)
+    schema = {"float": kinds.Float, "keyword": kinds.Keyword}[kind]
+    self._update(self.types.UpdateOperation.create_field_index(key, schema), 0)
 
 # %% ../../nbs/search/04_edge.ipynb #39746023
 @patch
@@ -289,11 +287,11 @@ def _open(self:EdgeBackend):
         return
     saved = read_json(layout_file)
     self.layout = read_layout(saved, layout_file)
-    field = self.layout.centroid_state.field
-    if field: self.centroids = Centroids(self._load_centroids(), saved["residual"])
+    self.centroids = self.read_centroids(self.layout, saved)
     self._checksums.open()
     if not self._checksums.is_complete: # damage could end this process
-        if problem := reading_problem(shard, [field] if field else []): self._refuse(problem)
+        sparse_fields = [self.layout.centroid_state.field] if self.centroids is not None else []
+        if problem := reading_problem(shard, sparse_fields): self._refuse(problem)
     with self._engine_call():
         self.shard = self.types.EdgeShard.load(str(shard))
         first,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
@@ -303,14 +301,13 @@ def _open(self:EdgeBackend):
                          f"{dims.pop()} numbers; copy the index again")
 
 @patch
-def _load_centroids(self:EdgeBackend):
-    path = self.folder/f"{self.layout.centroid_state.field}.safetensors"
+def load_centroids(self:EdgeBackend, centroid_field:str, count:int) -> Tensor:
+    path = self.folder/f"{centroid_field}.safetensors"
     vectors = load_tensors(path, "rebuild the index from its pictures").get("vectors", torch.zeros(0))
     has_shape = vectors.shape[1:] == (self.layout.dim,) and len(vectors) and vectors.dtype == torch.float32
     if not has_shape or not vectors.isfinite().all():
         raise ValueError(f"{path} is damaged: {tuple(vectors.shape)} numbers of {vectors.dtype} are no centroids "
-                         f"of {self.layout.dim} dimensions; "
-                         "rebuild the index from its pictures")
+                         f"of {self.layout.dim} dimensions; rebuild the index from its pictures")
     return vectors
 
 @patch

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
+from torch import Tensor
 
-from .centroids import Sparse
-from .backends import Backend, Condition, Layout, MERGED_FIELD, Request, Stage, StoredImage
+from .centroids import Centroids, Sparse
+from .backends import (
+    Backend, Condition, Layout, MERGED_FIELD, Request, Stage, StoredImage, saved_layout)
 
 # %% ../../nbs/search/02_qdrant.ipynb #af557c77
 class QdrantBackend(Backend):
@@ -43,6 +45,18 @@ class QdrantBackend(Backend):
         raise NotImplementedError
     def update_vectors(self, points:list) -> None:
         "Replace some vectors of points."
+        raise NotImplementedError
+    def index_payload(self, key:str, kind:str) -> None:
+        "Index a column of the images by its `payload_key`, as `float` or `keyword`."
+        raise NotImplementedError
+    def save_about(self, saved:dict) -> None:
+        "Write what `saved_layout` gives."
+        raise NotImplementedError
+    def save_centroids(self, centroid_field:str, vectors:Tensor) -> None:
+        "Write the centroids of a field."
+        raise NotImplementedError
+    def load_centroids(self, centroid_field:str, count:int) -> Tensor: # `(count, dim)`
+        "Read the centroids of a field; ValueError where they are damaged."
         raise NotImplementedError
 
 # %% ../../nbs/search/02_qdrant.ipynb #a935b035
@@ -119,6 +133,11 @@ def payload_key(
     return column if re.fullmatch("[A-Za-z0-9_-]+", column) else f'"{column}"'
 
 @patch
+def index_column(self:QdrantBackend, column:str, example:Any) -> None:
+    # a column of whole numbers may get fractions later, which an integer index would miss
+    self.index_payload(payload_key(column), "float" if isinstance(example, (int,float)) else "keyword")
+
+@patch
 def filter_for(self:QdrantBackend, conditions:Sequence[Condition]) -> Any:
     "The conditions as the client takes them; None without any."
     if not conditions: return None
@@ -192,11 +211,25 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
 
 # %% ../../nbs/search/02_qdrant.ipynb #e3d26a5b
 @patch
-def _has_new_centroids(self:QdrantBackend, layout, centroids):
-    "Whether `save` gets centroids that it has not written yet."
-    if centroids is None: return False
-    is_known = self.layout is not None and self.layout.centroid_state.field == layout.centroid_state.field
-    return not is_known or self.centroids is not centroids
+def save(self:QdrantBackend, layout:Layout, centroids:Centroids|None) -> None:
+    "Write the layout, and the centroids where they are new."
+    centroid_field = layout.centroid_state.field
+    is_same_field = self.layout is not None and self.layout.centroid_state.field == centroid_field
+    is_saved = is_same_field and self.centroids is centroids
+    if centroids is not None and not is_saved: self.save_centroids(centroid_field, centroids.vectors)
+    self.save_about(saved_layout(layout, centroids))
+    self.layout = layout
+    self.centroids = centroids
+
+@patch
+def read_centroids(self:QdrantBackend,
+    layout:Layout, # Read from `saved`
+    saved:dict, # What `save_about` wrote
+) -> Centroids|None: # None where the layout has none
+    "The centroids in use."
+    centroid_field = layout.centroid_state.field
+    if not centroid_field: return None
+    return Centroids(self.load_centroids(centroid_field, saved.get("centroids", 0)), saved["residual"])
 
 @patch
 def write_sparse(self:QdrantBackend, images:Sequence[StoredImage], centroid_field:str) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from fastcore.basics import patch
+from torch import Tensor
 
-from .centroids import Centroids, SEARCH_EXTRA
-from .backends import CENTROID_FIELDS, Condition, Layout, Stage, StoredImage, read_layout, saved_layout
-from .qdrant import QdrantBackend, payload_key, point_id
+from .centroids import SEARCH_EXTRA
+from .backends import CENTROID_FIELDS, Condition, Layout, Stage, StoredImage, read_layout
+from .qdrant import QdrantBackend, point_id
 
 # %% ../../nbs/search/05_server.ipynb #8a92d6a3
 def _client_module():
@@ -105,9 +106,7 @@ def _read_about(self:ServerBackend):
                          f"{layout.dim}; choose another name")
     looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
     layout.columns = tuple(dict.fromkeys([*layout.columns,*looked_up]))
-    field = layout.centroid_state.field
-    if not field: return layout,None
-    return layout,Centroids(self._fetch_centroids(field, saved.get("centroids", 0)), saved["residual"])
+    return layout,self.read_centroids(layout, saved)
 
 @patch
 def _region_dim(self:ServerBackend, params):
@@ -122,11 +121,11 @@ def _region_dim(self:ServerBackend, params):
     return regions.size
 
 @patch
-def _fetch_centroids(self:ServerBackend, field, count):
+def load_centroids(self:ServerBackend, centroid_field:str, count:int) -> Tensor:
     if not 0 < count <= _FIRST_CENTROID_ID[CENTROID_FIELDS[0]]:
         raise ValueError(f"{self.place} says that it has {count:,} centroids; "
                          "copy the index again, or make it again")
-    first = _FIRST_CENTROID_ID[field]
+    first = _FIRST_CENTROID_ID[centroid_field]
     ids = list(range(first, first + count))
     vectors = {}
     for i in range(0, count, 1000):
@@ -168,21 +167,18 @@ def single_vector_params(self:ServerBackend, dim:int) -> Any:
     return self.types.VectorParams(size=dim, distance=self.types.Distance.DOT)
 
 @patch
-def save(self:ServerBackend, layout:Layout, centroids:Centroids|None) -> None:
-    "Write the layout, and the centroids where they are new."
-    q = self.types
-    count = 0 if centroids is None else len(centroids)
-    if self._has_new_centroids(layout, centroids):
-        first = _FIRST_CENTROID_ID[layout.centroid_state.field]
-        for i in range(0, count, 1000):
-            rows = range(i, min(i+1000, count))
-            points = [q.PointStruct(id=first+j, vector=centroids.vectors[j].tolist(), payload={}) for j in rows]
-            self.call("upsert", self.about_name, points, wait=True)
-    payload = {**saved_layout(layout, centroids), "centroids": count}
-    point = q.PointStruct(id=_LAYOUT_ID, vector=[0.]*layout.dim, payload=payload)
+def save_about(self:ServerBackend, saved:dict) -> None:
+    point = self.types.PointStruct(id=_LAYOUT_ID, vector=[0.]*saved["layout"]["dim"], payload=saved)
     self.call("upsert", self.about_name, [point], wait=True)
-    self.layout = layout
-    self.centroids = centroids
+
+@patch
+def save_centroids(self:ServerBackend, centroid_field:str, vectors:Tensor) -> None:
+    first = _FIRST_CENTROID_ID[centroid_field]
+    for start in range(0, len(vectors), 1000):
+        points = []
+        for i,vector in enumerate(vectors[start:start+1000].tolist(), first+start):
+            points.append(self.types.PointStruct(id=i, vector=vector, payload={}))
+        self.call("upsert", self.about_name, points, wait=True)
 
 # %% ../../nbs/search/05_server.ipynb #a7a807d3
 @patch
@@ -204,12 +200,10 @@ def remove(self:ServerBackend, image_ids:Sequence[str]) -> None:
     self.call("delete", self.name, points_selector=ids, wait=True)
 
 @patch
-def index_column(self:ServerBackend, column:str, example:Any) -> None:
+def index_payload(self:ServerBackend, key:str, kind:str) -> None:
     if self.local: return # the imitation compares every image anyway
-    kinds = self.types.PayloadSchemaType
-    # a column of whole numbers may get fractions later, which an integer index would miss
-    kind = kinds.FLOAT if isinstance(example, (int,float)) else kinds.KEYWORD
-    self.call("create_payload_index", self.name, payload_key(column), field_schema=kind, wait=True)
+    schema = self.types.PayloadSchemaType(kind)
+    self.call("create_payload_index", self.name, key, field_schema=schema, wait=True)
 
 # %% ../../nbs/search/05_server.ipynb #a877d48f
 @patch
