@@ -62,9 +62,9 @@ def play(notebook, cwd=ROOT, **parameters):
                 exec(compile(tree, f"{notebook}.ipynb", "exec"), variables)
                 if last is not None:
                     shown.append(eval(compile(ast.Expression(last.value), f"{notebook}.ipynb", "eval"), variables))
+                plt.close("all")  # as a kernel does after each cell
             if "parameters" in cell.metadata.get("tags", []):
                 variables |= smallest(notebook) | parameters
-    plt.close("all")
     return variables | {"shown": shown}
 
 
