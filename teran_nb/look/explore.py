@@ -143,6 +143,7 @@ class _QueryPanel(_Panel):
         by_sentence = finder.query.direction == "t2i"
         self.direction.value = finder.query.direction
         if by_sentence: self.text.value = finder.query.sentence
+        self.upload.value = () # the next upload is a change, also of the same file
         _show_if(finder.captioned, self.direction)
         _show_if(by_sentence, self.text, self.go)
         _show_if(not by_sentence, self.upload)
