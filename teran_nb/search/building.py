@@ -107,14 +107,14 @@ def _first_centroids(sample, count, layout, config):
     lengths = sample.parts.lengths
     if layout.merged_for_centroids: lengths = lengths.clamp(max=layout.merged_for_centroids)
     mean = max(float(lengths.double().mean()), 1e-9)
-    k = config.centroid_count or default_centroid_count(int(mean*count))
-    most = max(_SAMPLE_VECTORS, 8*k)
+    centroid_count = config.centroid_count or default_centroid_count(int(mean*count))
+    most = max(_SAMPLE_VECTORS, 8*centroid_count)
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randperm(len(sample.parts), generator=generator)[:math.ceil(most/mean)]
     sets = _region_arrays(sample.parts[chosen], layout.dtype)
     vectors = torch.from_numpy(np.concatenate([_vectors_for_centroids(regions, layout) for regions in sets]))
     rows = torch.randperm(len(vectors), generator=generator)[:most]
-    return learn_centroids(vectors[rows], k)
+    return learn_centroids(vectors[rows], centroid_count)
 
 # %% ../../nbs/search/06_building.ipynb #f07b0b8b
 def _begin_index(backend, images, model, config, encoded, source):
@@ -246,6 +246,8 @@ class _NewImage:
     row:int # Among the images that `add` was given
     image:GivenImage # Its name, picture and regions
     metadata:dict # Columns and what else is known
+    @property
+    def name(self) -> str: return self.image.image_id
 
 def _new_images(images, columns, stored_paths, batch_size=256, share=Share()):
     """Batches of images that are not in the index, none of them empty.
@@ -256,23 +258,23 @@ def _new_images(images, columns, stored_paths, batch_size=256, share=Share()):
     seen = set()
     while some := list(islice(numbered, batch_size)):
         batch = [_NewImage(row, image, _known_metadata(images, row, image)) for row,image in some]
-        names = [x.image.image_id for x in batch]
+        names = [new_image.name for new_image in batch]
         for name in names:
             if name in seen: raise ValueError(f"two images are named {name!r}; give each its own name")
             seen.add(name)
         stored = stored_paths(names)
         _refuse_other_pictures(batch, stored, images)
-        new = [x for x in batch if x.image.image_id not in stored]
-        for x in new:
-            for column,values in columns.items(): x.metadata[column] = values[x.row]
-            if share.processes > 1: x.metadata["order"] = x.row # as one process would add them
-        if new: yield new
+        new_images = [new_image for new_image in batch if new_image.name not in stored]
+        for new_image in new_images:
+            for column,values in columns.items(): new_image.metadata[column] = values[new_image.row]
+            if share.processes > 1: new_image.metadata["order"] = new_image.row # as one process would add them
+        if new_images: yield new_images
 
 def _refuse_other_pictures(batch, stored, images):
     "ValueError where an image is stored by another picture."
-    for x in batch:
-        name = x.image.image_id
-        path,new_path = stored.get(name),x.metadata.get("path")
+    for new_image in batch:
+        name = new_image.name
+        path,new_path = stored.get(name),new_image.metadata.get("path")
         if path is None or new_path is None or path == new_path: continue
         is_there = Path(path).is_file()
         if is_there and filecmp.cmp(path, new_path, shallow=False): continue
@@ -282,17 +284,16 @@ def _refuse_other_pictures(batch, stored, images):
                          f"give it as GivenImage('a name', picture=Path({new_path!r})), or replace it by update=True")
 
 # %% ../../nbs/search/06_building.ipynb #0d16fc2a
-def _encode_new(new, images, model, encoded):
+def _encode_new(new_images, images, model, encoded):
     "Encode a batch, or take it from what is encoded; adds boxes and sizes to its metadata."
-    rows = [x.row for x in new]
+    rows = [new_image.row for new_image in new_images]
     if isinstance(images, Encoded): return images.take(rows)
-    given = [x.image for x in new]
-    vectors = model.encode_images(given) if encoded is None else encoded.take(rows)
-    vectors = vectors._replace(names=[image.image_id for image in given])
-    for i,x in enumerate(new):
-        boxes,size = model.boxes_of(vectors, i, x.image.regions)
-        if boxes is not None: x.metadata["boxes"] = np.asarray(boxes, np.float64).round(2).tolist()
-        if size is not None: x.metadata["size"] = [float(v) for v in size]
+    vectors = model.encode_images([new_image.image for new_image in new_images]) if encoded is None else encoded.take(rows)
+    vectors = vectors._replace(names=[new_image.name for new_image in new_images])
+    for i,new_image in enumerate(new_images):
+        boxes,size = model.boxes_of(vectors, i, new_image.image.regions)
+        if boxes is not None: new_image.metadata["boxes"] = np.asarray(boxes, np.float64).round(2).tolist()
+        if size is not None: new_image.metadata["size"] = [float(v) for v in size]
     return vectors
 
 # %% ../../nbs/search/06_building.ipynb #bb196a24
@@ -374,13 +375,13 @@ def add_images(
     written = 0
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
-            for new in _new_images(images, columns, stored_paths, batch_size, share):
-                vectors = _encode_new(new, images, model, encoded)
+            for batch in _new_images(images, columns, stored_paths, batch_size, share):
+                vectors = _encode_new(batch, images, model, encoded)
                 _require_storable(vectors, backend.layout.dim)
-                _index_columns(backend, new[0].metadata)
-                _write_images(backend, vectors, [x.metadata for x in new])
-                written += len(new)
-                bar.update(len(new))
+                _index_columns(backend, batch[0].metadata)
+                _write_images(backend, vectors, [new_image.metadata for new_image in batch])
+                written += len(batch)
+                bar.update(len(batch))
     finally:
         if written: backend.save(backend.layout, backend.centroids)
     _warn_of_drift(backend)

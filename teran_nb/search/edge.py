@@ -91,33 +91,6 @@ def open_edge(
         if backend is None: backend = _OPEN[key] = EdgeBackend(folder)
     return backend
 
-# %% ../../nbs/search/04_edge.ipynb #a5678a36
-@patch
-@contextmanager
-def _engine_call(self:EdgeBackend):
-    "Name the folder in errors of the engine, whose panics are no `Exception`."
-    try: yield
-    except (KeyboardInterrupt,SystemExit,TimeoutError,MemoryError): raise
-    except BaseException as e: self._refuse(e)
-
-@patch
-def _open_shard(self:EdgeBackend):
-    "The engine's open files."
-    if self.shard is None: raise RuntimeError(f"the index in {self.folder} is closed; open it again: Index.open(folder)")
-    return self.shard
-
-@patch
-def _refuse(self:EdgeBackend, reason):
-    reason = " ".join(str(reason).split())
-    is_forbidden = re.search("permission denied|access is denied|read-only file system", reason, re.IGNORECASE)
-    reason = reason[:300]
-    if is_forbidden:
-        raise PermissionError(f"Qdrant Edge must write in {self.folder}, even to read it, and may not ({reason}); "
-                              "allow it, or copy the index into a folder where you may write") from None
-    self.is_damaged = True
-    raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
-                     f"{REPAIR_ADVICE}") from None
-
 # %% ../../nbs/search/04_edge.ipynb #594fcf2f
 @patch
 def create(self:EdgeBackend, layout:Layout) -> None:
@@ -155,6 +128,33 @@ def save_about(self:EdgeBackend, saved:dict) -> None:
 @patch
 def save_centroids(self:EdgeBackend, centroid_field:str, vectors:Tensor) -> None:
     save_tensors({"vectors": vectors}, self.folder/f"{centroid_field}.safetensors")
+
+# %% ../../nbs/search/04_edge.ipynb #a5678a36
+@patch
+@contextmanager
+def _engine_call(self:EdgeBackend):
+    "Name the folder in errors of the engine, whose panics are no `Exception`."
+    try: yield
+    except (KeyboardInterrupt,SystemExit,TimeoutError,MemoryError): raise
+    except BaseException as e: self._refuse(e)
+
+@patch
+def _open_shard(self:EdgeBackend):
+    "The engine's open files."
+    if self.shard is None: raise RuntimeError(f"the index in {self.folder} is closed; open it again: Index.open(folder)")
+    return self.shard
+
+@patch
+def _refuse(self:EdgeBackend, reason):
+    reason = " ".join(str(reason).split())
+    is_forbidden = re.search("permission denied|access is denied|read-only file system", reason, re.IGNORECASE)
+    reason = reason[:300]
+    if is_forbidden:
+        raise PermissionError(f"Qdrant Edge must write in {self.folder}, even to read it, and may not ({reason}); "
+                              "allow it, or copy the index into a folder where you may write") from None
+    self.is_damaged = True
+    raise ValueError(f"the engine cannot read or change {self.folder/'shard'} ({reason}); the index is damaged, "
+                     f"{REPAIR_ADVICE}") from None
 
 # %% ../../nbs/search/04_edge.ipynb #991e1b47
 @patch
