@@ -47,10 +47,10 @@ def _superscript(text, spans, indices):
 
 def _draw_result(ax, image, text, model):
     "Draw a picture, with boxes if a model is given; the caption, with numbers if there are boxes."
-    a = None if model is None else model.align(image, text)
-    if a is not None and a.words and a.boxes is not None:
-        show_grounding(a, ax=ax, brief=True)
-        return _superscript(text, a.spans, drawn_words(a.words))
+    alignment = None if model is None else model.align(image, text)
+    if alignment is not None and alignment.words and alignment.boxes is not None:
+        show_grounding(alignment, ax=ax, brief=True)
+        return _superscript(text, alignment.spans, drawn_words(alignment.words))
     picture,note = image_picture(image)
     ax.imshow(picture)
     centre_note(ax, note)

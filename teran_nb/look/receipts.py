@@ -18,16 +18,16 @@ from .figures import COLOURS, grey_stop_words, new_axis, plain, shortened, wrapp
 # %% ../../nbs/look/12_receipts.ipynb #76e8ddf9
 REST = "not from words" # Name of the row of the part of a score that comes from no word
 
-def _receipt_rows(a, other, most):
+def _receipt_rows(alignment, other, most):
     "Text and two values for each row; a column adds up to the score of its picture."
-    first,second = (p.shares().sum(0).numpy() for p in (a, other))
+    first,second = (p.shares().sum(0).numpy() for p in (alignment, other))
     difference = abs(first-second)
     n = most if len(difference) <= most else most-1 # the last row sums up the others
     kept = np.sort(np.argsort(-difference, kind="stable")[:n])
     rest = np.setdiff1d(range(len(difference)), kept)
-    rows = [(a.words[j],float(first[j]),float(second[j])) for j in kept]
+    rows = [(alignment.words[j],float(first[j]),float(second[j])) for j in kept]
     if len(rest): rows.append((f"{len(rest)} other words",float(first[rest].sum()),float(second[rest].sum())))
-    missing = a.score()-float(first.sum()),other.score()-float(second.sum())
+    missing = alignment.score()-float(first.sum()),other.score()-float(second.sum())
     if max(map(abs, missing)) > .005: rows.append((REST,*missing))
     return rows
 
@@ -57,7 +57,7 @@ def _receipt_table(ax, rows, names, total):
 
 # %% ../../nbs/look/12_receipts.ipynb #81786262
 def show_receipt(
-    a:Alignment, # A caption with one picture, such as the true one
+    alignment:Alignment, # A caption with one picture, such as the true one
     other:Alignment, # The same caption with another, such as the strongest wrong one
     ax:Axes|None=None, # Where to draw
     names:tuple[str,str]=("true","other"), # What the two pictures are called
@@ -65,10 +65,11 @@ def show_receipt(
 ) -> Axes:
     "The contribution of each word to the similarity, for two pictures of one caption."
     if most < 2: raise ValueError(f"at most {most} rows; give at least 2, the last one sums up the words that are left")
-    if list(a.words) != list(other.words) or a.pooling != other.pooling:
+    if list(alignment.words) != list(other.words) or alignment.pooling != other.pooling:
+        first,second = (f"{shortened(a.caption, 40)!r} ({a.pooling})" for a in (alignment, other))
         raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
-                         f"{shortened(a.caption, 40)!r} ({a.pooling}) and {shortened(other.caption, 40)!r} ({other.pooling})")
-    rows = _receipt_rows(a, other, most)
+                         f"{first} and {second}")
+    rows = _receipt_rows(alignment, other, most)
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
     places = np.arange(len(rows))
     values = np.array([row[1:] for row in rows])
@@ -79,16 +80,16 @@ def show_receipt(
     low = min(0, values.min())
     high = max(values.max(), 1e-6)
     ax.set(xlim=(low,low+(high-low)/.62), ylim=(len(rows)+.6,-1.5), xticks=[])
-    total = "sum" if a.model_note else "similarity"
+    total = "sum" if alignment.model_note else "similarity"
     _receipt_table(ax, rows, names, total)
-    meaning = f"Contribution of each word, by the pooling {POOLINGS[a.pooling].title}. "
-    if a.model_note: meaning += f"Their sum does not rank: {a.model_note}"
+    meaning = f"Contribution of each word, by the pooling {POOLINGS[alignment.pooling].title}. "
+    if alignment.model_note: meaning += f"Their sum does not rank: {alignment.model_note}"
     else: meaning += "Their sum is the similarity."
     ax.set_xlabel(wrapped(meaning, 76, 5), fontsize=8)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
-    ax.set_title(_receipt_title(rows, a.words, names, total), fontsize=10)
+    ax.set_title(_receipt_title(rows, alignment.words, names, total), fontsize=10)
     return ax
 
 def _receipt_title(rows, words, names, total):

@@ -43,18 +43,18 @@ ORDERS = { # Cosines `(regions, words)` to an order of the regions
     "best": lambda cosines: np.lexsort((-cosines.max(1), cosines.argmax(1))),
     "cluster": _chain}
 
-def _require_words(a):
-    if not a.words:
-        raise ValueError(f"caption {a.caption!r} has no words, so there is nothing to show; "
+def _require_words(alignment):
+    if not alignment.words:
+        raise ValueError(f"caption {alignment.caption!r} has no words, so there is nothing to show; "
                          "give another caption, or a model that does not cut these words off")
 
-def _columns(a, pieces):
+def _columns(alignment, pieces):
     "Cosines and texts of the words, or of the tokenizer's pieces."
-    _require_words(a)
-    if not pieces: return np.asarray(a.cosines),a.labels
-    if a.pieces is None or a.pieces.texts is None:
-        raise ValueError(f"the pieces of {shortened(a.caption, 60)!r} are not known; `Matcher.align` keeps them")
-    return np.asarray(a.pieces.cosines),a.pieces.texts
+    _require_words(alignment)
+    if not pieces: return np.asarray(alignment.cosines),alignment.labels
+    if alignment.pieces is None or alignment.pieces.texts is None:
+        raise ValueError(f"the pieces of {shortened(alignment.caption, 60)!r} are not known; `Matcher.align` keeps them")
+    return np.asarray(alignment.pieces.cosines),alignment.pieces.texts
 
 # %% ../../nbs/look/01_show.ipynb #22a65494
 CONTRASTS = ("pair","word")
@@ -71,7 +71,7 @@ def _colour_scale(low, high, contrast):
 
 # %% ../../nbs/look/01_show.ipynb #29bc02fd
 def show_alignment(
-    a:Alignment, # One image against one caption
+    alignment:Alignment, # One image against one caption
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
     ax:Axes|None=None, # Where to draw
     order:str="index", # Of the rows: `index`, `best` (by the word they fit best) or `cluster` (similar ones together)
@@ -80,39 +80,39 @@ def show_alignment(
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosine of every region with every word."
-    cosines,texts = _columns(a, pieces)
+    cosines,texts = _columns(alignment, pieces)
     rows = ORDERS[one_of(order, ORDERS, "order")](cosines)
     low,high = limits or (cosines.min(),cosines.max())
     colours,label = _colour_scale(low, high, one_of(contrast, CONTRASTS, "contrast"))
-    r,w = cosines.shape
-    ax = new_axis(ax, (min(2.2+.36*w, 20), min(1.5+.25*r, 12)))
+    regions,words = cosines.shape
+    ax = new_axis(ax, (min(2.2+.36*words, 20), min(1.5+.25*regions, 12)))
     values = cosines[rows]
     if contrast == "word": values = (values-values.min(0))/np.ptp(values, axis=0).clip(1e-9)
     image = ax.imshow(values, aspect="auto", **colours)
-    few = w <= 60
+    few = words <= 60
     place_of_best = np.argsort(rows)[cosines.argmax(0)]
-    ax.scatter(range(w), place_of_best, s=22 if few else 4, color="white", edgecolors="black", clip_on=False)
+    ax.scatter(range(words), place_of_best, s=22 if few else 4, color="white", edgecolors="black", clip_on=False)
     tilt = {"rotation": 40, "fontsize": 9} if few else {"rotation": 90, "fontsize": 5}
-    ax.set_xticks(range(w), [wrapped(t, 20, 1) for t in texts], ha="right", rotation_mode="anchor", **tilt)
+    ax.set_xticks(range(words), [wrapped(t, 20, 1) for t in texts], ha="right", rotation_mode="anchor", **tilt)
     if not pieces: grey_stop_words(ax.get_xticklabels(), texts)
-    shown = range(0, r, math.ceil(r/60))
+    shown = range(0, regions, math.ceil(regions/60))
     ax.set_yticks(shown, rows[shown], fontsize=7)
     ax.tick_params(length=0)
     ax.set(ylabel="region", title="Best region of each piece ○" if pieces else "Best region of each word ○")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
-    _thumbnails(ax, a, rows)
+    _thumbnails(ax, alignment, rows)
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #65e823e3
-def _thumbnails(ax, a, rows):
+def _thumbnails(ax, alignment, rows):
     "What each row's box shows, left of the row, unless rows are too thin or there is no picture."
     points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36) # side of a thumbnail
-    if a.boxes is None or points < 6: return
-    size = a.extent
-    picture,note = picture_of(a.image, size)
+    if alignment.boxes is None or points < 6: return
+    size = alignment.extent
+    picture,note = picture_of(alignment.image, size)
     if note: return
     for y,r in enumerate(rows):
-        part = crop(picture, a.boxes[r], size)[0]
+        part = crop(picture, alignment.boxes[r], size)[0]
         part.thumbnail((96,96))
         image = OffsetImage(np.asarray(part), zoom=points/max(part.size), interpolation="antialiased")
         place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
@@ -126,16 +126,16 @@ def show_alignments(
     order:str="index", # Order of the rows, as in `show_alignment`
 ) -> list[Axes]: # One axis per alignment
     "Alignments side by side on one colour scale."
-    cosines = [_columns(a, pieces=False)[0] for a in alignments]
+    cosines = [_columns(alignment, pieces=False)[0] for alignment in alignments]
     every = np.concatenate([c.ravel() for c in cosines])
     limits = float(every.min()),float(every.max())
     rows,columns = np.array([c.shape for c in cosines]).max(0)
     n = len(alignments)
     size = min(1.4+.36*columns, 16/n),min(1.7+.25*rows, 12)
-    titles = titles or [a.caption for a in alignments]
+    titles = titles or [alignment.caption for alignment in alignments]
     axes = grid(n, n, size)
-    for ax,a,title in zip(axes, alignments, titles):
-        show_alignment(a, limits, ax, order, bar=False)
+    for ax,alignment,title in zip(axes, alignments, titles):
+        show_alignment(alignment, limits, ax, order, bar=False)
         ax.set_title(wrapped(title, int(9*size[0])), fontsize=9)
     for ax in axes[1:]: ax.set_ylabel("")
     axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits, "pair")[1], pad=.02, aspect=30)
@@ -143,15 +143,15 @@ def show_alignments(
 
 # %% ../../nbs/look/01_show.ipynb #f16fd934
 def words_of_regions(
-    a:Alignment, # One image against one caption
+    alignment:Alignment, # One image against one caption
     skip:frozenset=STOP_WORDS, # Words that are not drawn
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
 ) -> tuple[dict[int,list],list[int]]: # Region to `(number, index)` of its words; indices of words below `min_cosine`
     "The words that choose each region."
     groups,below = {},[]
-    for number,j in enumerate(drawn_words(a.words, skip), 1):
-        region = int(a.best_regions[j])
-        if a.cosines[region,j] < min_cosine: below.append(j)
+    for number,j in enumerate(drawn_words(alignment.words, skip), 1):
+        region = int(alignment.best_regions[j])
+        if alignment.cosines[region,j] < min_cosine: below.append(j)
         else: groups.setdefault(region, []).append((number,j))
     return groups,below
 
@@ -177,21 +177,21 @@ def _ranges(numbers):
 
 # %% ../../nbs/look/01_show.ipynb #2ca41e90
 def show_grounding(
-    a:Alignment, # With boxes; without a picture they are drawn on an empty one
+    alignment:Alignment, # With boxes; without a picture they are drawn on an empty one
     skip:frozenset=STOP_WORDS, # Words that are not drawn
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
     ax:Axes|None=None, # Where to draw
     brief:bool=False, # Only boxes with the numbers of their words, as of `drawn_words`, for a small picture
 ) -> Axes:
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
-    _require_words(a)
-    if a.boxes is None: return _without_boxes(a, ax)
+    _require_words(alignment)
+    if alignment.boxes is None: return _without_boxes(alignment, ax)
     own_figure = ax is None
-    size = a.extent
-    picture,note = picture_of(a.image, size)
+    size = alignment.extent
+    picture,note = picture_of(alignment.image, size)
     ax = _picture_axis(ax, picture, size)
-    groups,below = words_of_regions(a, skip, min_cosine)
-    chosen = a.boxes[list(groups)]
+    groups,below = words_of_regions(alignment, skip, min_cosine)
+    chosen = alignment.boxes[list(groups)]
     if brief:
         numbers = [[number for number,_ in group] for group in groups.values()]
         badges = [_ranges(group) for group in numbers]
@@ -201,19 +201,20 @@ def show_grounding(
         return ax
     badges = [str(k+1) for k in range(len(groups))]
     columns = [[j for _,j in group] for group in groups.values()]
-    texts = [_with_cosines(a, group) for group in columns]
+    texts = [_with_cosines(alignment, group) for group in columns]
     entries = list(zip(badges, draw_boxes(ax, chosen, badges, size), texts))
-    if below: entries.append(("–","grey",f"no region: {_with_cosines(a, below)}"))
-    lines = badge_legend(ax, entries, [note, "" if entries else "no word of this caption is drawn", a.model_note, a.warning])
-    _caption_title(ax, a.caption)
+    if below: entries.append(("–","grey",f"no region: {_with_cosines(alignment, below)}"))
+    notes = [note, "" if entries else "no word of this caption is drawn", alignment.model_note, alignment.warning]
+    lines = badge_legend(ax, entries, notes)
+    _caption_title(ax, alignment.caption)
     if own_figure:
         w,h = size
         ax.figure.set_size_inches(4.8, 4.8*min(h/w, 2)+.3+.18*lines+.17*ax.get_title().count("\n"))
     return ax
 
-def _with_cosines(a, columns):
+def _with_cosines(alignment, columns):
     "Words with their highest cosine."
-    return ", ".join(f"{shortened(a.words[j])}\u00a0{float(a.cosines[:,j].max()):z.2f}" for j in columns)
+    return ", ".join(f"{shortened(alignment.words[j])}\u00a0{float(alignment.cosines[:,j].max()):z.2f}" for j in columns)
 
 def _caption_title(ax, caption):
     "The caption above the picture, in as many lines as its width needs."
@@ -221,21 +222,21 @@ def _caption_title(ax, caption):
     ax.set_title(wrapped(caption, max(16, int(points_wide(ax)/.6/fontsize)), 4), fontsize=fontsize)
 
 # %% ../../nbs/look/01_show.ipynb #2a793321
-def _without_boxes(a, ax):
+def _without_boxes(alignment, ax):
     "The picture alone, and below it, and as a warning, why it has no boxes."
-    image = f"image {a.image_id}" if a.image_id else "image"
+    image = f"image {alignment.image_id}" if alignment.image_id else "image"
     why = f"{image} has no boxes: its features came without them, so words cannot be shown in the picture"
     warnings.warn(why, stacklevel=3)
-    picture,note = picture_of(a.image, a.size or (320,160))
+    picture,note = picture_of(alignment.image, alignment.size or (320,160))
     ax = _picture_axis(ax, picture, picture.size)
     centre_note(ax, note, 9)
-    _caption_title(ax, a.caption)
+    _caption_title(ax, alignment.caption)
     badge_legend(ax, [], [why])
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #ddf8bac4
 def show_heat(
-    a:Alignment, # With boxes; without a picture the map is drawn on an empty one
+    alignment:Alignment, # With boxes; without a picture the map is drawn on an empty one
     word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns_of`
     ax:Axes|None=None, # Where to draw
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
@@ -243,49 +244,50 @@ def show_heat(
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."
-    _require_words(a)
-    heat = a.heat(word)
-    columns = a.columns_of(word)
-    size = a.extent
+    _require_words(alignment)
+    heat = alignment.heat(word)
+    columns = alignment.columns_of(word)
+    size = alignment.extent
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())
     colours,label = _colour_scale(*(limits or (lowest,highest)), "pair")
-    picture,note = picture_of(a.image, size)
+    picture,note = picture_of(alignment.image, size)
     ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
     image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **colours)
     draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*badge_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=badge_fontsize(ax), markeredgewidth=1.4)
-    title = f"“{wrapped(' '.join(a.labels[j] for j in columns), 28, 2)}”"
+    title = f"“{wrapped(' '.join(alignment.labels[j] for j in columns), 28, 2)}”"
     if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"
     ax.set_title(title, fontsize=1.2*badge_fontsize(ax))
-    notes = [note,a.warning if bar else ""]
+    notes = [note,alignment.warning if bar else ""]
     ax.set_xlabel("\n".join(wrapped(text, 60, 5) for text in notes if text), fontsize=7, color="dimgrey")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #fe279b4d
 def show_heats(
-    a:Alignment, # With boxes
+    alignment:Alignment, # With boxes
     words:Sequence=(), # Words and phrases; by default the first twelve words that are no stop-words
     columns:int=3, # Maps in a row
     title:str="", # Title of the figure; the caption by default
 ) -> list[Axes]: # One axis per word
     "The maps of several words on one colour scale."
-    _require_words(a)
-    if a.boxes is None or not len(a.boxes):
-        return empty_figure("this image has no boxes, so words cannot be spread over it", title or a.caption)
-    words = words or (drawn_words(a.words) or range(len(a.words)))[:12]
-    maps = torch.stack([a.heat(word) for word in words])
+    _require_words(alignment)
+    if alignment.boxes is None or not len(alignment.boxes):
+        return empty_figure("this image has no boxes, so words cannot be spread over it", title or alignment.caption)
+    words = words or (drawn_words(alignment.words) or range(len(alignment.words)))[:12]
+    maps = torch.stack([alignment.heat(word) for word in words])
     known = maps[~maps.isnan()]
     limits = float(known.min()),float(known.max())
-    width,height = a.extent
-    picture,note = picture_of(a.image, a.extent)
-    if not note: a = replace(a, picture=lambda: picture) # opened once, not for each word
-    axes = grid(len(words), columns, (2.6,2.6*min(height/width, 2)+.35), title=wrapped(title or a.caption, 80), below=.6)
-    for ax,word in zip(axes, words): show_heat(a, word, ax, limits, bar=False)
+    width,height = alignment.extent
+    picture,note = picture_of(alignment.image, alignment.extent)
+    if not note: alignment = replace(alignment, picture=lambda: picture) # opened once, not for each word
+    size = 2.6,2.6*min(height/width, 2)+.35
+    axes = grid(len(words), columns, size, title=wrapped(title or alignment.caption, 80), below=.6)
+    for ax,word in zip(axes, words): show_heat(alignment, word, ax, limits, bar=False)
     last_row = axes[-1].figure
     label = _colour_scale(*limits, "pair")[1]
-    warning = wrapped(a.warning, 36*len(last_row.axes), 5)
+    warning = wrapped(alignment.warning, 36*len(last_row.axes), 5)
     if warning: last_row.get_figure(root=True).supxlabel(warning, fontsize=8, color="dimgrey")
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes

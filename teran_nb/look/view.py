@@ -26,6 +26,39 @@ from ..model.pair import Alignment
 from ..model.encoder import Encoder
 from .show import show_grounding
 
+# %% ../../nbs/look/05_view.ipynb #a282afc8
+def _listed(value): return list(value) if isinstance(value, (list,tuple)) else [value]
+
+def _distinct_names(alignments):
+    "Captions and image names as far as they differ, numbered where that is not enough."
+    captions = [a.caption for a in alignments]
+    images = [str(a.image_id) for a in alignments]
+    columns = [column for column in (captions,images) if len(set(column)) > 1]
+    names = [" · ".join(filter(None, parts)) for parts in zip(*columns)] or [""]*len(alignments)
+    if len(set(names)) == len(names): return names
+    return [f"{i+1} {name}".strip() for i,name in enumerate(names)]
+
+class AlignmentView:
+    "Words, boxes and cosines of one pair or of several, as an HTML page that needs nothing else."
+    def __init__(self,
+        alignments:Alignment|Sequence[Alignment], # What to show
+        names:str|Sequence[str]|None=None, # Name of each tab; by default what tells the alignments apart
+        notes:str|Sequence[str]|None=None, # A sentence about each pair, or ""; by default the alignment's own note
+        title:str="", # Heading of the page; none by default
+        back:str="", # Address of the page that the reader came from, relative to this one; no link by default
+    ):
+        self.alignments = _listed(alignments)
+        if not self.alignments: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
+        self.names = _distinct_names(self.alignments) if names is None else _listed(names)
+        self.notes = [f"{a.model_note} {a.warning}".strip() for a in self.alignments] if notes is None else _listed(notes)
+        if not len(self.names) == len(self.notes) == len(self.alignments):
+            raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {len(self.alignments)} "
+                             "alignments; give one of each for every alignment")
+        self.title = title
+        self.back = back
+        self._html = self._png = None
+    def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
+
 # %% ../../nbs/look/05_view.ipynb #16f52bf8
 def _gaps(alignment):
     "The text before each word of the caption, and the text after the last."
@@ -75,39 +108,6 @@ def _missing(alignment):
 
 # %% ../../nbs/look/05_view.ipynb #1041650e
 TEMPLATES = Templates(files("teran_nb.look")/"templates")
-
-# %% ../../nbs/look/05_view.ipynb #a282afc8
-def _listed(value): return list(value) if isinstance(value, (list,tuple)) else [value]
-
-def _distinct_names(alignments):
-    "Captions and image names as far as they differ, numbered where that is not enough."
-    captions = [a.caption for a in alignments]
-    images = [str(a.image_id) for a in alignments]
-    columns = [column for column in (captions,images) if len(set(column)) > 1]
-    names = [" · ".join(filter(None, parts)) for parts in zip(*columns)] or [""]*len(alignments)
-    if len(set(names)) == len(names): return names
-    return [f"{i+1} {name}".strip() for i,name in enumerate(names)]
-
-class AlignmentView:
-    "Words, boxes and cosines of one pair or of several, as an HTML page that needs nothing else."
-    def __init__(self,
-        alignments:Alignment|Sequence[Alignment], # What to show
-        names:str|Sequence[str]|None=None, # Name of each tab; by default what tells the alignments apart
-        notes:str|Sequence[str]|None=None, # A sentence about each pair, or ""; by default the alignment's own note
-        title:str="", # Heading of the page; none by default
-        back:str="", # Address of the page that the reader came from, relative to this one; no link by default
-    ):
-        self.alignments = _listed(alignments)
-        if not self.alignments: raise ValueError("no alignment to view; make one by `model.align(image, caption)`")
-        self.names = _distinct_names(self.alignments) if names is None else _listed(names)
-        self.notes = [f"{a.model_note} {a.warning}".strip() for a in self.alignments] if notes is None else _listed(notes)
-        if not len(self.names) == len(self.notes) == len(self.alignments):
-            raise ValueError(f"{len(self.names)} names and {len(self.notes)} notes for {len(self.alignments)} "
-                             "alignments; give one of each for every alignment")
-        self.title = title
-        self.back = back
-        self._html = self._png = None
-    def __repr__(self): return f"AlignmentView({', '.join(map(repr, self.alignments))})"
 
 # %% ../../nbs/look/05_view.ipynb #7ca2b18b
 @patch

@@ -83,11 +83,11 @@ class _SiteBuilder:
         self.result = result
         self.thumbnails = thumbnails
         self.title = collection_title(collection.name)
-        self.known = not isinstance(result, SentenceAnswers) # whether the true matches are known
+        self.has_true_matches = not isinstance(result, SentenceAnswers) # else they are not known
         self.captions = collection.captions
         self.texts = result.captions.names
         self.similarities = torch.as_tensor(result.sim).cpu()
-        self.ranks = ranks(self.similarities, self.captions.image_of) if self.known else None
+        self.ranks = ranks(self.similarities, self.captions.image_of) if self.has_true_matches else None
         self.region_pages = {} # address of a caption's page with every region
 
 # %% ../../nbs/look/11_website.ipynb #166162d2
@@ -106,7 +106,7 @@ def shown_image(self:_SiteBuilder,
     caption:int, # Row of the caption
 ) -> int: # Row of an image
     "The image shown with a caption: its own, or the best answer if that is not known."
-    return int(self.captions.image_of[caption] if self.known else self.similarities[:,caption].argmax())
+    return int(self.captions.image_of[caption] if self.has_true_matches else self.similarities[:,caption].argmax())
 
 @patch
 def thumbnail(self:_SiteBuilder,
@@ -122,7 +122,7 @@ def sentence(self:_SiteBuilder,
     caption:int, # Row of the caption
 ) -> dict: # For the template's `sentence`
     "A sentence and the pictures that answer it."
-    true = {int(self.captions.image_of[caption])} if self.known else set()
+    true = {int(self.captions.image_of[caption])} if self.has_true_matches else set()
     similarities = self.similarities[:,caption]
     order = ranking(similarities[None])[0].tolist()
     answers = []
@@ -132,7 +132,7 @@ def sentence(self:_SiteBuilder,
         answers.append({"rank": rank, "similarity": float(similarities[row]), "true": row in true,
                         "name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)})
     return {"anchor": f"s{caption}", "text": _caption_buttons(alignments),
-            "rank": int(self.ranks.t2i[caption]) if self.known else None,
+            "rank": int(self.ranks.t2i[caption]) if self.has_true_matches else None,
             "regions": self.region_pages.get(caption, ""), "answers": answers}
 
 # %% ../../nbs/look/11_website.ipynb #3465598f
@@ -195,7 +195,7 @@ def page(self:_SiteBuilder,
 ) -> str: # HTML that loads only its thumbnails
     "One page of the site."
     nav = [(self.title,"index.html"),("sentences","sentences-1.html")]
-    if self.known: nav.append(("pictures","pictures-1.html"))
+    if self.has_true_matches: nav.append(("pictures","pictures-1.html"))
     nav.append(("words","words.html"))
     title = heading if here == "index.html" else f"{heading} · {self.title}"
     return TEMPLATES.page(template, title, ["site.css"], ["site.js"], images="'self' file: data:",
@@ -218,26 +218,26 @@ def query_pages(self:_SiteBuilder,
     for file,(first,last) in progress(ranges.items(), kind, disable=not show_progress_bar):
         shown = queries[first:last]
         heading = f"{kind.capitalize()} {first+1}–{last} of {len(queries):,}"
-        if self.known: heading += ", best answered first"
+        if self.has_true_matches: heading += ", best answered first"
         sentences = [self.sentence(c) for c in shown] if kind == "sentences" else []
         images = [self.image(row) for row in shown] if kind == "pictures" else []
         texts[file] = self.page("site_queries.html", heading, f"{kind}-1.html", pages=pages, this_page=file,
-                                known=self.known, sentences=sentences, pictures=images)
+                                known=self.has_true_matches, sentences=sentences, pictures=images)
         for card,query in zip(sentences or images, shown):
             text = self.texts[query] if sentences else card["name"]
             row = self.shown_image(query) if sentences else query
-            note = kind[:-1] + (f", true match at rank {card['rank']+1}" if self.known else "")
+            note = kind[:-1] + (f", true match at rank {card['rank']+1}" if self.has_true_matches else "")
             index.append([f"{file}#{card['anchor']}", str(text), note, self.thumbnail(row).address])
     return texts,index
 
 # %% ../../nbs/look/11_website.ipynb #253648cf
 @patch
-def picked(self:_SiteBuilder,
+def first_page_sections(self:_SiteBuilder,
     relevance:Relevance|None=None, # For the rule "wrong, and yet relevant"
     n:int=3, # Number of queries of each kind
 ) -> list[tuple]: # `(title, direction, queries)`
     "Queries for the first page."
-    if not self.known: return [("", "t2i", list(range(min(6, len(self.texts)))))]
+    if not self.has_true_matches: return [("", "t2i", list(range(min(6, len(self.texts)))))]
     answers = self.similarities,self.captions.image_of
     sections = []
     for direction,what in (("t2i","picture"),("i2t","sentence")):
@@ -260,7 +260,7 @@ def _recall_rows(metrics):
 
 @patch
 def index_page(self:_SiteBuilder,
-    sections:Sequence[tuple], # From `picked`
+    sections:Sequence[tuple], # From `first_page_sections`
     words:Sequence[str], # Of the page of words
     index:Sequence[list], # Lines of the search
 ) -> str: # HTML
@@ -277,7 +277,7 @@ def index_page(self:_SiteBuilder,
     conditions = [f"{name} {value}" for name,value in about.items() if value != "" and name != "run"] # no path of this machine
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
         about=" · ".join(conditions),
-        scores=_recall_rows(self.result.metrics) if self.known else [], sections=shown, words=words, index=index)
+        scores=_recall_rows(self.result.metrics) if self.has_true_matches else [], sections=shown, words=words, index=index)
 
 # %% ../../nbs/look/11_website.ipynb #14a7be14
 @patch
@@ -289,7 +289,7 @@ def region_page(self:_SiteBuilder,
     best = ranking(self.similarities[:,caption][None], 2)[0].tolist()
     rows = best
     names = ["the best picture","the next"]
-    if self.known:
+    if self.has_true_matches:
         true = self.shown_image(caption)
         rows = [true, *(row for row in best if row != true)][:2]
         names = ["the true picture","the strongest wrong one"]
@@ -325,13 +325,13 @@ def _previous_files(folder):
 @patch
 def region_page_files(self:_SiteBuilder,
     sentences:Sequence[int], # Captions that have a card
-    sections:Sequence[tuple], # From `picked`
+    sections:Sequence[tuple], # From `first_page_sections`
     n:int, # Number of pages, at most
 ) -> dict[int,str]: # Caption to the file of its region page, relative to the site's folder
     "The sentences with a region page: those of the first page, then others at even distances."
     chosen = []
     for _,direction,captions in sections:
-        if self.known and direction == "t2i": chosen += captions
+        if self.has_true_matches and direction == "t2i": chosen += captions
     chosen = list(dict.fromkeys(chosen))[:n]
     chosen += evenly(sentences, n-len(chosen))
     return {c: f"views/s{c:06}.html" for c in sorted(set(chosen))}
@@ -340,7 +340,7 @@ def region_page_files(self:_SiteBuilder,
 def pages(self:_SiteBuilder,
     sentences:Sequence[int], # Captions
     images:Sequence[int], # Rows of images; none where the true matches are unknown
-    sections:Sequence[tuple], # From `picked`
+    sections:Sequence[tuple], # From `first_page_sections`
     show_progress_bar:bool=False, # Whether to show progress
 ) -> dict[str,str]: # File to HTML
     "All pages of the site."
@@ -389,10 +389,10 @@ def write_site(
     builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder))
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
     limit = queries or 1000
-    sentences = spread(builder.ranks.t2i, limit) if builder.known else list(range(len(builder.texts)))[:limit]
-    images = spread(builder.ranks.i2t, limit) if builder.known else []
+    sentences = spread(builder.ranks.t2i, limit) if builder.has_true_matches else list(range(len(builder.texts)))[:limit]
+    images = spread(builder.ranks.i2t, limit) if builder.has_true_matches else []
     if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None
-    sections = builder.picked(relevance)
+    sections = builder.first_page_sections(relevance)
     builder.region_pages = builder.region_page_files(sentences, sections, region_pages)
     texts = builder.pages(sentences, images, sections, show_progress_bar)
     files = _write_files(folder, texts, builder.thumbnails.files, previous)
