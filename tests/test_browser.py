@@ -286,7 +286,7 @@ def test_pictures_of_a_row_have_one_height_and_their_own_shape(site, offline):
 def test_the_site_finds_and_leads_there_and_back(site, offline, screens):
     page = offline(site / "index.html")
     assert page.title() == page.locator("h1").inner_text() == "Scenes, test split"
-    assert "queries" in page.locator("#count").inner_text()
+    assert "entries" in page.locator("#count").inner_text()
     page.locator("#search").fill("RED")
     assert "found" in page.locator("#count").inner_text() and page.locator("#results a").count() > 1
     page.screenshot(path=screens / "site-index.png", full_page=True)

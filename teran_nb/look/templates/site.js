@@ -56,7 +56,7 @@ function startSearch() {
     const found = terms.length ? rows.filter(row => terms.every(term => row.folded.includes(term))) : [];
     document.getElementById("results").replaceChildren();
     found.slice(0, shownAtMost).forEach(showRow);
-    let status = terms.length ? count(found.length, "found") : count(rows.length, "queries");
+    let status = terms.length ? count(found.length, "found") : count(rows.length, "entries");
     if (found.length > shownAtMost) status += `, the first ${shownAtMost} shown`;
     document.getElementById("count").textContent = status;
   }
