@@ -1,4 +1,5 @@
 """Every workflow runs by papermill, from the repository and from elsewhere, and leaves what it promises."""
+import ast
 import json
 import re
 import shutil
@@ -310,6 +311,15 @@ def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters,
     with pytest.raises((ValueError, FileNotFoundError), match=says):
         play("train", **({"output": str(tmp_path)} | parameters))
     assert not list(tmp_path.rglob("last.pt"))
+
+
+@pytest.mark.parametrize("workflow", sorted((ROOT / "nbs").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_papermill_understands_every_parameter(workflow):
+    known = inspect_notebook(workflow)  # it reads a line by a regular expression, which an equals sign in a comment misleads
+    notebook = json.loads(workflow.read_text(encoding="utf8"))
+    cell, = [c for c in notebook["cells"] if "parameters" in c["metadata"].get("tags", [])]
+    written = {statement.targets[0].id for statement in ast.parse("".join(cell["source"])).body}
+    assert written == known.keys()
 
 
 def test_an_error_ends_papermill(tmp_path):
