@@ -134,7 +134,7 @@ class Objective(nn.Module):
     ) -> Tensor: # A number
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
-        sim = self.model.similarity(images, captions, pooling if head == "alignment" else "", head=head)
+        sim = self.model.similarity(images, captions, pooling=pooling if head == "alignment" else "", head=head)
         if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
         return self.criterion.value(self.criterion.rule.formula, i, sim, image_of)
     def _reduce(self, losses):

@@ -59,6 +59,7 @@ def ranks_by(self:NetworkEncoder) -> str:
 def similarity(self:NetworkEncoder,
     images:Encoded|Vectors|Images, # Images, encoded or not, or one side of `forward`
     captions:Encoded|Vectors|Sentences, # Captions, encoded or not, or the other side
+    *,
     pooling:str="", # Rank by the alignment, pooled in this way, instead of by the model's own head
     head:str="", # One of the model's heads; its own by default
     rerank:int=0, # With a cross-encoder head: score only the first k results of each query, ranked by the alignment
@@ -75,8 +76,8 @@ def similarity(self:NetworkEncoder,
     images,captions = self.ensure_encoded(images, captions)
     def score():
         if pooling: return self.heads["alignment"].similarity(images, captions, pooling, **options)
-        if not rerank: return Network.similarity(self, images, captions, head, **options)
-        by_alignment = Network.similarity(self, images, captions, "alignment")
+        if not rerank: return Network.similarity(self, images, captions, head=head, **options)
+        by_alignment = Network.similarity(self, images, captions, head="alignment")
         return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are the slow head's
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
         with self.eval_mode(): return score()
