@@ -20,7 +20,7 @@ from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder, uploaded_picture
 from teran_nb.look.own_pictures import open_own_pictures
 from teran_nb.look.word_search import best_regions, show_word, word_vector
-from teran_nb.model.checks import check_encoder
+from teran_nb.model.encoder_checks import check_encoder
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip

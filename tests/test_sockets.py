@@ -30,7 +30,8 @@ from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
-from teran_nb.model.checks import check_encoder, check_head, check_pooling
+from teran_nb.model.checks import check_head, check_pooling
+from teran_nb.model.encoder_checks import check_encoder
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss
 from teran_nb.model.network import small_network
@@ -183,7 +184,7 @@ OWN = {  # page, lines of the cells that a reader copies from it
     "pooling": ("model/00_alignment", '@register_pooling("smooth"'),
     "loss": ("model/01_losses", "from teran_nb import register_loss", '@register_loss("wrong-images")'),
     "encoder": ("model/04_encoder", "import Encoded, Encoder", "class Toy(Encoder)"),
-    "head": ("model/21_checks", "import CrossEncoderHead, Head, register_head", '@register_head("product")'),
+    "head": ("model/05_heads", "import CrossEncoderHead, Head, register_head", '@register_head("words-on-image")', '@register_head("product")'),
 }
 
 
@@ -202,9 +203,10 @@ def test_the_cells_of_the_pages_need_nothing_else():
             exec(own_cell(kind), {"__name__": "__main__"})
         check_pooling("smooth")
         check_loss("wrong-images")
-        check_head("product", small_network(32, features=12))
+        for name in ("words-on-image", "product"):
+            check_head(name, small_network(32, features=12))
     finally:
-        for registered, name in ((POOLINGS, "smooth"), (LOSSES, "wrong-images"), (HEADS, "product")):
+        for registered, name in ((POOLINGS, "smooth"), (LOSSES, "wrong-images"), (HEADS, "words-on-image"), (HEADS, "product")):
             registered.pop(name, None)
 
 
@@ -227,7 +229,7 @@ def test_the_names_of_the_library_are_taken(kind, name, module, base):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, name, parameters", [
     ("loss", "wrong-images", {"loss": "wrong-images"}),
-    ("head", "product", {"overrides": {"training_heads": ["product"], "ranking_head": "product"}}),
+    ("head", "product", {"head": "product"}),
 ])
 def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
     "The cells of a page above the parameters of a copy of train, as the page says."

@@ -147,14 +147,17 @@ def calling_module() -> str:
     return sys._getframe(2).f_globals.get("__name__", "")
 
 # %% ../../nbs/core/03_config.ipynb #5491ccd2
+def _origin(entry):
+    "The module of a class; of any other entry, the module of its formula and the one that registered it."
+    return entry.__module__ if isinstance(entry, type) else (entry.module,entry.formula.__module__)
+
 def add_entry(
-    entries:dict, # Known entries by name; each has a `formula`, and the `module` that registered it
+    entries:dict, # Known entries by name: classes, or objects with a `formula` and the `module` that registered it
     name:str, # Name of the new one
     entry:Any, # New entry
     kind:str, # What it is, such as `pooling`
 ) -> None:
     "Add what a decorator registers; the name of another module's entry is refused (ValueError)."
-    known = entries.get(name)
-    if known and (known.module != entry.module or known.formula.__module__ != entry.formula.__module__):
+    if name in entries and _origin(entries[name]) != _origin(entry):
         raise ValueError(f"there is a {kind} {name!r} already; choose another name")
     entries[name] = entry

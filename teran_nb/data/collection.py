@@ -155,9 +155,11 @@ class CollectionImage:
     captions:list # Its captions
     path:Path|None=None # File of its picture
     thumbnails:Path|None=None # Folder of `path`, where this is the thumbnail because the full picture is missing
+    @property
+    def image_id(self) -> str: return self.regions.image_id
     def __repr__(self):
-        return f"CollectionImage({self.regions.image_id}, {len(self.regions)} regions, {len(self.captions)} captions)"
-    def picture(self) -> Image.Image: return open_picture(self.path, self.regions.image_id) # Opened at each call
+        return f"CollectionImage({self.image_id}, {len(self.regions)} regions, {len(self.captions)} captions)"
+    def picture(self) -> Image.Image: return open_picture(self.path, self.image_id) # Opened at each call
     def pixels(self) -> Image.Image:
         "The picture for an encoder; a smaller thumbnail instead of it causes a warning."
         picture = self.picture()

@@ -23,7 +23,7 @@ from ..metrics.retrieval import PROTOCOLS
 from .checkpoints import checkpoint_config, read_train_config, require_same_config
 from .rows import trained_as
 from .datasets import upgrade_source
-from .plans import Plan, TrainFields, named_configs, require_text
+from .plans import Plan, TrainFields, named_configs, require_text, with_head
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #5e51da72
 def folder_to_resume(
@@ -132,6 +132,7 @@ def check_parameters(*,
     row:str="teran-mrsw", # One of `ROWS`
     preset:str="scenes", # One of `PRESETS`
     pooling:str="", # One of `POOLINGS`, or the model's own
+    head:str="", # One of `HEADS`, or the model's own
     text:str="", # Text encoder: one of ours, or the name or folder of a pretrained one
     device:str="auto", # `auto`, `cpu` or `cuda`
     output:str|Path="runs", # Folder that will be written to
@@ -143,7 +144,7 @@ def check_parameters(*,
     **train:Unpack[TrainFields], # Fields of the training, such as `precision`, `select` and `loss`
 ) -> None:
     "Refuse unknown names, a wrong pooling or loss of your own, a missing GPU or run, and a read-only output folder."
-    named_configs(row, preset, pooling, text, overrides=overrides, **train)
+    named_configs(row, preset, pooling, text, overrides=with_head(head, overrides), **train)
     require_text(text)
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
     if phrases and not project_path(phrases).exists():

@@ -92,7 +92,7 @@ def evaluate(
     encoded_images = model.encode_images(collection, show_progress_bar=show_progress_bar)
     encoded_captions = model.encode_captions(collection, show_progress_bar=show_progress_bar)
     options = {"rerank": rerank} if rerank else {}
-    sim = model.similarity(encoded_images.to(model.device), encoded_captions.to(model.device), pooling,
+    sim = model.similarity(encoded_images.to(model.device), encoded_captions.to(model.device), pooling=pooling,
                            show_progress_bar=show_progress_bar, **options).cpu()
     about = (about or {}) | ({"pooling": pooling} if pooling else {}) | options
     ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, about)

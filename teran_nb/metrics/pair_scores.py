@@ -176,7 +176,8 @@ def score_pairs(
             for _,j in compared:
                 pair = pairs.items[j]
                 rows += [caption_row[pair.true_caption],caption_row[pair.false_caption]]
-            scores = model.similarity(encoded.take([image_row[image]]).to(model.device), captions.take(rows), pooling)
+            encoded_image = encoded.take([image_row[image]]).to(model.device)
+            scores = model.similarity(encoded_image, captions.take(rows), pooling=pooling)
             by_pair = scores.float().cpu().numpy().reshape(-1, 2)
             for (role,j),scores_of_pair in zip(compared, by_pair): sims[role][j] = scores_of_pair
     about = (about or {}) | ({"pooling": pooling} if pooling else {})

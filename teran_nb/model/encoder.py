@@ -124,6 +124,7 @@ def check_rerank(self:Encoder, rerank:int, pooling:str="") -> None:
 def similarity(self:Encoder,
     images:Encoded|Vectors|Images, # Images, encoded or not
     captions:Encoded|Vectors|Sentences, # Captions, encoded or not
+    *,
     pooling:str="", # How the alignment is pooled; the encoder's own by default
     rerank:int=0, # Only of a cross-encoder: score the first k results of each query, ranked by the alignment; 0 for all
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
-from ..core.config import new_name
+from ..core.config import add_entry, new_name
 from ..core.display import progress as show_progress
 from .similarity import BlockOptions, every_pair, similarity
 from .encoder import Vectors
@@ -54,11 +54,8 @@ def register_head(
     "Register a head."
     new_name(name, "head")
     def register(kind):
-        known = HEADS.get(name)
         if not issubclass(kind, Head): raise TypeError(f"a head is a subclass of Head, and {kind.__name__} is none")
-        if known and known.__module__ != kind.__module__: # a cell that runs again replaces its own head
-            raise ValueError(f"there is a head {name!r} already; choose another name")
-        HEADS[name] = kind
+        add_entry(HEADS, name, kind, "head")
         return kind
     return register
 
@@ -110,6 +107,13 @@ class CrossEncoderHead(Head):
         return every_pair(self, regions, words, floats, device=device, **options)
 
 # %% ../../nbs/model/05_heads.ipynb #82830fac
+def _first_results(sim, k):
+    "True for the first k images of each caption and the first k captions of each image."
+    chosen = torch.zeros_like(sim, dtype=torch.bool)
+    if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(k, len(sim)), 0).indices, True)
+    if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
+    return chosen
+
 def reranked(
     head:CrossEncoderHead, # Scores the best pairs
     images:Vectors, # Whole vectors and packed regions
@@ -122,9 +126,7 @@ def reranked(
     "Similarities in which the first results of every query have the score of a cross-encoder head."
     if k < 1: raise ValueError(f"rerank scores the first k results of a query, so k is at least 1, not {k}")
     if not sim.numel(): return sim
-    chosen = torch.zeros_like(sim, dtype=torch.bool)
-    if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(k, len(sim)), 0).indices, True)
-    if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
+    chosen = _first_results(sim, k)
     scores = torch.zeros_like(sim)
     by_image = len(sim) <= sim.shape[1] # a call for each image, or for each caption where these are fewer
     items = torch.arange(min(sim.shape), device=sim.device).split(1)

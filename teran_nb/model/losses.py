@@ -8,6 +8,7 @@ __all__ = ['NEGATIVES', 'LOSSES', 'positives', 'triplet', 'info_nce', 'Loss', 'r
 # %% ../../nbs/model/01_losses.ipynb #84e0aa3a
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 
 import torch
 import torch.nn.functional as F
@@ -102,6 +103,9 @@ def register_loss(
         raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0")
     module = calling_module()
     def register(formula):
+        taken = [set(signature(f).parameters) for f in (formula,pair_formula) if f]
+        unknown = set(learned).difference(*taken)
+        if unknown: raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
         add_entry(LOSSES, name, Loss(name, formula, learned, pair_formula, module), "loss")
         return formula
     return register

@@ -7,17 +7,23 @@ __all__ = ['Matcher', 'make_matcher', 'untrained_model']
 
 # %% ../../nbs/model/16_matcher.ipynb #bb2be2f0
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+import torch
 from fastcore.basics import patch
+from torch import Tensor
 
+from ..core.packed import Packed
+from ..core.display import progress
 from ..core.environment import seed_everything
 from ..data.collection import Collection
 from ..data.inputs import Images, Sentences, given_images, given_sentences, region_sets
+from ..data.stopwords import stop_words
 from ..photos.fine_tuning import LearningBackbone
 from .encoder import Encoded
-from .text import TokenWords, text_encoder
+from .text import TokenWords, text_encoder, user_stacklevel, without_words
 from .regions import region_batch
 from .network import NetworkConfig, small_network
 from .network_encoder import NetworkEncoder
@@ -27,6 +33,7 @@ from .saving import HubModel
 class Matcher(NetworkEncoder, HubModel):
     "Encodes images and captions separately, region by region and word by word."
     name = "matcher" # For titles and tables
+    sorts_by_length = True # Batches hold items of like length; False keeps the given order
 
 def make_matcher(
     config:NetworkConfig, # Everything about the network
@@ -35,6 +42,30 @@ def make_matcher(
 ) -> Matcher: # With fresh or pretrained weights
     "Build a model."
     return Matcher(config, text_encoder(config.text, texts), vision)
+
+# %% ../../nbs/model/16_matcher.ipynb #d8a1f5f0
+@patch
+def encode_batches(self:Matcher,
+    encode:Callable[[np.ndarray],tuple], # From the rows of some items to their whole vectors and parts
+    lengths:Sequence[int], # Regions or tokens of each item
+    batch_size:int, # Items at a time
+    label:str, # Of the bar
+    show_progress_bar:bool, # Show a bar
+) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
+    "Encode items in batches of like length."
+    if batch_size < 1: raise ValueError(f"batch_size={batch_size}; encode at least 1 at a time")
+    if not len(lengths): return torch.zeros(0, self.config.dim),Packed(torch.zeros(0, self.config.dim), [0])
+    order = np.argsort(lengths, kind="stable") if self.sorts_by_length else np.arange(len(lengths))
+    chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
+    wholes = []
+    sets = []
+    with self.eval_mode(), torch.inference_mode():
+        for rows in progress(chunks, label) if show_progress_bar else chunks:
+            whole,parts = encode(rows)
+            wholes.append(whole.cpu())
+            sets.append(parts.to("cpu"))
+    original_order = np.argsort(order, kind="stable")
+    return torch.cat(wholes)[original_order],type(sets[0]).cat(sets)[original_order]
 
 # %% ../../nbs/model/16_matcher.ipynb #bf00f246
 @patch
@@ -66,12 +97,13 @@ def encode_captions(self:Matcher,
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by the captions themselves
     "Encode the words of captions; a warning names captions without words."
-    tokens = self.tokens(given_sentences(captions))
+    tokens = self.text.tokenize(given_sentences(captions))
+    if self.config.stop_words: tokens = without_words(tokens, stop_words(self.config.stop_words))
     has_words = [any(word >= 0 for word in words) for words in tokens.word_of] # -1 belongs to no word
     wordless = [text for text,has in zip(tokens.texts, has_words) if not has]
     if wordless and self.ranking_head.needs_words:
         warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
-                      "they score 0 with every image", stacklevel=2)
+                      "they score 0 with every image", stacklevel=user_stacklevel())
     def encode(rows):
         padded = tokens[rows].padded().to(self.device)
         whole,vectors = self.forward_words(padded)

@@ -146,6 +146,7 @@ def head_named(self:Network,
 def similarity(self:Network,
     images:Vectors, # Images, as `forward` gives them
     captions:Vectors, # Captions, as `forward` gives them
+    *,
     head:str="", # One of the model's heads; the one that ranks by default
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`

@@ -356,6 +356,7 @@ def encode_captions(self:DualEncoder,
 def similarity(self:DualEncoder,
     images:Encoded|Images, # Pictures, encoded or not
     captions:Encoded|Sentences, # Sentences, encoded or not
+    *,
     pooling:str="", # Ranks by the alignment pooled so; as `ranks_by` says when empty
     rerank:int=0, # Only of a cross-encoder, which this is not
     **options:Unpack[BlockOptions], # `dtype`, `memory` (MiB), `show_progress_bar`; its own score needs none of them

@@ -62,4 +62,4 @@ def similarity_of(
     if pooling or not model.is_cross_encoder: rerank = 0
     if isinstance(images, Index): return images.similarity(captions, pooling, rerank=rerank, model=model)
     if rerank: options["rerank"] = rerank
-    return model.similarity(images, captions, pooling, **options)
+    return model.similarity(images, captions, pooling=pooling, **options)

@@ -136,7 +136,7 @@ def exact_scores(self:BackendRanking,
     "Similarities from the stored vectors."
     encoded = to_encoded(images, self.backend.layout.dim)
     if self.asked_pooling or self.model is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
-    return self.model.similarity(encoded, captions, "").cpu()
+    return self.model.similarity(encoded, captions).cpu()
 
 @patch
 def scored_images(self:BackendRanking,
