@@ -149,7 +149,8 @@ def calling_module() -> str:
 # %% ../../nbs/core/03_config.ipynb #5491ccd2
 def _origin(entry):
     "The module of a class; of any other entry, the module of its formula and the one that registered it."
-    return entry.__module__ if isinstance(entry, type) else (entry.module,entry.formula.__module__)
+    if isinstance(entry, type): return entry.__module__
+    return entry.module,getattr(entry.formula, "__module__", "") # an entry of the library may have no formula
 
 def add_entry(
     entries:dict, # Known entries by name: classes, or objects with a `formula` and the `module` that registered it
