@@ -40,11 +40,13 @@ class StoreWriter:
     def __exit__(self, *error): self.close()
 
     def put(self,
-        part:str, # Name of the part
+        part:str, # Name of the part, an identifier of Python
         array:np.ndarray, # Next values, in the type that is stored
     ) -> None:
         "Append an array to a part."
         if part not in self.files:
+            if not part.isidentifier(): # `Store` finds no other file
+                raise ValueError(f"{part!r} cannot be the name of a part; use letters, digits and _")
             self.files[part] = open(self.folder/f"{part}.bin", "wb")
             self.checksums[part] = hashlib.sha256()
         data = array.tobytes()
@@ -83,10 +85,14 @@ class StoreWriter:
 @patch
 def reopen(self:StoreWriter,
     part:str, # Name of a part that an earlier writer began
-    size:int, # Bytes of it that are valid
+    size:int, # Bytes of it that are valid; a shorter file is refused
 ) -> None:
     "Continue a part after its first `size` bytes; the rest is cut off."
-    self.files[part] = f = open(self.folder/f"{part}.bin", "r+b")
+    file = self.folder/f"{part}.bin"
+    actual = file.stat().st_size
+    if actual < size: # cutting it would fill it with zeros, of which no checksum knows
+        raise ValueError(f"{file} has {actual:,} bytes, fewer than the {size:,} that were written; write the store again")
+    self.files[part] = f = open(file, "r+b")
     f.truncate(size)
     self.checksums[part] = hashlib.file_digest(f, "sha256") # this leaves the position at the end of the file
 
