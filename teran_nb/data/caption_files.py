@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 from ..core.schema import Must, checked
 from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
-from .captions import Captions, Link, require_unique, some_names
+from .captions import FAR, Captions, Link, is_box, require_unique, some_names
 
 # %% ../../nbs/data/01_caption_files.ipynb #deef510e
 BAD_ROWS = ("stop","skip") # what readers do at a row that cannot be used
@@ -148,9 +148,7 @@ def _csv_lines(reader, path):
         yield line,cells
 
 # %% ../../nbs/data/01_caption_files.ipynb #c151b165
-_FAR = 2**31 # more pixels than a picture has
-
-def _is_length(x): return 0 < x < _FAR
+def _is_length(x): return 0 < x < FAR
 
 _Length = Annotated[float, Must(_is_length, "a number above 0 and below 2**31")]
 
@@ -246,8 +244,7 @@ _NUMBERS = {int,float} # types of a coordinate
 def _is_box(x):
     "Whether this is `(x1,y1,x2,y2)`, finite and not inverted."
     if type(x) is not list or len(x) != 4 or not _NUMBERS.issuperset(map(type, x)): return False
-    x1,y1,x2,y2 = x
-    return -_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR
+    return is_box(x)
 
 def _is_link(x):
     "Whether this is `[start, end, kind, boxes]`; of millions, quicker than `checked`."
