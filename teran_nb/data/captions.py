@@ -19,6 +19,7 @@ from fastcore.basics import patch
 
 from ..core.files import user_path
 from ..core.writing import atomic
+from ..core.stores import row_numbers
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 
@@ -147,8 +148,7 @@ def select(self:Captions,
     images:list|np.ndarray, # Indices of images, or a mask `(images,)`
 ) -> Captions: # These images, in the order given, with their captions
     "The captions of some images."
-    images = np.asarray(images, dtype=None if len(images) else int) # numpy makes an empty list float
-    images = np.arange(len(self.image_ids))[images]
+    images = row_numbers(images, len(self.image_ids))
     new_index = np.full(len(self.image_ids), -1)
     new_index[images] = np.arange(len(images))
     rows = np.flatnonzero(new_index[self.image_of] >= 0)
