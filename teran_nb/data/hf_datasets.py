@@ -304,7 +304,8 @@ def _dataset_key(dataset, columns, extractor, root, bad):
 def _boxes_on_picture(image):
     "Boxes in pixels of the picture that the row gets; where that is a thumbnail, they are scaled to it."
     if not image.thumbnails: return image.regions.boxes
-    with Image.open(image.path) as picture: return image.regions.boxes/np.tile(image.regions.size, 2)*np.tile(picture.size, 2)
+    factors = np.divide(image.picture().size, image.regions.size)
+    return image.regions.boxes*np.tile(factors, 2)
 
 def to_dataset(
     collection:Collection, # Images with captions
