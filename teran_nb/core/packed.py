@@ -7,6 +7,7 @@ __all__ = ['Packed', 'length_mask', 'require_masked', 'toy_sets']
 
 # %% ../../nbs/core/00_packed.ipynb #3b92c0e5
 from collections.abc import Sequence
+from operator import index
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ def _pick(self:Packed, numbers):
 # %% ../../nbs/core/00_packed.ipynb #8ac74fb4
 @patch
 def __getitem__(self:Packed,
-    i:int|slice|Sequence|np.ndarray|Tensor, # A number, a slice, numbers `(k,)`, or a mask of the sets `(n,)`
+    i:int|slice|Sequence|np.ndarray|Tensor, # A number (also of torch), a slice, numbers `(k,)`, or a mask `(n,)`
 ) -> Tensor|Packed: # Vectors `(length, dim)` of one set for a number, else the chosen sets
     "One set, or some of the sets."
     if isinstance(i, (int,np.integer)):
@@ -75,6 +76,7 @@ def __getitem__(self:Packed,
         if step == 1: return self._run(start, stop)
         i = range(start, stop, step)
     i = np.asarray(i.cpu() if isinstance(i, Tensor) else i)
+    if not i.ndim: return self[index(i)]
     if not len(i): i = i.astype(int) # numpy makes an empty list float
     return self._pick(torch.as_tensor(np.arange(len(self))[i]))
 

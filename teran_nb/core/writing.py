@@ -40,6 +40,7 @@ def locked(
 
 # %% ../../nbs/core/08_writing.ipynb #85b0eabd
 _DAY = 24*3600 # seconds after which leftovers of a killed writer are removed
+_ENDING = ".teran-part" # of temporary folders; no other program uses it, so what has it may be removed
 
 def _remove(path):
     if path.is_dir(): shutil.rmtree(path)
@@ -48,7 +49,7 @@ def _remove(path):
 @lru_cache # once for each folder and process
 def _sweep(folder):
     "Remove what killed writers left in a folder: older than a day and not locked."
-    for part in folder.glob(".*.part"):
+    for part in folder.glob(f".*{_ENDING}"):
         with suppress(OSError, RuntimeError), locked(part): # another process may sweep the folder too
             changed = max(p.stat().st_mtime for p in [part, *part.rglob("*")])
             if time.time() - changed > _DAY: _remove(part)
@@ -65,7 +66,7 @@ def _sync(path):
 def _private_folder(path):
     "A new locked folder beside `path` that disappears at the end, and so does everything in it."
     _sweep(path.parent)
-    folder = Path(tempfile.mkdtemp(".part", f".{path.name[:50]}.", path.parent))
+    folder = Path(tempfile.mkdtemp(_ENDING, f".{path.name[:50]}.", path.parent))
     try:
         with locked(folder): yield folder
     finally: shutil.rmtree(folder, ignore_errors=True)
@@ -124,7 +125,7 @@ def remove_leftovers(
     "Remove what killed writers left anywhere in a folder of unfinished work."
     for parent,folders,files in os.walk(folder):
         for name in folders+files:
-            if not (name.startswith(".") and name.endswith(".part")): continue
+            if not (name.startswith(".") and name.endswith(_ENDING)): continue
             with suppress(FileNotFoundError): _remove(Path(parent)/name) # its writer may remove it at this moment
 
 # %% ../../nbs/core/08_writing.ipynb #2616c17c

@@ -8,7 +8,8 @@ __all__ = ['BAD_ROWS', 'SPLIT_NAMES', 'CsvTable', 'read_table', 'read_csv', 'rea
 
 # %% ../../nbs/data/01_caption_files.ipynb #4e92519d
 import csv, io, math, re, warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from itertools import compress
 from pathlib import Path
@@ -18,13 +19,20 @@ from xml.etree import ElementTree
 from ..core.schema import Must, checked
 from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
 from ..core.config import one_of
-from .captions import Captions, Link, require_unique, some_names
+from .captions import FAR, Captions, Link, is_box, require_unique, some_names
 
 # %% ../../nbs/data/01_caption_files.ipynb #deef510e
 BAD_ROWS = ("stop","skip") # what readers do at a row that cannot be used
 
 SPLIT_NAMES = { # Splits of this library, by the names that files give them, in any case
     "train": "train", "val": "val", "test": "test", "validation": "val", "valid": "val", "dev": "val"}
+
+_LEFT_OUT = ("", "", None) # in the place of a row that cannot be used
+
+def _stop_or_leave_out(rows, bad, problem):
+    "Stop at a row that cannot be used, or put `_LEFT_OUT` in its place."
+    if one_of(bad, BAD_ROWS, "value of bad") == "stop": raise ValueError(f"{problem}; bad='skip' leaves such rows out")
+    rows.append(_LEFT_OUT)
 
 def _usable(path, images, rows, bad):
     "The images and rows without those that cannot be used, with a warning; or an error at the first of them."
@@ -59,7 +67,7 @@ def _of_all_images(path, what, values):
     return None if missing else values
 
 def _to_captions(path, images, rows, bad):
-    "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links)."
+    "The table of `images`, a dict of id to (split, size), and `rows`, a list of (image id, caption, links or None)."
     images,rows = _usable(path, images, rows, bad)
     if not images: raise ValueError(f"{path} holds no captions")
     splits = _of_all_images(path, "split", [split for split,_ in images.values()])
@@ -68,8 +76,9 @@ def _to_captions(path, images, rows, bad):
     index = {image_id: i for i,image_id in enumerate(images)}
     texts = [text for _,text,_ in rows]
     image_of = [index[image_id] for image_id,_,_ in rows]
-    links = [links for _,_,links in rows]
-    try: return Captions(texts, image_of, list(images), sizes, splits, links if any(links) else None)
+    links = [links or () for _,_,links in rows]
+    has_links = any(links is not None for _,_,links in rows)
+    try: return Captions(texts, image_of, list(images), sizes, splits, links if has_links else None)
     except ValueError as e: raise ValueError(f"{path}: {e}") from None
 
 # %% ../../nbs/data/01_caption_files.ipynb #38f8586c
@@ -85,10 +94,17 @@ def _text_and_separator(text):
     header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
     return text,next((s for s in ",;\t|" if s in header), ",")
 
+def _without_empty_end(cells, least):
+    "Cells without the empty ones at the end, which spreadsheet programs add, but at least so many."
+    n = len(cells)
+    while n > least and not cells[n-1].strip(): n -= 1
+    return cells[:n]
+
 def read_table(
     path:str|Path, # CSV file with a header row, plain or .gz
     required:Sequence[str]=(), # Columns that it must have
     aliases:Mapping[str,str]={}, # Other names of columns, each with the name that it gets
+    refuse:Callable[[str],None]|None=None, # Takes what is wrong with a row of too many cells; without it, that is an error
 ) -> CsvTable: # Rows are read one at a time; names of columns in lower case
     "Read a CSV file; one with a missing quotation mark is refused, because it would swallow the rows behind it."
     text,separator = _text_and_separator(read_text(path))
@@ -96,6 +112,7 @@ def read_table(
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
     lines = _csv_lines(reader, path)
     titles = next((cells for _,cells in lines if cells), []) # lines before the header may be empty
+    titles = _without_empty_end(titles, 0)
     titles_read = [title.strip().lower() for title in titles]
     columns = []
     for column in titles_read:
@@ -111,9 +128,12 @@ def read_table(
         for line,cells in lines:
             if not cells: continue
             if separator == "|": cells = [cell.strip() for cell in cells]
+            cells = _without_empty_end(cells, len(columns))
             if len(cells) > len(columns):
-                raise ValueError(f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; {cure}")
-            yield line,dict(zip(columns, cells))
+                problem = f"{path} line {line} has {len(cells)} cells for {len(columns)} columns; {cure}"
+                if refuse is None: raise ValueError(problem)
+                refuse(problem)
+            else: yield line,dict(zip(columns, cells))
     return CsvTable(columns, rows())
 
 def _csv_lines(reader, path):
@@ -128,9 +148,7 @@ def _csv_lines(reader, path):
         yield line,cells
 
 # %% ../../nbs/data/01_caption_files.ipynb #c151b165
-_FAR = 2**31 # more pixels than a picture has
-
-def _is_length(x): return 0 < x < _FAR
+def _is_length(x): return 0 < x < FAR
 
 _Length = Annotated[float, Must(_is_length, "a number above 0 and below 2**31")]
 
@@ -151,19 +169,22 @@ def read_csv(
     bad:str="stop", # At an empty caption: `stop`, or `skip` it with a warning
 ) -> Captions: # Images in the order of their first row
     "Read captions from a CSV file."
-    table = read_table(path, ("image","caption"), _COLUMN_NAMES)
     images,rows = {},[]
+    refuse = partial(_stop_or_leave_out, rows, bad)
+    table = read_table(path, ("image","caption"), _COLUMN_NAMES, refuse)
     for line,row in table.rows:
         if len(row) < len(table.columns):
-            if bad == "stop": raise ValueError(f"{path} is cut off in line {line}; bad='skip' leaves such rows out")
-            rows.append(("", "", ())) # no caption of an image
+            refuse(f"{path} is cut off in line {line}")
             continue
-        image_id = row["image"]
+        image_id,split,width,height = [row.get(column, "").strip() for column in ("image","split","width","height")]
         where = f"{path} line {line}"
-        split_and_size = (row.get("split") or None, _csv_size(where, row.get("width", ""), row.get("height", "")))
-        if image_id.strip() and images.setdefault(image_id, split_and_size) != split_and_size:
-            raise ValueError(f"{where}: image {image_id[:100]} has another split or size than above")
-        rows.append((image_id, row["caption"], ()))
+        try: split_and_size = (split or None, _csv_size(where, width, height))
+        except ValueError as e:
+            refuse(str(e))
+            continue
+        if image_id and images.setdefault(image_id, split_and_size) != split_and_size:
+            refuse(f"{where}: image {image_id[:100]} has another split or size than above")
+        else: rows.append((image_id, row["caption"], None))
     return _to_captions(path, images, rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #079ec1b9
@@ -190,7 +211,7 @@ def read_lines(
     if len(image_ids) != n:
         raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
     require_unique(image_ids, f"{path}: ")
-    rows = [(image_ids[i//per_image], line, ()) for i,line in enumerate(lines)]
+    rows = [(image_ids[i//per_image], line, None) for i,line in enumerate(lines)]
     return _to_captions(path, dict.fromkeys(image_ids, (split or None,None)), rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #3e729649
@@ -200,18 +221,21 @@ def read_tokens(
 ) -> Captions: # Images named by their file without its ending, in the order of the file
     "Read the token file of Flickr8k or Flickr30k."
     images,rows = {},[]
+    refuse = partial(_stop_or_leave_out, rows, bad)
     files = {} # image id to the file that has its first caption
     for n,line in enumerate(_text_lines(path), 1):
         name,tab,text = line.partition("\t")
         if not tab or "#" not in name:
-            raise ValueError(f"{path} line {n} is not `picture.jpg#0`, a tab and a caption: {line[:40]!r}")
+            refuse(f"{path} line {n} is not `picture.jpg#0`, a tab and a caption: {line[:40]!r}")
+            continue
         file = name.rpartition("#")[0]
         image_id = Path(file).stem
         if files.setdefault(image_id, file) != file:
-            raise ValueError(f"{path} line {n}: {files[image_id][:100]} and {file[:100]} would both be image "
-                             f"{image_id[:100]}; rename one of them")
+            refuse(f"{path} line {n}: {files[image_id][:100]} and {file[:100]} would both be image "
+                   f"{image_id[:100]}; rename one of them")
+            continue
         images[image_id] = (None,None)
-        rows.append((image_id, text, ()))
+        rows.append((image_id, text, None))
     return _to_captions(path, images, rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #b316904c
@@ -220,8 +244,7 @@ _NUMBERS = {int,float} # types of a coordinate
 def _is_box(x):
     "Whether this is `(x1,y1,x2,y2)`, finite and not inverted."
     if type(x) is not list or len(x) != 4 or not _NUMBERS.issuperset(map(type, x)): return False
-    x1,y1,x2,y2 = x
-    return -_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR
+    return is_box(x)
 
 def _is_link(x):
     "Whether this is `[start, end, kind, boxes]`; of millions, quicker than `checked`."
@@ -231,7 +254,7 @@ def _is_link(x):
     return whole and type(boxes) is list and all(map(_is_box, boxes))
 
 class _Sentence(TypedDict):
-    raw:NotRequired[str]
+    raw:NotRequired[str|None]
     tokens:NotRequired[list[str]]
     links:NotRequired[list]
 
@@ -280,13 +303,14 @@ def _from_karpathy(path, value, key="", bad="stop"):
         split_and_size[image_id] = ("train" if split == "restval" else split, _json_size(image))
         for n,sentence in enumerate(image.get("sentences", ())):
             where = f"{path}: sentence {n+1} of image {image_id[:100]}"
-            if "raw" in sentence: text = sentence["raw"]
+            if "raw" in sentence: text = sentence["raw"] or ""
             elif "tokens" in sentence: text = " ".join(sentence["tokens"])
             else: raise ValueError(f"{where} has no raw and no tokens; {_OTHER_LAYOUT}")
-            links = sentence.get("links", ())
-            if not all(map(_is_link, links)): # quick; `checked` then says what is wrong
+            links = sentence.get("links")
+            if not all(map(_is_link, links or ())): # quick; `checked` then says what is wrong
                 checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links", _OTHER_LAYOUT)
-            links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
+            if links is not None:
+                links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
             rows.append((image_id, text, links))
     return _to_captions(path, split_and_size, rows, bad)
 
@@ -301,7 +325,7 @@ class _CocoImage(TypedDict):
 
 class _Annotation(TypedDict):
     image_id:str|int
-    caption:str
+    caption:str|None
 
 class _Coco(TypedDict):
     images:list[_CocoImage]
@@ -329,7 +353,7 @@ def _from_coco(path, value, split="", key="id", bad="stop"):
     rows = []
     for annotation in coco["annotations"]:
         image_id = str(annotation["image_id"])
-        rows.append((name_of.get(image_id, image_id), annotation["caption"], ()))
+        rows.append((name_of.get(image_id, image_id), annotation["caption"] or "", None))
     return _to_captions(path, split_and_size, rows, bad)
 
 # %% ../../nbs/data/01_caption_files.ipynb #17036954
@@ -413,7 +437,7 @@ def read_captions(
 ) -> Captions: # Content of the file
     "Read captions in any of the known layouts."
     path = user_path(path)
-    kind = next((s for s in reversed(path.suffixes) if s != ".gz"), "").lower()
+    kind = next((s for s in reversed(path.suffixes) if s.lower() != ".gz"), "").lower()
     content = []
     if path.is_dir(): reader = read_entities
     elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":

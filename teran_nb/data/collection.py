@@ -98,6 +98,7 @@ def match_captions(
     one_of(missing, MISSING, "value of missing")
     available = set(image_ids)
     captioned = captions.image_ids
+    if not captioned: raise ValueError("there are no captions and no images in them; give those of at least one image")
     kept = [i for i,image_id in enumerate(captioned) if image_id in available]
     if not kept:
         raise ValueError(f"{what} and captions share no image: the captions name images such as {captioned[0][:100]!r}, "
@@ -203,7 +204,7 @@ def split(self:Collection,
     name:str, # Name of a split, such as `train`
 ) -> Collection: # Its images
     "The images of one split."
-    return Collection(self.features, self.captions.split(name), self.pictures, name=f"{self.name} {name}")
+    return Collection(self.features, self.captions.split(name), self.pictures, name=f"{self.name} {name}".strip())
 
 # %% ../../nbs/data/05_collection.ipynb #96fe1cd6
 class _PicturePaths(TypedDict):

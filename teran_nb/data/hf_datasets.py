@@ -20,7 +20,7 @@ from fastcore.basics import patch
 from ..core.files import digest, home
 from ..core.writing import atomic
 from ..core.config import one_of
-from .captions import Captions
+from .captions import Captions, some_names
 from .caption_files import BAD_ROWS, SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .features import Regions
@@ -33,7 +33,7 @@ _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BM
 def _encoded_picture(value, root):
     "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
-    if isinstance(value, dict): value = value.get("bytes") or Path(value["path"])
+    if isinstance(value, dict): value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays as it is
     if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
         raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
     if isinstance(value, str):
@@ -53,6 +53,10 @@ def _encoded_picture(value, root):
     return file.getvalue(),".png"
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #7f2ed7de
+def _plain(value):
+    "A number of torch or numpy, which formatted datasets hold, as one of Python."
+    return value.item() if hasattr(value, "item") else value
+
 @dataclass(frozen=True)
 class _Columns:
     "Which columns of a dataset hold what."
@@ -77,7 +81,7 @@ class _Columns:
     def image_id_of(self, row, number):
         "The image id of a row, which names a file; the number of the row where no column has ids."
         if not self.ids: return f"{number:08}"
-        value = row[self.ids]
+        value = _plain(row[self.ids])
         if value is None or value != value: raise ValueError("there is no image id") # NaN differs from itself
         image_id = str(value)
         if not image_id.strip() or within(".", image_id) is None:
@@ -98,7 +102,7 @@ def _dataset_rows(dataset, image, split):
         if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
         for i,row in enumerate(part):
             where = f"{name or 'dataset'}[{i}]"
-            split_of_row = row.get(split) if split else name
+            split_of_row = _plain(row.get(split)) if split else name
             if labels and isinstance(split_of_row, int): # a missing label may be -1
                 split_of_row = labels[split_of_row] if split_of_row >= 0 else None
             if split and not isinstance(split_of_row, str|None):
@@ -121,8 +125,9 @@ class _NoFeatures:
 def _naming(where, column):
     "Errors name the row and the column."
     try: yield
-    except (ValueError, OSError, KeyError, TypeError) as e:
-        raise ValueError(f"{where}, column {column!r}: {e}") from None
+    except Exception as e: # decoders raise any error on damaged pictures
+        reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
+        raise ValueError(f"{where}, column {column!r}: {reason}") from None
 
 class _WaitingPicture(NamedTuple):
     "A picture that is written and not described yet."
@@ -198,9 +203,9 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     try: opened = read_picture(path, self.extractor.max_side)
-    except ValueError:
+    except ValueError as e:
         path.unlink()
-        raise
+        raise ValueError(str(e).removeprefix(f"{path} ")) from None # the folder has another name at the end
     self.waiting.append(_WaitingPicture(image_id, path, *opened))
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #45dc4110
@@ -280,6 +285,8 @@ def from_dataset(
                 except ValueError as e: writer.refuse(str(e))
                 if len(writer.waiting) == _BATCH: writer.describe_waiting()
             writer.describe_waiting()
+            if not writer.features.ids: raise ValueError(f"no row can be used, so {folder} was not written: "
+                                                         f"{some_names(writer.problems) or 'there are no rows'}")
         writer.save_captions()
     if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
     return Collection.open(folder)
@@ -294,6 +301,12 @@ def _dataset_key(dataset, columns, extractor, root, bad):
     return digest([fingerprints,split_names,extractor.name,asdict(columns),str(root),bad])[:16]
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #5a4c8322
+def _boxes_on_picture(image):
+    "Boxes in pixels of the picture that the row gets; where that is a thumbnail, they are scaled to it."
+    if not image.thumbnails: return image.regions.boxes
+    factors = np.divide(image.picture().size, image.regions.size)
+    return image.regions.boxes*np.tile(factors, 2)
+
 def to_dataset(
     collection:Collection, # Images with captions
     boxes:bool=False, # Also the boxes and the features of the regions
@@ -315,7 +328,7 @@ def to_dataset(
             columns["image_id"].append(image.regions.image_id)
             columns["image"].append(str(image.path) if image.path else None)
             columns["captions"].append(image.captions)
-            if boxes: columns["boxes"].append(image.regions.boxes.tolist())
+            if boxes: columns["boxes"].append(_boxes_on_picture(image).tolist())
             if boxes: columns["features"].append(np.asarray(image.regions.features, np.float32).tolist())
         return datasets.Dataset.from_dict(columns, features=datasets.Features(types))
     if not collection.captions.splits: return dataset(range(len(collection)))
