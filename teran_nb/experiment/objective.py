@@ -58,9 +58,12 @@ class Criterion(nn.Module):
         "The learned parameters for a head."
         values = {}
         for name in self.rule.learned:
-            value = getattr(self, _state_name(name))[head]
-            if name == "scale": value = value.clamp(max=math.log(100)).exp() # CLIP's bound
-            values[name] = value
+            parameter = getattr(self, _state_name(name))
+            if name != "scale": values[name] = parameter[head]
+            else:
+                # CLIP's bound; a bound on the value instead of the parameter would stop its gradient
+                with torch.no_grad(): parameter.clamp_(max=math.log(100))
+                values[name] = parameter[head].exp()
         return values
     def value(self, formula:Callable, head:int, *inputs:Tensor) -> Tensor: # A number
         "A formula of the loss; arguments that it names come from the configuration or the learned parameters."
