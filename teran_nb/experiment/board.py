@@ -100,6 +100,8 @@ def board_plan(
 ) -> Plan:
     "The plan of one cell of the board."
     one_of(loss, dict.fromkeys([*BOARD_LOSSES,*LOSSES]), "loss", registered=True)
+    if "overrides" in settings:
+        raise ValueError("overrides of a cell are its ranker and its loss; change sizes by the preset")
     fields = BOARD_LOSSES.get(loss, {"loss": loss})
     scale = LOSSES[fields["loss"]].learned.get("scale")
     if scale and _sums_cosines(ranker): fields = fields | {"logit_scale": .1*scale}
@@ -255,7 +257,8 @@ def board_of(
     cells = []
     for seeds in results.lines.values():
         cells += [Cell(_ranker_of(r), r.about["loss"], r, r.about["seconds"]) for r in seeds]
-    return Board(tuple(sorted(cells, key=order)), cells[0].result.about["networks"])
+    title = cells[0].result.about["networks"] if cells else ""
+    return Board(tuple(sorted(cells, key=order)), title)
 
 def _ranker_of(result):
     "The condition `ranker`, which was called `score` in files of earlier versions."
