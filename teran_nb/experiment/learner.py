@@ -28,7 +28,7 @@ from ..data.stopwords import stop_words
 from ..model.text import without_words
 from ..model.saving import earlier_network_fields, load_weights
 from ..model.matcher import Matcher
-from ..metrics.relevance import Relevance, rouge_l
+from ..metrics.relevance import Relevance, relevance_list, rouge_l
 from ..metrics.retrieval import chance, format_metric, metric_named, own_metrics
 from ..metrics.evaluation import evaluate
 from .train_config import TrainConfig, learning_rate_at, optimizer_of, pooling_at
@@ -287,11 +287,12 @@ def fit(
     resume:bool=False, # Continue from the folder's last.pt
     device:str="auto", # `auto`, `cpu` or `cuda`
     tensorboard:bool=False, # Also write TensorBoard files into the folder
-    relevance:Sequence[Relevance]=(), # Of the validation captions, for NDCG; their ROUGE-L by default
+    relevance:Relevance|Sequence[Relevance]=(), # Of the validation captions, one or several, for NDCG; their ROUGE-L by default
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = user_path(folder)
     require_training_data(train, config, pictures=model.vision is not None)
+    relevance = relevance_list(relevance)
     _check_config(model, val, config, relevance)
     require_run_folder(folder, model, resume)
     learner = Learner(model, train, val, config, folder, pick_device(device), relevance)

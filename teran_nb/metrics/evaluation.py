@@ -20,7 +20,7 @@ from ..data.collection import Collection
 from ..synthetic.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder
 from ..model.relation_distances import relation_distances
-from .relevance import Relevance
+from .relevance import Relevance, relevance_list
 from .ndcg import NdcgRule
 from .retrieval import Protocol, Retrieval, folds, named_protocol, retrieval
 from .results import results
@@ -85,7 +85,7 @@ def evaluate(
         raise ValueError(f"{collection!r}: without captions nothing can be measured; "
                          "ask it by sentences of your own, as the notebook mine does")
     protocol = named_protocol(protocol or collection.name)
-    if isinstance(relevance, Relevance): relevance = [relevance]
+    relevance = relevance_list(relevance)
     folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     model.check_rerank(rerank, pooling)

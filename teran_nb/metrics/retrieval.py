@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.config import add_entry, calling_module, new_name, one_of
 from ..core.display import MarkdownRepr, markdown_table
-from .relevance import RELEVANCE_LABELS, Relevance
+from .relevance import RELEVANCE_LABELS, Relevance, relevance_list
 from .ndcg import NdcgRule, mean_ndcg, ndcg_at_k
 from .conditions import Candidates, candidates_of, footnote
 
@@ -332,7 +332,7 @@ def retrieval(
     sim = torch.as_tensor(sim).cpu()
     image_of = np.asarray(image_of)
     protocol = named_protocol(protocol)
-    relevance = [relevance] if isinstance(relevance, Relevance) else relevance
+    relevance = relevance_list(relevance)
     if not sim.numel():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
     if image_of.shape != sim.shape[1:]:
