@@ -221,8 +221,9 @@ def check_loss(
         try:
             value = criterion.value(rule.formula, 0, sim, image_of)
             again = criterion.value(rule.formula, 0, sim[rows][:,columns], rows.argsort()[image_of[columns]])
-        except (AttributeError, IndexError, RuntimeError, TypeError) as e:
-            raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions: {e}") from e
+        except (AttributeError, LookupError, RuntimeError, TypeError) as e:
+            reason = f"{type(e).__name__}: {e}"
+            raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions; {reason}") from e
         _require_number(value, f"loss {name!r}", f"for {images} images and {captions} captions")
         if not torch.allclose(value, again, rtol=1e-4, atol=1e-5):
             raise ValueError(f"loss {name!r} gives {value.item():.4f}, and {again.item():.4f} for the same pairs in "
