@@ -48,7 +48,7 @@ def ranker_fields(
     return {"pooling": ranker} if ranker in POOLINGS else {"training_heads": (ranker,), "ranking_head": ranker}
 
 def ranker_title(
-    ranker:str, # As of `ranker_fields`
+    ranker:str, # As in `ranker_fields`
 ) -> str: # For tables and figures
     "The title of a pooling, or the name of a head in words."
     if ranker in POOLINGS: return POOLINGS[ranker].title
@@ -66,7 +66,7 @@ _HEAD_COSTS = {
     "weighted": RankerCost("engine, two passes", "no, learned weights")}
 
 def ranker_cost(
-    ranker:str, # As of `ranker_fields`
+    ranker:str, # As in `ranker_fields`
 ) -> RankerCost:
     "The cost of a ranker."
     if ranker in POOLINGS: return _pooling_cost(POOLINGS[ranker])
@@ -92,7 +92,7 @@ BOARD_LOSSES = { # Name in the table to fields of `TrainConfig`
 
 def board_plan(
     data:Data, # What is learned from
-    ranker:str, # As of `ranker_fields`
+    ranker:str, # As in `ranker_fields`
     loss:str, # One of `BOARD_LOSSES`, or any name in `LOSSES`
     seed:int=0, # Of everything
     preset:str="scenes", # One of `PRESETS`: sizes of the networks, and training
@@ -122,8 +122,8 @@ def _sums_cosines(ranker):
 @dataclass(frozen=True)
 class Cell:
     "One ranker trained by one loss with one seed."
-    ranker:str # As of `ranker_fields`
-    loss:str # As of `board_plan`
+    ranker:str # As in `ranker_fields`
+    loss:str # As in `board_plan`
     result:Retrieval # Metrics of the test split, with their conditions
     seconds:float # Of training and validation
     run:Path|None=None # Its folder
@@ -216,8 +216,8 @@ def _cell(data, plan, ranker, loss, folder):
 # %% ../../nbs/experiment/14_board.ipynb #d2a49c92
 def board(
     data:Data, # What is learned from
-    rankers:Iterable[str]=BOARD_RANKERS, # As of `ranker_fields`
-    losses:Iterable[str]=tuple(BOARD_LOSSES)[:3], # As of `board_plan`
+    rankers:Iterable[str]=BOARD_RANKERS, # As in `ranker_fields`
+    losses:Iterable[str]=tuple(BOARD_LOSSES)[:3], # As in `board_plan`
     seeds:Iterable[int]=(0,), # The same for every cell
     output:str|Path="runs/board", # Where the runs are kept and found again
     preset:str="scenes", # One of `PRESETS`: sizes of the networks, and training

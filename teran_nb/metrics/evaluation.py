@@ -46,7 +46,7 @@ class Evaluation(MarkdownRepr):
         paired = {} if self.pair_scores is None else self.pair_scores.metrics
         return self.retrieval.metrics | grounded | self.relation_metrics | paired
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
-    def to_pandas(self) -> pd.DataFrame: # As of `Retrieval.to_pandas`
+    def to_pandas(self) -> pd.DataFrame: # As in `Retrieval.to_pandas`
         "A row for each direction of retrieval."
         return Retrieval(self.metrics, self.about).to_pandas()
     def _repr_markdown_(self):
@@ -112,10 +112,10 @@ def evaluate(
 def ensemble(
     members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
-    protocol:str|Protocol="all", # As of `evaluate`
-    relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
-    ndcg:NdcgRule=NdcgRule(), # As of `evaluate`
-    about:dict|None=None, # As of `evaluate`
+    protocol:str|Protocol="all", # As in `evaluate`
+    relevance:Relevance|Sequence[Relevance]=(), # As in `evaluate`
+    ndcg:NdcgRule=NdcgRule(), # As in `evaluate`
+    about:dict|None=None, # As in `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)
