@@ -73,10 +73,11 @@ class Stopping:
 
 
 def test_fields_and_hash_of_an_earlier_version(tmp_path):
-    "The fields had other names, and the hash of the data knew no features."
+    "The fields had other names, the hash of the data knew no features, and no seconds were kept."
     stopping = Stopping(QUICK, tmp_path)
 
     def change(state, model):
+        del state["seconds"]
         for part, names in (("train", EARLIER_TRAIN_FIELDS), ("model", EARLIER_NETWORK_FIELDS)):
             state["config"][part] = rename_fields(state["config"][part], {today: before for before, today in names.items()})
         assert "learning_rate" not in state["config"]["train"]

@@ -57,7 +57,7 @@ def ablate(
     output:str|Path="runs/ablations", # Where the runs are kept and found again
     device:str="auto", # `auto`, `cpu` or `cuda`
     begin:str="", # Folder of a trained run that every row starts from; fresh weights when empty
-    grid:dict|None=None, # As of `compare`, such as `{"train.learning_rate": [.001, .003]}`
+    grid:dict|None=None, # As in `compare`, such as `{"train.learning_rate": [.001, .003]}`
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
     preset:str="", # One of `PRESETS`; that with the name of the world when empty
 ) -> Results: # On the test split, a line for each row

@@ -48,7 +48,7 @@ def ranker_fields(
     return {"pooling": ranker} if ranker in POOLINGS else {"training_heads": (ranker,), "ranking_head": ranker}
 
 def ranker_title(
-    ranker:str, # As of `ranker_fields`
+    ranker:str, # As in `ranker_fields`
 ) -> str: # For tables and figures
     "The title of a pooling, or the name of a head in words."
     if ranker in POOLINGS: return POOLINGS[ranker].title
@@ -66,7 +66,7 @@ _HEAD_COSTS = {
     "weighted": RankerCost("engine, two passes", "no, learned weights")}
 
 def ranker_cost(
-    ranker:str, # As of `ranker_fields`
+    ranker:str, # As in `ranker_fields`
 ) -> RankerCost:
     "The cost of a ranker."
     if ranker in POOLINGS: return _pooling_cost(POOLINGS[ranker])
@@ -92,7 +92,7 @@ BOARD_LOSSES = { # Name in the table to fields of `TrainConfig`
 
 def board_plan(
     data:Data, # What is learned from
-    ranker:str, # As of `ranker_fields`
+    ranker:str, # As in `ranker_fields`
     loss:str, # One of `BOARD_LOSSES`, or any name in `LOSSES`
     seed:int=0, # Of everything
     preset:str="scenes", # One of `PRESETS`: sizes of the networks, and training
@@ -100,6 +100,8 @@ def board_plan(
 ) -> Plan:
     "The plan of one cell of the board."
     one_of(loss, dict.fromkeys([*BOARD_LOSSES,*LOSSES]), "loss", registered=True)
+    if "overrides" in settings:
+        raise ValueError("overrides of a cell are its ranker and its loss; change sizes by the preset")
     fields = BOARD_LOSSES.get(loss, {"loss": loss})
     scale = LOSSES[fields["loss"]].learned.get("scale")
     if scale and _sums_cosines(ranker): fields = fields | {"logit_scale": .1*scale}
@@ -120,8 +122,8 @@ def _sums_cosines(ranker):
 @dataclass(frozen=True)
 class Cell:
     "One ranker trained by one loss with one seed."
-    ranker:str # As of `ranker_fields`
-    loss:str # As of `board_plan`
+    ranker:str # As in `ranker_fields`
+    loss:str # As in `board_plan`
     result:Retrieval # Metrics of the test split, with their conditions
     seconds:float # Of training and validation
     run:Path|None=None # Its folder
@@ -214,8 +216,8 @@ def _cell(data, plan, ranker, loss, folder):
 # %% ../../nbs/experiment/14_board.ipynb #d2a49c92
 def board(
     data:Data, # What is learned from
-    rankers:Iterable[str]=BOARD_RANKERS, # As of `ranker_fields`
-    losses:Iterable[str]=tuple(BOARD_LOSSES)[:3], # As of `board_plan`
+    rankers:Iterable[str]=BOARD_RANKERS, # As in `ranker_fields`
+    losses:Iterable[str]=tuple(BOARD_LOSSES)[:3], # As in `board_plan`
     seeds:Iterable[int]=(0,), # The same for every cell
     output:str|Path="runs/board", # Where the runs are kept and found again
     preset:str="scenes", # One of `PRESETS`: sizes of the networks, and training
@@ -255,7 +257,8 @@ def board_of(
     cells = []
     for seeds in results.lines.values():
         cells += [Cell(_ranker_of(r), r.about["loss"], r, r.about["seconds"]) for r in seeds]
-    return Board(tuple(sorted(cells, key=order)), cells[0].result.about["networks"])
+    title = cells[0].result.about["networks"] if cells else ""
+    return Board(tuple(sorted(cells, key=order)), title)
 
 def _ranker_of(result):
     "The condition `ranker`, which was called `score` in files of earlier versions."

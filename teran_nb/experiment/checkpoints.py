@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import pandas as pd
 import torch
@@ -35,6 +35,7 @@ class Checkpoint(TypedDict):
     epoch:int # The current epoch, from 0
     step:int # Batches of this epoch that are done
     losses:list[float] # The losses of these batches
+    seconds:NotRequired[float] # That these batches took; missing in files of earlier versions
     history:list[dict] # Metrics of the epochs that are done
     objective:dict # Weights of the model and learned parameters of the loss
     optimizer:dict # State of the optimizer

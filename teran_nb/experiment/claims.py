@@ -167,7 +167,7 @@ def verdict(
     better:Sequence, # Our numbers of the better row, one a seed
     worse:Sequence, # Of the worse row
     chance_level:float=-np.inf, # Every seed of both rows must exceed it; of kind `fails`, of the better row only
-    queries:Sequence=(), # As of `claim_interval`
+    queries:Sequence=(), # As in `claim_interval`
 ) -> str: # `agrees`, `disagrees: ...`, `undecided` or `not learned`
     "Whether our numbers support a claim; decided only where the rows learned and the 95 % interval excludes 0."
     interval = claim_interval(claim, better, worse, queries)

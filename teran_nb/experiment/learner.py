@@ -28,7 +28,7 @@ from ..data.stopwords import stop_words
 from ..model.text import without_words
 from ..model.saving import earlier_network_fields, load_weights
 from ..model.matcher import Matcher
-from ..metrics.relevance import Relevance, rouge_l
+from ..metrics.relevance import Relevance, relevance_list, rouge_l
 from ..metrics.retrieval import chance, format_metric, metric_named, own_metrics
 from ..metrics.evaluation import evaluate
 from .train_config import TrainConfig, learning_rate_at, optimizer_of, pooling_at
@@ -69,6 +69,7 @@ class Learner:
         self.epoch = 0 # the current epoch
         self.step = 0 # its batches that are done
         self.losses = [] # of these batches
+        self.seconds = 0. # that they took
 
 def _relevance_names(relevance): return [r.name for r in relevance] or ["rouge"]
 
@@ -172,9 +173,7 @@ def _progress_text(self:Learner, seconds, n):
 
 # %% ../../nbs/experiment/04_learner.ipynb #ccf4ab0f
 @patch
-def validate(self:Learner,
-    seconds:float, # Of the epoch's training
-) -> None:
+def validate(self:Learner) -> None:
     "Evaluate the epoch, and save the model if it is the best so far."
     accelerator,model = self.accelerator,self.objective.model
     if accelerator.is_main_process:
@@ -183,7 +182,7 @@ def validate(self:Learner,
         numbers = {"epoch": self.epoch+1, "loss": float(np.mean(self.losses)), "rate": rate}
         with still_running(f"validation of epoch {self.epoch+1}/{self.config.epochs}"):
             numbers |= evaluate(model, self.val, relevance=self.relevance).metrics
-        self.history.epochs.append(numbers | {"seconds": seconds + time.perf_counter()-start})
+        self.history.epochs.append(numbers | {"seconds": self.seconds + time.perf_counter()-start})
         if self.history.best() is self.history.epochs[-1]: model.save(self.folder/"model")
     if accelerator.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
 
@@ -193,6 +192,7 @@ def _next_epoch(self:Learner):
     self.epoch += 1
     self.step = 0
     self.losses = []
+    self.seconds = 0.
 
 @patch
 def is_finished(self:Learner) -> bool:
@@ -209,7 +209,7 @@ def save(self:Learner) -> None:
     scaler = self.accelerator.scaler
     config = checkpoint_config(self.config, self.objective.model.config)
     state = Checkpoint(
-        epoch=self.epoch, step=self.step, losses=self.losses, history=self.history.epochs,
+        epoch=self.epoch, step=self.step, losses=self.losses, seconds=self.seconds, history=self.history.epochs,
         objective=self.objective.state_dict(), optimizer=self.optimizer.state_dict(),
         scaler=scaler.state_dict() if scaler else {}, data=self.data_hashes[0], config=config)
     write_checkpoint(state, self.folder)
@@ -235,6 +235,7 @@ def restore(self:Learner) -> None:
     self.epoch = state["epoch"]
     self.step = state["step"]
     self.losses = state["losses"]
+    self.seconds = state.get("seconds", 0.)
     self.history = History(state["history"], self.config.select)
 
 # %% ../../nbs/experiment/04_learner.ipynb #e32cb038
@@ -247,12 +248,13 @@ def run(self:Learner,
     while not self.is_finished():
         start = time.perf_counter()
         is_whole = self.train_epoch(is_stopped)
+        self.seconds += time.perf_counter() - start
         require_finite_weights(self.objective, f"epoch {self.epoch+1}, step {self.step}", self.folder)
         if not is_whole:
             self.save()
             raise KeyboardInterrupt(f"stopped in epoch {self.epoch+1} after step {self.step}; "
                                     f"everything is kept in {self.folder}, resume goes on from there")
-        self.validate(time.perf_counter()-start)
+        self.validate()
         self._next_epoch()
         self.save()
         log(self.history.epochs[-1])
@@ -285,11 +287,12 @@ def fit(
     resume:bool=False, # Continue from the folder's last.pt
     device:str="auto", # `auto`, `cpu` or `cuda`
     tensorboard:bool=False, # Also write TensorBoard files into the folder
-    relevance:Sequence[Relevance]=(), # Of the validation captions, for NDCG; their ROUGE-L by default
+    relevance:Relevance|Sequence[Relevance]=(), # Of the validation captions, one or several, for NDCG; their ROUGE-L by default
 ) -> History: # Loss and validation metrics of every epoch
     "Train a model; stops and resumes at any step with the same result."
     folder = user_path(folder)
     require_training_data(train, config, pictures=model.vision is not None)
+    relevance = relevance_list(relevance)
     _check_config(model, val, config, relevance)
     require_run_folder(folder, model, resume)
     learner = Learner(model, train, val, config, folder, pick_device(device), relevance)

@@ -58,9 +58,12 @@ class Criterion(nn.Module):
         "The learned parameters for a head."
         values = {}
         for name in self.rule.learned:
-            value = getattr(self, _state_name(name))[head]
-            if name == "scale": value = value.clamp(max=math.log(100)).exp() # CLIP's bound
-            values[name] = value
+            parameter = getattr(self, _state_name(name))
+            if name != "scale": values[name] = parameter[head]
+            else:
+                # CLIP's bound; a bound on the value instead of the parameter would stop its gradient
+                with torch.no_grad(): parameter.clamp_(max=math.log(100))
+                values[name] = parameter[head].exp()
         return values
     def value(self, formula:Callable, head:int, *inputs:Tensor) -> Tensor: # A number
         "A formula of the loss; arguments that it names come from the configuration or the learned parameters."
@@ -215,8 +218,9 @@ def check_loss(
         try:
             value = criterion.value(rule.formula, 0, sim, image_of)
             again = criterion.value(rule.formula, 0, sim[rows][:,columns], rows.argsort()[image_of[columns]])
-        except (AttributeError, IndexError, RuntimeError, TypeError) as e:
-            raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions: {e}") from e
+        except (AttributeError, LookupError, RuntimeError, TypeError) as e:
+            reason = f"{type(e).__name__}: {e}"
+            raise ValueError(f"loss {name!r} fails for {images} images and {captions} captions; {reason}") from e
         _require_number(value, f"loss {name!r}", f"for {images} images and {captions} captions")
         if not torch.allclose(value, again, rtol=1e-4, atol=1e-5):
             raise ValueError(f"loss {name!r} gives {value.item():.4f}, and {again.item():.4f} for the same pairs in "

@@ -173,7 +173,16 @@ def named_configs(
     for name in train: one_of(name, TrainFields.__annotations__, "training parameter")
     network,training = _row_configs(row, preset, pooling, text, begin, features)
     given = {field: value for field,value in train.items() if value not in (None,"")}
-    network,training = _with_overrides(network, override(training, given), overrides or {})
+    overrides = overrides or {}
+    network,training = _with_overrides(network, override(training, given), overrides)
+    by_parameter = {field: value for field,value in _text_fields(text).items() if value}
+    by_parameter |= {f"train.{field}": value for field,value in given.items()}
+    if pooling: by_parameter["pooling"] = pooling
+    for field,value in by_parameter.items():
+        if overrides.get(field, value) != value:
+            parameter = field.removeprefix("train.").partition(".")[0]
+            raise ValueError(f"the parameter {parameter} sets {field} to {value!r}, and overrides set it to "
+                             f"{overrides[field]!r}; leave one of them out")
     check_registered(network, training)
     if training.stop_words: stop_words(training.stop_words)
     return network,training

@@ -99,7 +99,7 @@ class _Machine(TypedDict):
 def record_of(
     result:Retrieval, # Of one seed; its condition `run` names the folder of its run
     command:str, # The shell command that measures it
-    fingerprint:str, # As of `data_fingerprint`
+    fingerprint:str, # As in `data_fingerprint`
 ) -> dict: # A `Record` of `entries`
     "The record of one seed; without a run it has what the result says about itself."
     about = result.about
@@ -209,7 +209,7 @@ def compare_with_registry(
     again:Results, # Measured now
     registry:str|Path, # Folder of a table that has these rows
     fingerprint:str="", # Of the data they were measured on; not compared when empty
-    level:float=.99, # As of `prediction_interval`
+    level:float=.99, # As in `prediction_interval`
 ) -> pd.DataFrame: # A row for each number: what the registry expects, what it is now, whether that is inside
     "Compare results with the registry: the same seed on the same machine to the digit, others within the spread."
     known = read_registry(registry, again.lines)
@@ -251,7 +251,7 @@ def require_reproduced(
     again:Results, # Measured now
     data:Data, # What they were measured on
     registry:str|Path, # Folder of a table that has these rows
-) -> pd.DataFrame: # As of `compare_with_registry`
+) -> pd.DataFrame: # As in `compare_with_registry`
     "Compare results with the registry, and refuse a number that lies outside of its interval (ValueError)."
     compared = compare_with_registry(again, registry, data_fingerprint(data.collection))
     outside = compared[~compared.inside]

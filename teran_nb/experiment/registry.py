@@ -171,7 +171,7 @@ def enter(
     results:Results, # Of a workflow
     data:Data, # What they were measured on
     registry:str|Path, # Folder of one table; nothing is entered when empty
-    command:str, # As of `workflow_command`
+    command:str, # As in `workflow_command`
 ) -> pd.DataFrame|None: # The files, and their numbers of seeds
     "Enter the results of a workflow in the registry."
     if not registry: return None
@@ -183,10 +183,10 @@ def enter(
 def enter_or_check(
     results:Results, # Of a workflow
     data:Data, # What they were measured on
-    registry:str|Path, # As of `enter`
-    command:str, # As of `enter`
+    registry:str|Path, # As in `enter`
+    command:str, # As in `enter`
     check:bool, # Compare with the registry instead
-) -> pd.DataFrame|None: # As of `enter`, or of `require_reproduced`
+) -> pd.DataFrame|None: # As in `enter`, or of `require_reproduced`
     "Enter results in the registry, or refuse those that do not agree with it (ValueError)."
     return require_reproduced(results, data, registry) if check else enter(results, data, registry, command)
 

@@ -64,17 +64,18 @@ def train_run(
         return histories[0]
     if processes > 1: return _train_in_processes(plan, folder, processes)
     seed_everything(plan.training.seed)
-    model = _starting_model(plan, data, folder)
-    model.provenance = provenance(data.train)
     resume = (folder/"last.pt").is_file()
+    model = _starting_model(plan, data, folder, resume)
+    model.provenance = provenance(data.train)
     relevance = data.relevance("val")
     return fit(model, data.train, data.val, plan.training, folder, resume, plan.device, tensorboard, relevance)
 
-def _starting_model(plan, data, folder):
+def _starting_model(plan, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
     network = plan.network
     begin = plan.about.get("begin") and project_path(plan.about["begin"])
-    if begin and (folder/"model").is_dir(): begin = folder # a resumed run has a vocabulary of its own
+    # a resumed run has a vocabulary of its own; without a checkpoint, its model is that of a killed first epoch
+    if begin and resume and (folder/"model").is_dir(): begin = folder
     thaw = network.regions.thaw
     vision = learning_backbone(data.train.features, thaw) if thaw else None
     if not begin: return make_matcher(network, data.train.captions.texts, vision)

@@ -20,7 +20,7 @@ from ..data.collection import Collection
 from ..synthetic.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder
 from ..model.relation_distances import relation_distances
-from .relevance import Relevance
+from .relevance import Relevance, relevance_list
 from .ndcg import NdcgRule
 from .retrieval import Protocol, Retrieval, folds, named_protocol, retrieval
 from .results import results
@@ -46,7 +46,7 @@ class Evaluation(MarkdownRepr):
         paired = {} if self.pair_scores is None else self.pair_scores.metrics
         return self.retrieval.metrics | grounded | self.relation_metrics | paired
     def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
-    def to_pandas(self) -> pd.DataFrame: # As of `Retrieval.to_pandas`
+    def to_pandas(self) -> pd.DataFrame: # As in `Retrieval.to_pandas`
         "A row for each direction of retrieval."
         return Retrieval(self.metrics, self.about).to_pandas()
     def _repr_markdown_(self):
@@ -85,7 +85,7 @@ def evaluate(
         raise ValueError(f"{collection!r}: without captions nothing can be measured; "
                          "ask it by sentences of your own, as the notebook mine does")
     protocol = named_protocol(protocol or collection.name)
-    if isinstance(relevance, Relevance): relevance = [relevance]
+    relevance = relevance_list(relevance)
     folds(protocol, captions.image_of, len(collection)) # refuses a wrong number of images before anything is encoded
     for r in relevance: r.require_captions(captions)
     model.check_rerank(rerank, pooling)
@@ -112,10 +112,10 @@ def evaluate(
 def ensemble(
     members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
-    protocol:str|Protocol="all", # As of `evaluate`
-    relevance:Relevance|Sequence[Relevance]=(), # As of `evaluate`
-    ndcg:NdcgRule=NdcgRule(), # As of `evaluate`
-    about:dict|None=None, # As of `evaluate`
+    protocol:str|Protocol="all", # As in `evaluate`
+    relevance:Relevance|Sequence[Relevance]=(), # As in `evaluate`
+    ndcg:NdcgRule=NdcgRule(), # As in `evaluate`
+    about:dict|None=None, # As in `evaluate`
 ) -> Evaluation: # Encodings are those of the first member; grounding belongs to single models, so there is none
     "Average the similarities of several models (TERAN section 7.2), also those of minimal pairs."
     members = iter(members)

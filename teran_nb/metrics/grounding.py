@@ -69,7 +69,7 @@ class GroundingRule:
                 "counted": counted}
 
 # %% ../../nbs/metrics/08_grounding.ipynb #fb2a3106
-_HEAT_SCORES = ("heat","peak") # As of `heat_scores`
+_HEAT_SCORES = ("heat","peak") # As in `heat_scores`
 _METRIC_OF_SCORE = { # Score of phrases to the metric of tables, in their order
     "right": "grounding", "heat": "grounding_heat", "random": "grounding_random",
     "largest": "grounding_largest", "possible": "grounding_possible",
@@ -241,6 +241,10 @@ def grounding(
         if known and alignment.boxes is None:
             raise ValueError(f"image {alignment.image_id} has no boxes: its features came without them, "
                              "so grounding cannot be measured")
+        wrong = int((~alignment.cosines.isfinite()).sum()) if known else 0
+        if wrong:
+            raise ValueError(f"{wrong} cosines of image {alignment.image_id} are NaN or infinite; the model or its input is "
+                             "broken")
         phrases += [_ground(alignment, link, rule) for link in known]
     if not phrases: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(phrases, rule)
@@ -264,13 +268,19 @@ class PhraseGrounding(MarkdownRepr):
         for split,part in self.by_split.items():
             line = f"{self.about.get('model', 'model')}-{split}"
             conditions = {"protocol": f"phrases of {split}", "candidates": "the regions of the image"}
-            measured = Retrieval(part.all_metrics, conditions | self.conditions() | {"model": line})
+            conditions |= part.rule.describe() | self.about | {"model": line}
+            measured = Retrieval(part.all_metrics, conditions)
             lines[line] = (measured,) # one seed
         return Results(lines)
     def conditions(self) -> dict:
-        "The rule in words, and the further conditions."
-        rules = [part.rule.describe() for part in self.by_split.values()]
-        return (rules[0] if rules else {}) | self.about
+        "The rules in words, each split's where they differ, and the further conditions."
+        rules = {split: part.rule.describe() for split,part in self.by_split.items()}
+        described = {}
+        for name in GroundingRule().describe():
+            values = {split: rule[name] for split,rule in rules.items()}
+            if len(set(values.values())) == 1: described[name] = next(iter(values.values()))
+            else: described |= {f"{name} ({split})": value for split,value in values.items()}
+        return described | self.about
     def to_pandas(self) -> pd.DataFrame: # Column `split`, then those of `Grounding.to_pandas`
         "One row per split and kind."
         rows = []

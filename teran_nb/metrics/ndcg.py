@@ -88,7 +88,7 @@ def mean_ndcg(
 @dataclass(frozen=True)
 class NdcgRule:
     "How NDCG is computed where the text of the papers and their code differ."
-    gains:str="exponential" # As of `ndcg_at_k`
+    gains:str="exponential" # As in `ndcg_at_k`
     i2t_queries:str="all" # As `queries` of `mean_ndcg`, in sentence retrieval; image retrieval averages all
     def __post_init__(self):
         one_of(self.gains, _GAINS, "gains")

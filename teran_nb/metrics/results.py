@@ -137,7 +137,7 @@ def format_seeds(
 
 @patch
 def table(self:Results,
-    metrics:Iterable[str]=(), # As of `columns`
+    metrics:Iterable[str]=(), # As in `columns`
 ) -> pd.DataFrame: # Columns `model`, the headings of `columns`, and `seeds`; cells are text
     "One row per line, with mean and standard deviation over its seeds."
     frame = self.to_pandas()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..core.config import add_entry, calling_module, new_name, one_of
 from ..core.display import MarkdownRepr, markdown_table
-from .relevance import RELEVANCE_LABELS, Relevance
+from .relevance import RELEVANCE_LABELS, Relevance, relevance_list
 from .ndcg import NdcgRule, mean_ndcg, ndcg_at_k
 from .conditions import Candidates, candidates_of, footnote
 
@@ -151,7 +151,7 @@ class Metric(NamedTuple):
     heading:str="" # Of a column, such as "t2i R@1 %"; empty: the label, and % where that is the unit
     digits:int|None=1 # Behind the point; None: as many as are needed
     lower_is_better:bool=False
-    formula:Callable|None=None # As of `register_metric`; None for the metrics of this library
+    formula:Callable|None=None # As in `register_metric`; None for the metrics of this library
     module:str="" # Name of the module that registered it
     @property
     def factor(self) -> float: return 100 if self.unit == "%" else 1 # Of the stored value
@@ -219,7 +219,8 @@ def format_metric(
     "A metric as tables print it."
     if pd.isna(value): return "-"
     printed = metric_named(metric)
-    return f"{value:g}" if printed.digits is None else f"{printed.factor*value:.{printed.digits}f}"
+    if printed.digits is not None: return f"{printed.factor*value:.{printed.digits}f}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 # %% ../../nbs/metrics/06_retrieval.ipynb #5f29a5cb
 def register_metric(
@@ -332,7 +333,7 @@ def retrieval(
     sim = torch.as_tensor(sim).cpu()
     image_of = np.asarray(image_of)
     protocol = named_protocol(protocol)
-    relevance = [relevance] if isinstance(relevance, Relevance) else relevance
+    relevance = relevance_list(relevance)
     if not sim.numel():
         raise ValueError(f"similarities of the shape {tuple(sim.shape)}; at least one image and one caption are needed")
     if image_of.shape != sim.shape[1:]:
@@ -390,6 +391,8 @@ def chance_bound(
         n = candidates.captions
     elif metric == "pairs" and kinds:
         level = .5
-        n = candidates.images*len(kinds) # an image has at most one pair of a kind
+        pair_scores = getattr(result, "pair_scores", None) # of an `Evaluation`; other results do not keep the pairs
+        # an image has at most one pair of a kind
+        n = candidates.images*len(kinds) if pair_scores is None else len(pair_scores.sims)
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5
