@@ -10,7 +10,7 @@ __all__ = ['PROTOCOLS', 'RECALLS', 'METRICS', 'EARLIER_METRICS', 'ranking', 'Ran
 # %% ../../nbs/metrics/06_retrieval.ipynb #55a68f0e
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -369,9 +369,15 @@ def chance(
     seed:int=0, # Of the guesses
     ndcg:NdcgRule=NdcgRule(), # As in `retrieval`
 ) -> Retrieval: # Of a model called `chance`
-    "Evaluate random similarities."
-    sim = torch.rand(images, len(image_of), generator=torch.Generator().manual_seed(seed))
-    return retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": seed})
+    "Evaluate random similarities; the mean of several draws for fewer than 100 images."
+    relevance = relevance_list(relevance)
+    generator = torch.Generator().manual_seed(seed)
+    draws = []
+    for _ in range(max(1, 200//max(images, 1))):
+        sim = torch.rand(images, len(image_of), generator=generator)
+        draws.append(retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": seed}))
+    means = {name: float(np.mean([draw.metrics[name] for draw in draws])) for name in draws[0].metrics}
+    return replace(draws[0], metrics=means)
 
 # %% ../../nbs/metrics/06_retrieval.ipynb #662d939d
 def chance_bound(
