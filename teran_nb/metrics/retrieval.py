@@ -369,11 +369,11 @@ def chance(
     seed:int=0, # Of the guesses
     ndcg:NdcgRule=NdcgRule(), # As in `retrieval`
 ) -> Retrieval: # Of a model called `chance`
-    "Evaluate random similarities; the mean of several draws for fewer than 100 images."
+    "Evaluate random similarities; the mean of many draws where there are fewer than 250 images."
     relevance = relevance_list(relevance)
     generator = torch.Generator().manual_seed(seed)
     draws = []
-    for _ in range(max(1, 200//max(images, 1))):
+    for _ in range(1 if images >= 250 else 2000//max(images, 1)):
         sim = torch.rand(images, len(image_of), generator=generator)
         draws.append(retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": seed}))
     means = {name: float(np.mean([draw.metrics[name] for draw in draws])) for name in draws[0].metrics}
