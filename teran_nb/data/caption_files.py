@@ -166,7 +166,7 @@ _COLUMN_NAMES = { # of Flickr30k's results.csv, and of metadata.csv of the libra
 
 def read_csv(
     path:str|Path, # CSV file with a header row, plain or .gz
-    bad:str="stop", # At an empty caption: `stop`, or `skip` it with a warning
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # Images in the order of their first row
     "Read captions from a CSV file."
     images,rows = {},[]
@@ -195,7 +195,7 @@ def read_lines(
     per_image:int=5, # Lines of each image
     image_ids:list|str|Path|None=None, # Names of the images, a list or a file with one a line; 0, 1, 2 ... by default
     split:str="", # Split of these images
-    bad:str="stop", # At an empty caption: `stop`, or `skip` it with a warning
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # Images in the order of the file
     "Read captions from lines of text."
     if per_image < 1: raise ValueError(f"per_image must be at least 1, not {per_image}")
@@ -217,7 +217,7 @@ def read_lines(
 # %% ../../nbs/data/01_caption_files.ipynb #3e729649
 def read_tokens(
     path:str|Path, # `results_20130124.token`, `Flickr8k.token.txt` and the like, plain or .gz
-    bad:str="stop", # At an empty caption: `stop`, or `skip` it with a warning
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # Images named by their file without its ending, in the order of the file
     "Read the token file of Flickr8k or Flickr30k."
     images,rows = {},[]
@@ -258,10 +258,12 @@ class _Sentence(TypedDict):
     tokens:NotRequired[list[str]]
     links:NotRequired[list]
 
-class _Image(TypedDict):
-    split:NotRequired[str|None]
+class _Size(TypedDict):
     width:NotRequired[_Length]
     height:NotRequired[_Length]
+
+class _Image(TypedDict):
+    split:NotRequired[str|None]
     sentences:NotRequired[list[_Sentence]]
 
 class _Karpathy(TypedDict):
@@ -275,7 +277,7 @@ _OTHER_LAYOUT = "is it another layout, or cut off?" # end of an error
 def read_karpathy(
     path:str|Path, # JSON file, plain or .gz
     key:str="", # Field that names an image; by default the first of id, cocoid, filename (without ending), imgid
-    bad:str="stop", # At an empty caption or an image without captions: `stop`, or `skip` it with a warning
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # All splits; `restval` counts as `train`
     "Read Karpathy's split files."
     return _from_karpathy(path, _read_object(path), key, bad)
@@ -298,9 +300,14 @@ def _from_karpathy(path, value, key="", bad="stop"):
     image_ids = [Path(str(name)).stem if key == "filename" else str(name) for name in names]
     require_unique(image_ids, f"{path}: ")
     split_and_size,rows = {},[]
+    refuse = partial(_stop_or_leave_out, rows, bad)
     for i,(image_id,image) in enumerate(zip(image_ids, images)):
         split = image.get("split")
-        split_and_size[image_id] = ("train" if split == "restval" else split, _json_size(image))
+        try: size = _json_size(image, f"{path}: images[{i}]")
+        except ValueError as e:
+            refuse(str(e))
+            continue
+        split_and_size[image_id] = ("train" if split == "restval" else split, size)
         for n,sentence in enumerate(image.get("sentences", ())):
             where = f"{path}: sentence {n+1} of image {image_id[:100]}"
             if "raw" in sentence: text = sentence["raw"] or ""
@@ -308,20 +315,23 @@ def _from_karpathy(path, value, key="", bad="stop"):
             else: raise ValueError(f"{where} has no raw and no tokens; {_OTHER_LAYOUT}")
             links = sentence.get("links")
             if not all(map(_is_link, links or ())): # quick; `checked` then says what is wrong
-                checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links", _OTHER_LAYOUT)
+                try: checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links")
+                except ValueError as e:
+                    refuse(str(e))
+                    continue
             if links is not None:
                 links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
             rows.append((image_id, text, links))
     return _to_captions(path, split_and_size, rows, bad)
 
-def _json_size(image): return (image["width"],image["height"]) if "width" in image and "height" in image else None
+def _json_size(image, where):
+    checked(image, _Size, where)
+    return (image["width"],image["height"]) if "width" in image and "height" in image else None
 
 # %% ../../nbs/data/01_caption_files.ipynb #b72d0de5
 class _CocoImage(TypedDict):
     id:str|int
     file_name:NotRequired[str]
-    width:NotRequired[_Length]
-    height:NotRequired[_Length]
 
 class _Annotation(TypedDict):
     image_id:str|int
@@ -335,7 +345,7 @@ def read_coco(
     path:str|Path, # `captions_val2017.json` and the like, plain or .gz
     split:str="", # Split of these images, where the file is one split
     key:str="id", # Field that names an image: `id`, or `file_name`, which loses its ending
-    bad:str="stop", # At an empty caption, an unknown image or one without captions: `stop`, or `skip` it with a warning
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # In the order of the file
     "Read COCO's caption annotations."
     return _from_coco(path, _read_object(path), split, key, bad)
@@ -349,8 +359,10 @@ def _from_coco(path, value, split="", key="id", bad="stop"):
         if key not in image: raise ValueError(f"{path}: images[{i}] has no {key}; give key='id'")
         name_of[str(image["id"])] = str(image["id"]) if key == "id" else Path(image[key]).with_suffix("").as_posix()
     require_unique(list(name_of.values()), f"{path}: ")
-    split_and_size = {name: (split or None, _json_size(image)) for name,image in zip(name_of.values(), coco["images"])}
-    rows = []
+    split_and_size,rows = {},[]
+    for i,(name,image) in enumerate(zip(name_of.values(), coco["images"])):
+        try: split_and_size[name] = (split or None, _json_size(image, f"{path}: images[{i}]"))
+        except ValueError as e: _stop_or_leave_out(rows, bad, str(e)) # its captions are left out too
     for annotation in coco["annotations"]:
         image_id = str(annotation["image_id"])
         rows.append((name_of.get(image_id, image_id), annotation["caption"] or "", None))
@@ -407,7 +419,7 @@ def _without_marks(line, boxes):
 # %% ../../nbs/data/01_caption_files.ipynb #ee098b38
 def read_entities(
     path:str|Path, # Folder with `Sentences/`, `Annotations/` and, for splits, `train.txt`, `val.txt`, `test.txt`
-    bad:str="stop", # At an empty caption or an image without captions: `stop`, or `skip` it with a warning
+    bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # With picture sizes, and links whose kind is the (first) type of their phrase
     "Read Flickr30k Entities."
     path = user_path(path)
@@ -423,7 +435,10 @@ def read_entities(
         annotation = path/"Annotations"/f"{file.stem}.xml"
         if not annotation.is_file():
             raise FileNotFoundError(f"{annotation} is not there, but {file.name} is; copy both folders again")
-        size,boxes = _read_chains(annotation)
+        try: size,boxes = _read_chains(annotation)
+        except ValueError as e:
+            _stop_or_leave_out(rows, bad, str(e))
+            continue
         images[file.stem] = (split_of.get(file.stem), size)
         rows += [(file.stem, *_without_marks(line, boxes)) for line in _text_lines(file)]
     return _to_captions(path, images, rows, bad)
