@@ -34,7 +34,7 @@ from ..published.originals import load_original, open_checkpoint
 from ..published.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
 from ..pretrained.dual import DualEncoder
 from ..pretrained.opening import pretrained_name
-from ..metrics.relevance import Relevance
+from ..metrics.relevance import Relevance, relevance_list
 from ..metrics.ndcg import NdcgRule
 from ..metrics.retrieval import PROTOCOLS, upgrade_metrics
 from ..metrics.evaluation import Evaluation, ensemble, evaluate
@@ -238,7 +238,7 @@ def open_runs(
 class EvaluateOptions(TypedDict, total=False):
     "Options of `evaluate`; what is left out keeps its default there."
     protocol:str # One of `PROTOCOLS`; all of the collection when empty
-    relevance:Sequence[Relevance] # Of the captions for NDCG, such as `Data.relevance` gives
+    relevance:Relevance|Sequence[Relevance] # Of the captions for NDCG, such as `Data.relevance` gives
     ndcg:NdcgRule # How NDCG is computed
     rerank:int # For a cross-encoder: score only the first k results of each query, ranked by its alignment
     pairs:MinimalPairs|None # Minimal pairs whose captions are scored too
@@ -259,10 +259,10 @@ def evaluate_run(
     for name in options: one_of(name, EvaluateOptions.__annotations__, "option of evaluate_run")
     protocol = options.get("protocol", "")
     if protocol: one_of(protocol, PROTOCOLS, "protocol")
+    relevance = options["relevance"] = relevance_list(options.get("relevance", ()))
     models,conditions = open_runs(runs, device, pooling, row, text, dual)
     evaluations = (evaluate(model, collection, **options, about=conditions) for model in models) # holds one at a time
     if len(models) == 1: return models[0],next(evaluations)
-    relevance = options.get("relevance", ())
     ndcg = options.get("ndcg", NdcgRule())
     name = protocol or collection.name
     return models[0],ensemble(evaluations, collection.captions.image_of, name, relevance, ndcg, conditions)
