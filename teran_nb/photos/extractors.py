@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'VisualWordsConfig',
            'VisualWordWindows', 'PatchesConfig', 'Patches', 'DetectorConfig', 'best_boxes', 'DetectorBackbone',
-           'build_extractor', 'to_full_size', 'extract_picture']
+           'model_files', 'build_extractor', 'to_full_size', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
@@ -237,15 +237,29 @@ def _models_of(name, kind, fields):
 def _unnamed(name, kind, fields):
     return ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
 
+def _kind_and_settings(name, settings):
+    "The kind that a name begins with, and the settings with the models that it names."
+    kind = one_of(name.partition(":")[0].strip(), EXTRACTORS, "extractor")
+    return kind,(settings or {}) | _models_of(name, kind, EXTRACTORS[kind].model_fields)
+
+def model_files(
+    name:str, # As for `build_extractor`
+    settings:dict|None=None, # As for `build_extractor`
+) -> list[Path]: # Empty for windows, and for models of the hub
+    "The files and folders that hold an extractor's models."
+    kind,settings = _kind_and_settings(name, settings)
+    models = [settings.get(field) for field in EXTRACTORS[kind].model_fields]
+    paths = [project_path(model) for model in models if model and isinstance(model, str)]
+    return [path for path in paths if path.exists()]
+
 def build_extractor(
     name:str, # `windows`, `words:<file>`, `patches:<model>`, `detector:<detector> + <backbone>`, or the kind alone
     settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`; also its models, where the name is the kind
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # Ready to use
     "Build an extractor from its name, or from its `spec`. A model is a Hugging Face name or a folder."
-    kind = one_of(name.partition(":")[0].strip(), EXTRACTORS, "extractor")
+    kind,settings = _kind_and_settings(name, settings)
     cls = EXTRACTORS[kind]
-    settings = (settings or {}) | _models_of(name, kind, cls.model_fields)
     for field in cls.model_fields:
         model = settings.get(field)
         if not model or not isinstance(model, str): raise _unnamed(name, kind, cls.model_fields)

@@ -15,7 +15,7 @@ from typing import TypedDict
 import numpy as np
 import torch
 
-from ..core.files import digest, file_stamps, project_path, read_json
+from ..core.files import digest, project_path, read_json
 from ..core.writing import write_json
 from ..core.config import rename_fields, to_config
 from ..core.environment import git_commit_hash
@@ -29,7 +29,7 @@ from ..data.image_names import match_names
 from .duplicates import Duplicates, find_duplicates
 from .curate import Selection, link_pictures, merge
 from .extractors import Extractor
-from .recipes import EARLIER_RECIPE_FIELDS, Recipe, recipe_captions, request_of
+from .recipes import EARLIER_RECIPE_FIELDS, Recipe, earlier_requests, recipe_captions, request_of
 from .work_folder import LeftOut, PrepareJob, make_features, read_left_out, work_folder
 
 # %% ../../nbs/photos/10_prepare.ipynb #9abb943d
@@ -210,7 +210,7 @@ def _open_prepared(output, recipe, request, near):
     if has_checksum and checksum != digest(manifest):
         raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
     asked = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
-    if asked != request and asked != _earlier_request(recipe, request):
+    if asked not in [request, *earlier_requests(recipe, request)]:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
@@ -221,9 +221,3 @@ def _open_prepared(output, recipe, request, near):
         raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
                               "choose another output, or remove it")
     return Prepared(output, manifest)
-
-def _earlier_request(recipe, request):
-    "The request as earlier versions wrote it, which counted every file in the folder of pictures."
-    folder = [recipe.picture_folder] if recipe.pictures else []
-    source = digest(file_stamps([*folder, *recipe.published.paths]))
-    return request | {"state": request["state"] | {"source": source}}
