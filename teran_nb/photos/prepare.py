@@ -210,7 +210,7 @@ def _open_prepared(output, recipe, request, near):
     if has_checksum and checksum != digest(manifest):
         raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
     asked = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
-    if asked not in [request, *earlier_requests(recipe, request)]:
+    if asked != request and asked not in earlier_requests(recipe, request):
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name

@@ -51,13 +51,13 @@ class Recipe:
     extractor_settings:dict=field(default_factory=dict) # Settings of the extractor: `count`, `top` ...
     # captions
     captions:str="" # Captions file; no captions when empty
-    caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids`, `bad` ...
+    caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...; `bad` is that below unless given
     missing:str="refuse" # Captioned images without features: `refuse`, or `drop` them
     # choice
     merge:tuple=() # Folders of collections to add; a list too
     prefix:bool=False # Whether to put the name of its collection in front of each image id
     selection:Selection=Selection() # Which of all these images
-    bad:str="skip" # On a file or row that cannot be used: `skip` it and report it, or `stop`
+    bad:str="skip" # On a file, row or caption that cannot be used: `skip` it and report it, or `stop`
     def __post_init__(self):
         if self.pictures == "example" and (self.published.files or self.merge):
             raise ValueError("pictures='example' would add drawn scenes to published features or merged collections; "
@@ -96,7 +96,8 @@ def recipe_captions(
     path = example_pictures()/"captions.csv" if recipe.captions == "example" else project_path(recipe.captions)
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
-        captions = read_captions(path, **recipe.caption_options | _paths_in(recipe.caption_options, "image_ids"))
+        options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
+        captions = read_captions(path, **options)
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
         matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
