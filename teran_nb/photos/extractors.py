@@ -23,9 +23,10 @@ from torch import Tensor
 from ..core.files import digest, project_path
 from ..core.config import one_of, override
 from ..core.environment import pick_device
-from ..core.boxes import nms, roi_align
+from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
+from ..data.feature_writer import extract_batch
 from ..synthetic.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS
@@ -275,9 +276,7 @@ def to_full_size(
     full_size:tuple[int,int], # Width and height of the full picture
 ) -> ExtractedRegions: # Boxes in pixels of the full picture, inside it
     "Scale boxes from a shrunk picture to the full one."
-    if tuple(size) == tuple(full_size): return regions
-    edge = np.tile(np.float32(full_size), 2)
-    return regions._replace(boxes=np.minimum(regions.boxes/np.tile(np.float32(size), 2)*edge, edge))
+    return regions._replace(boxes=scale_boxes(regions.boxes, size, full_size))
 
 def extract_picture(
     picture:Image.Image|str|Path, # A picture of Pillow, or a file
@@ -286,6 +285,9 @@ def extract_picture(
 ) -> Regions: # Regions that a model aligns with sentences
     "The regions of one picture."
     if isinstance(picture, Image.Image): shrunk, full_size = upright(picture.copy(), extractor.max_side)
-    else: shrunk, full_size = read_picture(picture, extractor.max_side)
-    r = to_full_size(extractor.extract([shrunk])[0], shrunk.size, full_size)
+    elif isinstance(picture, str|Path): shrunk, full_size = read_picture(picture, extractor.max_side)
+    else:
+        raise TypeError(f"a picture is a file or a picture of Pillow, not {type(picture).__name__}; "
+                        "PIL.Image.fromarray makes one of an array")
+    r = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
     return Regions(image_id, r.features, r.boxes, full_size, r.classes, r.confidences, extractor.name)
