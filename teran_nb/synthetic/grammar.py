@@ -39,8 +39,10 @@ SETTINGS = dict(
 
 # %% ../../nbs/synthetic/02_grammar.ipynb #3e975eab
 _IRREGULAR = dict(person="people", fish="fish")
-_KINDS_OF = {} # the kinds that a noun may mean
-for kind,nouns in NAMES.items(): _KINDS_OF |= dict.fromkeys(nouns, (kind,))
+_KINDS_OF = { # the kinds that a noun may mean
+    noun: (kind,)
+    for kind,nouns in NAMES.items()
+    for noun in nouns}
 _KINDS_OF |= WIDER # after the names, because a duck may be called `bird` too
 
 def plural(

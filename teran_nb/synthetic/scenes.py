@@ -26,7 +26,7 @@ from ..data.captions import Captions
 from ..data.feature_writer import FeatureWriter
 from ..data.collection import Collection
 from .descriptors import DESCRIPTOR_DIM, describe
-from .drawing import Scene, compose, covered_share
+from .drawing import Scene, compose, total_overlap
 from .grammar import scene_captions
 
 # %% ../../nbs/synthetic/04_scenes.ipynb #683d17b6
@@ -74,7 +74,7 @@ def _background(boxes, size, rng):
         x = rng.uniform(0, size[0]-w)
         y = rng.uniform(0, size[1]-h)
         return x, y, x+w, y+h
-    return min([random_box() for _ in range(8)], key=lambda b: covered_share(b, boxes))
+    return min([random_box() for _ in range(8)], key=lambda b: total_overlap(b, boxes))
 
 # %% ../../nbs/synthetic/04_scenes.ipynb #eded2028
 def detector_boxes(
@@ -195,4 +195,5 @@ def example_pictures(
     n:int=36, # Number of pictures
 ) -> Path: # Folder of JPEGs and `captions.csv`
     "Drawn scenes as picture files, made on first use in `home()`; only `scenes(seed=77)` has the same ones."
+    if n < 1: raise ValueError(f"n is {n}; at least 1 picture can be drawn")
     return make_once(home()/f"own-pictures-v1-{n}", lambda folder: _draw_pictures(folder, n))
