@@ -189,7 +189,8 @@ def extract_folder(
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
-        outcomes = progress(stack.enter_context(closing(outcomes)), "extracting", len(files), disable=not show_progress_bar)
+        outcomes = stack.enter_context(closing(outcomes))
+        outcomes = progress(outcomes, "extracting", len(files), disable=not show_progress_bar)
         unusable = _fill(writer, outcomes, files, extractor, thumbnails, stop=bad == "stop")
         left_out |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}
         if not writer.ids:
@@ -198,8 +199,9 @@ def extract_folder(
             raise NoUsablePictures(message, left_out)
         undetected = writer.counts["undetected"]
         if not partial: require_detections(extractor.name, undetected, len(writer.ids))
-        versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-                    "pillow": pillow_version, "numpy": np.__version__} # that can change a feature
+        versions = { # that can change a feature
+            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+            "pillow": pillow_version, "numpy": np.__version__}
         writer.manifest["extraction"] = {
             "spec": extractor.spec, "versions": versions, "left_out": left_out, "undetected": undetected}
     seconds = time.perf_counter()-start

@@ -255,7 +255,7 @@ def model_files(
 
 def build_extractor(
     name:str, # `windows`, `words:<file>`, `patches:<model>`, `detector:<detector> + <backbone>`, or the kind alone
-    settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`; also its models, where the name is the kind
+    settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`; its models, if the name is a kind
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # Ready to use
     "Build an extractor from its name, or from its `spec`. A model is a Hugging Face name or a folder."

@@ -91,8 +91,8 @@ def _open_prepared(output, recipe, request, max_bits):
     lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
     if lacks: raise ValueError(f"{path} has no {lacks[0]}; {cure}")
     if manifest.get("near", max_bits) != max_bits:
-        raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {max_bits}; "
-                              "choose another output, or remove it")
+        raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, "
+                              f"not {max_bits}; choose another output, or remove it")
     return Prepared(output, manifest)
 
 # %% ../../nbs/photos/10_prepare.ipynb #c51459ed
@@ -149,7 +149,8 @@ def _counts(collection, left_out, start):
     for split,n in Counter(collection.captions.splits or ()).items(): counts[f"images in {split}"] = n
     counts["regions"] = int(sum(region_counts[collection.features.index[k]] for k in collection.image_ids))
     counts["captions"] = len(collection.captions)
-    counts["images with a picture or thumbnail"] = sum(collection.picture_path(k) is not None for k in collection.image_ids)
+    pictures = map(collection.picture_path, collection.image_ids)
+    counts["images with a picture or thumbnail"] = sum(path is not None for path in pictures)
     counts["files or rows left out"] = len(left_out)
     undetected = collection.features.extraction.get("undetected") if collection.features.class_names else None
     if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
@@ -222,7 +223,7 @@ def _make(job, request, output, max_bits):
         (output/name).unlink(missing_ok=True)
 
 def _prepare_share(output, recipe="{}"):
-    "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
+    "What each process of a launcher does; the recipe is JSON, with the names of `Recipe` or of the workflow."
     recipe = to_config(Recipe, json.loads(recipe), "the recipe", EARLIER_RECIPE_FIELDS)
     prepare(recipe, output, show_progress_bar=this_share().rank == 0)
 

@@ -45,19 +45,19 @@ class Recipe:
     # what
     pictures:str="" # Folder of pictures; `example` draws some, with captions. With `published`, only for display
     published:PublishedFeatures=PublishedFeatures() # Published region features, in place of the extractor's
-    pattern:str="" # Regular expression for the image id in the names of published features and pictures
+    pattern:str="" # Regular expression for the part of names that pictures, features and captions share
     # features of an extractor
     extractor:str="windows" # Name for `build_extractor`; `words` without a file learns visual words from these pictures
     extractor_settings:dict=field(default_factory=dict) # Settings of the extractor: `count`, `top` ...
     # captions
     captions:str="" # Captions file; no captions when empty
-    caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...; `bad` is that below unless given
-    missing:str="refuse" # Captioned images without features: `refuse`, or `drop` them
+    caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...
+    missing:str="refuse" # On captions of images without features: `refuse` the collection, or `drop` the captions
     # choice
     merge:tuple=() # Folders of collections to add; a list too
     prefix:bool=False # Whether to put the name of its collection in front of each image id
     selection:Selection=Selection() # Which of all these images
-    bad:str="skip" # On a file, row or caption that cannot be used: `skip` it and report it, or `stop`
+    bad:str="skip" # On a file, row or caption that cannot be read: `skip` it and report it, or `stop` with an error
     def __post_init__(self):
         if self.pictures == "example" and (self.published.files or self.merge):
             raise ValueError("pictures='example' would add drawn scenes to published features or merged collections; "
@@ -70,7 +70,8 @@ class Recipe:
         one_of(self.missing, MISSING, "value of missing")
         one_of(self.bad, BAD_ROWS, "value of bad")
         if not (self.pictures or self.published.files or self.merge):
-            raise ValueError("nothing to prepare: name a folder of pictures, a file of features, or collections to merge")
+            raise ValueError("nothing to prepare: name a folder of pictures, a file of features, "
+                             "or collections to merge")
         if self.published.sizes == "pictures" and not self.pictures:
             raise ValueError("sizes='pictures' needs a folder of pictures")
         if self.captions and not (self.pictures or self.published.files):
@@ -105,8 +106,8 @@ def recipe_captions(
         try: captions = match_captions(captions, image_ids, missing, what)
         except ValueError as e:
             raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that "
-                             r"both share, such as '_(\d+)$', or caption_options={'key': 'file_name'} where a JSON file "
-                             "has the names of files too") from None
+                             r"both share, such as '_(\d+)$', or caption_options={'key': 'file_name'} where a JSON "
+                             "file has the names of files too") from None
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
@@ -160,7 +161,7 @@ def earlier_requests(
 
 # %% ../../nbs/photos/08_recipes.ipynb #b3dd6fc3
 EARLIER_RECIPE_FIELDS = { # Fields of `Recipe`, by their names in the workflow and in files of earlier versions
-    "features": "published.files", "made_by": "published.made_by", "format": "published.format", "sizes": "published.sizes",
-    "options": "published.options", "feature_options": "published.options", "settings": "extractor_settings",
-    "reading": "caption_options", "part": "selection"}
+    "features": "published.files", "made_by": "published.made_by", "format": "published.format",
+    "sizes": "published.sizes", "options": "published.options", "feature_options": "published.options",
+    "settings": "extractor_settings", "reading": "caption_options", "part": "selection"}
 EARLIER_RECIPE_FIELDS |= {f.name: f"selection.{f.name}" for f in dataclasses.fields(Selection)}

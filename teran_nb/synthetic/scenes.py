@@ -147,8 +147,10 @@ def draw_world(
     with atomic(folder) as tmp:
         (tmp/"pictures").mkdir(parents=True)
         with FeatureWriter(tmp/"features", SCENES_EXTRACTOR, DESCRIPTOR_DIM) as writer:
-            drawn = parallel_map("teran_nb.synthetic.scenes.draw_scene", range(first, first+n), worker_count(n, workers))
-            for scene,image_id in zip(progress(drawn, "drawing scenes", n), ids): # in this order the progress bar reaches its end
+            seeds = range(first, first+n)
+            drawn = parallel_map("teran_nb.synthetic.scenes.draw_scene", seeds, worker_count(n, workers))
+            drawn = progress(drawn, "drawing scenes", n)
+            for scene,image_id in zip(drawn, ids): # in this order the progress bar reaches its end
                 (tmp/"pictures"/f"{image_id}.png").write_bytes(scene.png)
                 writer.add(image_id, scene.features, scene.boxes, scene.size)
                 captions += scene.captions
