@@ -20,11 +20,12 @@ from fastcore.basics import patch
 from ..core.files import digest, home
 from ..core.writing import atomic
 from ..core.config import one_of
+from ..core.boxes import scale_boxes
 from .captions import Captions, some_names
 from .caption_files import BAD_ROWS, SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .features import Regions
-from .feature_writer import FeatureWriter
+from .feature_writer import FeatureWriter, extract_each
 from .collection import Collection
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #ccf3cdcd
@@ -212,28 +213,19 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
 @patch
 def describe_waiting(self:_DatasetWriter):
     "Put the waiting pictures into the feature store."
-    if self.waiting: self._describe(self.waiting)
+    extracted = extract_each(self.extractor, [one.picture for one in self.waiting])
+    for one,regions in zip(self.waiting, extracted):
+        if isinstance(regions, str): self._leave_out(one, regions)
+        else: self._add_regions(one, regions)
     self.waiting = []
-
-@patch
-def _describe(self:_DatasetWriter, waiting):
-    try: described = self.extractor.extract([one.picture for one in waiting])
-    except Exception as e: # a picture that the model cannot take, or too little memory for so many
-        if len(waiting) == 1: self._leave_out(waiting[0], f"could not be extracted ({type(e).__name__}: {e})")
-        else:
-            for one in waiting: self._describe([one])
-        return
-    for one,regions in zip(waiting, described):
-        try: self._add_regions(one, regions)
-        except (ValueError, TypeError) as e: self._leave_out(one, e)
 
 @patch
 def _add_regions(self:_DatasetWriter, one, regions):
     "Write the regions of a picture, with boxes in pixels of the full picture."
-    full_size = np.tile(one.size, 2)
-    boxes = np.asarray(regions.boxes)/np.tile(one.picture.size, 2)*full_size
-    boxes = np.minimum(boxes, full_size).astype(np.float32)
-    self.features.add(one.image_id, regions.features, boxes, one.size, regions.classes, regions.confidences)
+    try:
+        boxes = scale_boxes(regions.boxes, one.picture.size, one.size)
+        self.features.add(one.image_id, regions.features, boxes, one.size, regions.classes, regions.confidences)
+    except (ValueError, TypeError) as e: self._leave_out(one, e)
 
 @patch
 def _leave_out(self:_DatasetWriter, one, problem):

@@ -80,7 +80,8 @@ def link_pictures(
     "Record where pictures are, and write the thumbnails that are missing."
     count = 0
     files = {}
-    for image_id,(picture,small) in progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar):
+    items = progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar)
+    for image_id,(picture,small) in items:
         thumbnail = within(folder/"thumbnails", f"{image_id}.jpg")
         if thumbnail and (small or picture) and not thumbnail.is_file(): _write_thumbnail(small or picture, thumbnail)
         if thumbnail and thumbnail.is_file(): count += 1

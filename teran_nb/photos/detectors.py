@@ -22,9 +22,9 @@ from .vision import (
     VISION_ERROR_WORDS, load_pretrained, load_vision_part, name_with_hash, preprocessing_of, save_random_vision)
 
 # %% ../../nbs/photos/01_detectors.ipynb #146780fa
-EVERYDAY_THINGS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus train
-    boat airplane ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed couch phone
-    computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence
+EVERYDAY_THINGS = tuple("""person man woman child dog cat horse cow sheep bird bear elephant bicycle motorcycle car bus
+    train boat airplane ball hat shirt jacket glasses bag umbrella helmet bottle cup plate food cake chair table bed
+    couch phone computer book clock sign tree flower grass water snow sand sky mountain road building house window door fence
     rock toy""".split()) # Frequent nouns of Flickr and COCO captions
 _OPEN_VOCABULARY = ("owlvit","owlv2","grounding-dino","mm-grounding-dino") # `model_type`s that read prompts
 
@@ -38,7 +38,7 @@ class Detector:
     "Any object detector of transformers: from pictures to `Detections`."
     def __init__(self,
         name:str, # Hugging Face name or folder
-        prompts:str|Sequence[str]=EVERYDAY_THINGS, # What an open-vocabulary detector looks for; others know their own classes
+        prompts:str|Sequence[str]=EVERYDAY_THINGS, # For an open-vocabulary detector; others know their own classes
         device:str="cpu", # Where to compute
     ):
         config = load_vision_part(AutoConfig.from_pretrained, name)
@@ -74,7 +74,8 @@ class Detector:
     def _tokenize_joined(self, config, tokenizer):
         "Keep all prompts as one text, as Grounding DINO reads them, and the prompt of each token."
         odd = [prompt for prompt in self.prompts if "." in prompt or not prompt.strip()]
-        if odd: raise ValueError(f"the prompt {odd[0]!r} is empty or holds a full stop, which ends a prompt; leave it out")
+        if odd:
+            raise ValueError(f"the prompt {odd[0]!r} is empty or holds a full stop, which ends a prompt; leave it out")
         joined = ". ".join(self.prompts) + "."
         tokens = tokenizer([joined], return_tensors="pt", truncation=True, max_length=config.max_text_len)
         self.prompt_tokens = dict(tokens.to(self.device))
@@ -134,7 +135,8 @@ def save_random_detector(
     folder:str|Path, # Folder of the model
 ) -> str: # The folder
     "Save a DETR with random weights that gives 20 boxes of 5 classes, to try code without a download."
-    stages = ResNetConfig(embedding_size=8, hidden_sizes=[8]*4, depths=[1]*4, layer_type="basic", out_features=["stage4"])
+    stages = ResNetConfig(
+        embedding_size=8, hidden_sizes=[8]*4, depths=[1]*4, layer_type="basic", out_features=["stage4"])
     config = DetrConfig(
         backbone_config=stages, use_timm_backbone=False, use_pretrained_backbone=False, d_model=16, encoder_layers=1,
         decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16,

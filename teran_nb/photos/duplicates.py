@@ -40,7 +40,8 @@ class Duplicates(MarkdownRepr):
     by:str # What was compared: `pictures` or `features`
     def _repr_markdown_(self):
         if len(self.splits) < 2: return "there is only one split, so no picture can occur in two"
-        summary = f"{self.images:,} images in {', '.join(map(escape_markdown, self.splits))}, compared by their {self.by}: "
+        splits = ", ".join(map(escape_markdown, self.splits))
+        summary = f"{self.images:,} images in {splits}, compared by their {self.by}: "
         if not self.pairs: return summary + "no picture occurs in two splits"
         summary += f"{len(self.pairs):,} pairs across splits"
         table = markdown_table(["image","split","image","split","how alike"], self.pairs[:20])

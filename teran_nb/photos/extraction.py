@@ -26,7 +26,7 @@ from ..core.display import MarkdownRepr, left_out_table, markdown_table, progres
 from ..core.parallel import parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
 from ..data.features import VISUAL_WORDS_FILE
-from ..data.feature_writer import FeatureWriter
+from ..data.feature_writer import FeatureWriter, extract_batch, extract_each
 from .extractors import (
     ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, build_extractor, to_full_size)
 
@@ -68,7 +68,7 @@ def _read(job):
         if isinstance(extractor, str): extractor = _from_json(extractor)
         picture,full_size = read_picture(path, max_side)
         size = picture.size
-        content = extractor.extract([picture])[0] if extractor else np.asarray(picture)
+        content = extract_batch(extractor, [picture])[0] if extractor else np.asarray(picture)
         if not thumbnails: return _Outcome(content, size, full_size)
         file = io.BytesIO()
         picture.thumbnail((256,256))
@@ -79,13 +79,15 @@ def _read(job):
 
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
 def _extract_batch(outcomes, extractor):
-    "Regions in place of pixels. When a batch fails, each of its pictures is tried alone."
+    "Regions, or a reason, in place of pixels."
     pictures = [Image.fromarray(outcome.content) for outcome in outcomes if not outcome.reason]
-    try: regions = iter(extractor.extract(pictures) if pictures else [])
-    except Exception as e: # a picture that the model cannot take, or too little memory for so many
-        if len(outcomes) == 1: return [_Outcome(reason=f"could not be extracted ({type(e).__name__}: {e})")]
-        return [_extract_batch([outcome], extractor)[0] for outcome in outcomes]
-    return [outcome if outcome.reason else outcome._replace(content=next(regions)) for outcome in outcomes]
+    extracted = iter(extract_each(extractor, pictures))
+    for outcome in outcomes:
+        if outcome.reason:
+            yield outcome
+            continue
+        regions = next(extracted)
+        yield _Outcome(reason=regions) if isinstance(regions, str) else outcome._replace(content=regions)
 
 def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     "What became of each file, in order; closing it ends the workers."
@@ -187,7 +189,8 @@ def extract_folder(
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {k: p for k,p in files.items() if k not in writer.ids}
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
-        outcomes = progress(stack.enter_context(closing(outcomes)), "extracting", len(files), disable=not show_progress_bar)
+        outcomes = stack.enter_context(closing(outcomes))
+        outcomes = progress(outcomes, "extracting", len(files), disable=not show_progress_bar)
         unusable = _fill(writer, outcomes, files, extractor, thumbnails, stop=bad == "stop")
         left_out |= {path.relative_to(pictures).as_posix(): reason for path,reason in unusable.items()}
         if not writer.ids:
@@ -196,8 +199,9 @@ def extract_folder(
             raise NoUsablePictures(message, left_out)
         undetected = writer.counts["undetected"]
         if not partial: require_detections(extractor.name, undetected, len(writer.ids))
-        versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-                    "pillow": pillow_version, "numpy": np.__version__} # that can change a feature
+        versions = { # that can change a feature
+            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+            "pillow": pillow_version, "numpy": np.__version__}
         writer.manifest["extraction"] = {
             "spec": extractor.spec, "versions": versions, "left_out": left_out, "undetected": undetected}
     seconds = time.perf_counter()-start

@@ -19,7 +19,7 @@ from .extractors import Extractor, Windows, WindowsConfig, build_extractor
 
 # %% ../../nbs/photos/05_extractor_lookup.ipynb #2c0749ca
 def rebuild_extractor(
-    made_by:Features|Provenance|str, # Features to compare with, a model's record of them, or their extractor's name alone
+    made_by:Features|Provenance|str, # Features to compare with, a model's record of them, or their extractor's name
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # The one that made them
     "Build the extractor of some features again, for `extract_picture`."
@@ -32,7 +32,7 @@ def rebuild_extractor(
         raise ValueError(f"the model reads features by {reads}, and the collection it was trained on "
                          "is not at hand to say how they are made; name the extractor with its models and settings")
     spec = made_by.spec if isinstance(made_by, Provenance) else made_by.extraction.get("spec")
-    where = made_by.path or f"the collection {made_by.data!r}" # a provenance that was not read from a file has no folder
+    where = made_by.path or f"the collection {made_by.data!r}" # a provenance without a file has no folder
     if spec is None:
         raise ValueError(f"{where} was made by {name!r}, which is not ours to run, so no other picture "
                          "can get such features; extract your own pictures by `extract_folder`")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'VisualWordsConfig',
            'VisualWordWindows', 'PatchesConfig', 'Patches', 'DetectorConfig', 'best_boxes', 'DetectorBackbone',
-           'build_extractor', 'to_full_size', 'extract_picture']
+           'model_files', 'build_extractor', 'to_full_size', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
@@ -23,9 +23,10 @@ from torch import Tensor
 from ..core.files import digest, project_path
 from ..core.config import one_of, override
 from ..core.environment import pick_device
-from ..core.boxes import nms, roi_align
+from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
+from ..data.feature_writer import extract_batch
 from ..synthetic.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS
@@ -237,15 +238,29 @@ def _models_of(name, kind, fields):
 def _unnamed(name, kind, fields):
     return ValueError(f"{name!r} does not name its models; say {kind}:" + " + ".join(f"<{f}>" for f in fields))
 
+def _kind_and_settings(name, settings):
+    "The kind that a name begins with, and the settings with the models that it names."
+    kind = one_of(name.partition(":")[0].strip(), EXTRACTORS, "extractor")
+    return kind,(settings or {}) | _models_of(name, kind, EXTRACTORS[kind].model_fields)
+
+def model_files(
+    name:str, # As for `build_extractor`
+    settings:dict|None=None, # As for `build_extractor`
+) -> list[Path]: # Empty for windows, and for models of the hub
+    "The files and folders that hold an extractor's models."
+    kind,settings = _kind_and_settings(name, settings)
+    models = [settings.get(field) for field in EXTRACTORS[kind].model_fields]
+    paths = [project_path(model) for model in models if model and isinstance(model, str)]
+    return [path for path in paths if path.exists()]
+
 def build_extractor(
     name:str, # `windows`, `words:<file>`, `patches:<model>`, `detector:<detector> + <backbone>`, or the kind alone
-    settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`; also its models, where the name is the kind
+    settings:dict|None=None, # Fields of its configuration, such as `{"top": 50}`; its models, if the name is a kind
     device:str="auto", # `auto`, `cpu` or `cuda`
 ) -> Extractor: # Ready to use
     "Build an extractor from its name, or from its `spec`. A model is a Hugging Face name or a folder."
-    kind = one_of(name.partition(":")[0].strip(), EXTRACTORS, "extractor")
+    kind,settings = _kind_and_settings(name, settings)
     cls = EXTRACTORS[kind]
-    settings = (settings or {}) | _models_of(name, kind, cls.model_fields)
     for field in cls.model_fields:
         model = settings.get(field)
         if not model or not isinstance(model, str): raise _unnamed(name, kind, cls.model_fields)
@@ -261,9 +276,7 @@ def to_full_size(
     full_size:tuple[int,int], # Width and height of the full picture
 ) -> ExtractedRegions: # Boxes in pixels of the full picture, inside it
     "Scale boxes from a shrunk picture to the full one."
-    if tuple(size) == tuple(full_size): return regions
-    edge = np.tile(np.float32(full_size), 2)
-    return regions._replace(boxes=np.minimum(regions.boxes/np.tile(np.float32(size), 2)*edge, edge))
+    return regions._replace(boxes=scale_boxes(regions.boxes, size, full_size))
 
 def extract_picture(
     picture:Image.Image|str|Path, # A picture of Pillow, or a file
@@ -272,6 +285,9 @@ def extract_picture(
 ) -> Regions: # Regions that a model aligns with sentences
     "The regions of one picture."
     if isinstance(picture, Image.Image): shrunk, full_size = upright(picture.copy(), extractor.max_side)
-    else: shrunk, full_size = read_picture(picture, extractor.max_side)
-    r = to_full_size(extractor.extract([shrunk])[0], shrunk.size, full_size)
+    elif isinstance(picture, str|Path): shrunk, full_size = read_picture(picture, extractor.max_side)
+    else:
+        raise TypeError(f"a picture is a file or a picture of Pillow, not {type(picture).__name__}; "
+                        "PIL.Image.fromarray makes one of an array")
+    r = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
     return Regions(image_id, r.features, r.boxes, full_size, r.classes, r.confidences, extractor.name)

@@ -15,7 +15,7 @@ from typing import TypedDict
 import numpy as np
 import torch
 
-from ..core.files import digest, file_stamps, project_path, read_json
+from ..core.files import digest, project_path, read_json
 from ..core.writing import write_json
 from ..core.config import rename_fields, to_config
 from ..core.environment import git_commit_hash
@@ -29,7 +29,7 @@ from ..data.image_names import match_names
 from .duplicates import Duplicates, find_duplicates
 from .curate import Selection, link_pictures, merge
 from .extractors import Extractor
-from .recipes import EARLIER_RECIPE_FIELDS, Recipe, recipe_captions, request_of
+from .recipes import EARLIER_RECIPE_FIELDS, Recipe, earlier_requests, recipe_captions, request_of
 from .work_folder import LeftOut, PrepareJob, make_features, read_left_out, work_folder
 
 # %% ../../nbs/photos/10_prepare.ipynb #9abb943d
@@ -40,19 +40,60 @@ class Prepared(MarkdownRepr):
     manifest:dict # Content of `collection.json`
     @property
     def duplicates(self) -> Duplicates:
-        same = self.manifest["same"]
-        return Duplicates(tuple(map(tuple, same["pairs"])), same["images"], tuple(same["splits"]), same["by"])
+        kept = self.manifest["same"]
+        return Duplicates(tuple(map(tuple, kept["pairs"])), kept["images"], tuple(kept["splits"]), kept["by"])
     @property
     def left_out(self) -> dict[str,str]: return dict(self.manifest["left_out"]) # pairs in earlier versions
     def open(self) -> Collection: return Collection.open(self.folder)
     def _repr_markdown_(self):
         facts = self.manifest["counts"] | {"described by": self.manifest["extractor"]}
-        is_compared = len(self.duplicates.splits) > 1
-        facts["same picture in two splits"] = len(self.duplicates.pairs) if is_compared else "not compared: only one split"
+        duplicates = self.duplicates
+        facts["same picture in two splits"] = "not compared: only one split"
+        if len(duplicates.splits) > 1: facts["same picture in two splits"] = len(duplicates.pairs)
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
         text = markdown_table(["",self.folder.name], rows)
         for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
         return text + left_out_table(self.left_out)
+
+# %% ../../nbs/photos/10_prepare.ipynb #d75a99ce
+class _DuplicatesRecord(TypedDict):
+    "Pictures that occur in two splits."
+    pairs:list[tuple[str,str,str,str,str|float]]
+    images:int
+    splits:list[str]
+    by:str
+
+class _CollectionManifest(TypedDict, total=False):
+    "What collection.json holds."
+    format:int # 1 has no checksum
+    self:str # Checksum of the rest
+    asked:dict # The request, from `request_of`
+    near:int # Bits that may differ, as `prepare` has it
+    extractor:str
+    notes:list[tuple[str,str]]
+    counts:dict[str,int|float|str]
+    left_out:LeftOut
+    same:_DuplicatesRecord # of `find_duplicates`
+
+def _open_prepared(output, recipe, request, max_bits):
+    "The collection that exists, if it was made of this request."
+    cure = "copy the collection again, or make it again"
+    path = output/"collection.json"
+    manifest = read_json(path, _CollectionManifest, cure) if path.is_file() else {}
+    checksum = manifest.pop("self", None)
+    has_checksum = checksum is not None or manifest.get("format", 1) > 1
+    if has_checksum and checksum != digest(manifest):
+        raise ValueError(f"{path} does not match its checksum; {cure}")
+    kept = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
+    if kept != request and kept not in earlier_requests(recipe, request):
+        raise FileExistsError(f"{output} is there already and was made of something else, "
+                              "or its pictures have changed since; choose another output, or remove it")
+    lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
+    if lacks: raise ValueError(f"{path} has no {lacks[0]}; {cure}")
+    if manifest.get("near", max_bits) != max_bits:
+        raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, "
+                              f"not {max_bits}; choose another output, or remove it")
+    return Prepared(output, manifest)
 
 # %% ../../nbs/photos/10_prepare.ipynb #c51459ed
 def _recipe_pictures(recipe, left_out):
@@ -71,6 +112,15 @@ def _sideways(captions, store):
             f"{captions.image_ids[i]}; correct width and height")
     return [("sizes of captions",note)]
 
+def _pictures_of_features(recipe, files, image_ids, left_out):
+    "The picture file of each image of published features; files of an image that has one come into `left_out`."
+    repeated = {}
+    matched = match_names(files, image_ids, recipe.pattern, repeated if recipe.bad == "skip" else None)
+    for name,reason in repeated.items():
+        file = files[name].relative_to(recipe.picture_folder)
+        left_out[file.as_posix()] = reason
+    return {image_id: files[name] for name,image_id in matched.items()}
+
 def _make_collection(job, shares):
     "The collection in the work folder, the files that were left out, and warnings about captions."
     recipe = job.recipe
@@ -81,15 +131,10 @@ def _make_collection(job, shares):
     store = Features(work/"features").verify()
     left_out |= read_left_out(work, store)
     image_ids = store.image_ids
-    missing = recipe.missing if recipe.published.files else "drop" # pictures that could not be used are in `left_out` already
+    missing = recipe.missing if recipe.published.files else "drop" # unusable pictures are in `left_out` already
     captions,notes = recipe_captions(recipe, image_ids, missing)
     if captions is None: captions = Captions([], [], image_ids)
-    file_of = files
-    if recipe.published.files:
-        repeated = {} # files of an image that an earlier file has
-        matched = match_names(files, image_ids, recipe.pattern, repeated if recipe.bad == "skip" else None)
-        file_of = {image_id: files[name] for name,image_id in matched.items()}
-        for name,reason in repeated.items(): left_out[files[name].relative_to(recipe.picture_folder).as_posix()] = reason
+    file_of = _pictures_of_features(recipe, files, image_ids, left_out) if recipe.published.files else files
     thumbnails = Pictures(small=work/"thumbnails")
     pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
@@ -104,20 +149,21 @@ def _counts(collection, left_out, start):
     for split,n in Counter(collection.captions.splits or ()).items(): counts[f"images in {split}"] = n
     counts["regions"] = int(sum(region_counts[collection.features.index[k]] for k in collection.image_ids))
     counts["captions"] = len(collection.captions)
-    counts["images with a picture or thumbnail"] = sum(collection.picture_path(k) is not None for k in collection.image_ids)
+    pictures = map(collection.picture_path, collection.image_ids)
+    counts["images with a picture or thumbnail"] = sum(path is not None for path in pictures)
     counts["files or rows left out"] = len(left_out)
     undetected = collection.features.extraction.get("undetected") if collection.features.class_names else None
     if undetected is not None: counts["nothing detected, whole picture taken"] = undetected
     counts["boxes"] = "yes" if collection.features.boxes is not None else "none: groundings cannot be drawn"
     return counts | {"seconds": round(time.perf_counter()-start, 1)}
 
-def _write_manifest(folder, job, request, notes, left_out, near, start):
+def _write_manifest(folder, job, request, notes, left_out, max_bits, start):
     "Check what was made, and write `collection.json`."
     collection = Collection.open(folder)
     collection.features.verify()
-    duplicates = find_duplicates(collection, near, show_progress_bar=job.show_progress_bar)
+    duplicates = find_duplicates(collection, max_bits, show_progress_bar=job.show_progress_bar)
     facts = {
-        "format": 2, "commit": git_commit_hash(), "extractor": collection.features.extractor, "near": near,
+        "format": 2, "commit": git_commit_hash(), "extractor": collection.features.extractor, "near": max_bits,
         "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes,
         "versions": collection.features.extraction.get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
@@ -155,7 +201,7 @@ def prepare(
     wait_for(output.is_dir)
     return _open_prepared(output, recipe, request, near)
 
-def _make(job, request, output, near):
+def _make(job, request, output, max_bits):
     "Make the collection in the work folder, then give it its name."
     start = time.perf_counter()
     recipe = job.recipe
@@ -171,59 +217,14 @@ def _make(job, request, output, near):
         if recipe.merge or (recipe.published.files and recipe.selection != Selection()):
             folder = job.work/"whole"
             merge(parts, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
-        _write_manifest(folder, job, request, notes, left_out, near, start)
+        _write_manifest(folder, job, request, notes, left_out, max_bits, start)
         os.replace(folder, output)
+    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # a stopped run needs them until here
+        (output/name).unlink(missing_ok=True)
 
 def _prepare_share(output, recipe="{}"):
-    "What each process of a launcher does; the recipe is JSON, by the fields of `Recipe` or by the names of the workflow."
+    "What each process of a launcher does; the recipe is JSON, with the names of `Recipe` or of the workflow."
     recipe = to_config(Recipe, json.loads(recipe), "the recipe", EARLIER_RECIPE_FIELDS)
     prepare(recipe, output, show_progress_bar=this_share().rank == 0)
 
 if __name__ == "__main__" and __package__ == "teran_nb.photos": _prepare_share(*sys.argv[1:])
-
-# %% ../../nbs/photos/10_prepare.ipynb #d75a99ce
-class _Same(TypedDict):
-    "Pictures that occur in two splits."
-    pairs:list[tuple[str,str,str,str,str|float]]
-    images:int
-    splits:list[str]
-    by:str
-
-class _CollectionManifest(TypedDict, total=False):
-    "What collection.json holds."
-    format:int # 1 has no checksum
-    self:str # Checksum of the rest
-    asked:dict # The request, from `request_of`
-    near:int
-    extractor:str
-    notes:list[tuple[str,str]]
-    counts:dict[str,int|float|str]
-    left_out:LeftOut
-    same:_Same
-
-def _open_prepared(output, recipe, request, near):
-    "The collection that exists, if it was made of this request."
-    cure = "copy the collection again, or make it again"
-    manifest = read_json(output/"collection.json", _CollectionManifest, cure) if (output/"collection.json").is_file() else {}
-    checksum = manifest.pop("self", None)
-    has_checksum = checksum is not None or manifest.get("format", 1) > 1
-    if has_checksum and checksum != digest(manifest):
-        raise ValueError(f"{output/'collection.json'} does not match its checksum; {cure}")
-    asked = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
-    if asked != request and asked != _earlier_request(recipe, request):
-        raise FileExistsError(f"{output} is there already and was made of something else, "
-                              "or its pictures have changed since; choose another output, or remove it")
-    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # needed until the folder had its name
-        (output/name).unlink(missing_ok=True)
-    lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
-    if lacks: raise ValueError(f"{output/'collection.json'} has no {lacks[0]}; {cure}")
-    if manifest.get("near", near) != near:
-        raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, not {near}; "
-                              "choose another output, or remove it")
-    return Prepared(output, manifest)
-
-def _earlier_request(recipe, request):
-    "The request as earlier versions wrote it, which counted every file in the folder of pictures."
-    folder = [recipe.picture_folder] if recipe.pictures else []
-    source = digest(file_stamps([*folder, *recipe.published.paths]))
-    return request | {"state": request["state"] | {"source": source}}

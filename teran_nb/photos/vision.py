@@ -113,7 +113,8 @@ def _check_preprocessing(p):
     are_sides = all(type(n) is int and n > 0 for n in sides) and largest <= _LARGEST_SIDE
     are_channels = len(p.mean) == len(p.std) == 3
     are_numbers = are_channels and np.abs(p.mean).max() < 1e6 and all(1e-6 < v < 1e6 for v in (*p.std,p.factor))
-    if not (are_sides and are_numbers and p.resample in range(6)): raise ValueError(f"no picture can be prepared by {p}")
+    if not (are_sides and are_numbers and p.resample in range(6)):
+        raise ValueError(f"no picture can be prepared by {p}")
 
 def preprocessing_of(
     name:str, # Hugging Face name or folder

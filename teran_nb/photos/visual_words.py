@@ -57,7 +57,7 @@ def _matmul(a, b):
     with _ONE_THREAD:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits also depend on the alignment of memory
+        try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits also depend on memory alignment
         finally: torch.set_num_threads(threads)
 
 # %% ../../nbs/photos/02_visual_words.ipynb #3e8af5c0
@@ -70,7 +70,8 @@ class VisualWords(MarkdownRepr):
     left_out:dict[str,str] = field(default_factory=dict) # Pictures that could not be read, with the reason; not saved
 
     def __post_init__(self):
-        shapes = {"mean": (_PATCH_DIM,), "whitening": (_PATCH_DIM,_PATCH_DIM), "centres": (len(self.centres),_PATCH_DIM)}
+        shapes = {"mean": (_PATCH_DIM,), "whitening": (_PATCH_DIM,_PATCH_DIM),
+                  "centres": (len(self.centres),_PATCH_DIM)}
         for name,shape in shapes.items():
             v = getattr(self, name)
             right_type = v.shape == shape and v.dtype == np.float32

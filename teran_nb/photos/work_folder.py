@@ -122,7 +122,8 @@ def _extract_shares(job, extract, image_ids, shares):
     for k,(store,share_ids) in enumerate(stores.items()):
         if k % job.share.processes != job.share.rank or is_done(store): continue
         try: extract(store, only=share_ids, resume=True, partial=True)
-        except NoUsablePictures as e: write_json(store.with_suffix(".json"), e.left_out) # there is no store without images
+        except NoUsablePictures as e: # there is no store without images
+            write_json(store.with_suffix(".json"), e.left_out)
     if job.share.rank: return {}
     wait_for(lambda: all(map(is_done, stores)))
     return _join_shares(folder, list(stores), len(image_ids))

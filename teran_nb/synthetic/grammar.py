@@ -39,8 +39,10 @@ SETTINGS = dict(
 
 # %% ../../nbs/synthetic/02_grammar.ipynb #3e975eab
 _IRREGULAR = dict(person="people", fish="fish")
-_KINDS_OF = {} # the kinds that a noun may mean
-for kind,nouns in NAMES.items(): _KINDS_OF |= dict.fromkeys(nouns, (kind,))
+_KINDS_OF = { # the kinds that a noun may mean
+    noun: (kind,)
+    for kind,nouns in NAMES.items()
+    for noun in nouns}
 _KINDS_OF |= WIDER # after the names, because a duck may be called `bird` too
 
 def plural(
@@ -341,7 +343,7 @@ def _stated(scene, rng, order):
         values = {getattr(scene.things[j], attribute) for j in meant}
         names = (COLOUR_NAMES | SIZE_NAMES)[values.pop()] if len(values) == 1 else ()
         repeated = any(set(meant) & set(words[1].things) for words in statements)
-        if not names or len(statements) == 2 or repeated: continue  # not break: the scenes depend on every random choice
+        if not names or len(statements) == 2 or repeated: continue # no break: scenes depend on each random choice
         head, verb = (plural(noun),"are") if len(meant) > 1 else (noun,"is")
         if "person" in _KINDS_OF[noun] and attribute == "colour": verb += " in"
         name = _Word(rng.choice([n for n in names if n != "little"]), attribute, meant)

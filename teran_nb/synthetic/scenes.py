@@ -26,7 +26,7 @@ from ..data.captions import Captions
 from ..data.feature_writer import FeatureWriter
 from ..data.collection import Collection
 from .descriptors import DESCRIPTOR_DIM, describe
-from .drawing import Scene, compose, covered_share
+from .drawing import Scene, compose, total_overlap
 from .grammar import scene_captions
 
 # %% ../../nbs/synthetic/04_scenes.ipynb #683d17b6
@@ -74,7 +74,7 @@ def _background(boxes, size, rng):
         x = rng.uniform(0, size[0]-w)
         y = rng.uniform(0, size[1]-h)
         return x, y, x+w, y+h
-    return min([random_box() for _ in range(8)], key=lambda b: covered_share(b, boxes))
+    return min([random_box() for _ in range(8)], key=lambda b: total_overlap(b, boxes))
 
 # %% ../../nbs/synthetic/04_scenes.ipynb #eded2028
 def detector_boxes(
@@ -147,8 +147,10 @@ def draw_world(
     with atomic(folder) as tmp:
         (tmp/"pictures").mkdir(parents=True)
         with FeatureWriter(tmp/"features", SCENES_EXTRACTOR, DESCRIPTOR_DIM) as writer:
-            drawn = parallel_map("teran_nb.synthetic.scenes.draw_scene", range(first, first+n), worker_count(n, workers))
-            for scene,image_id in zip(progress(drawn, "drawing scenes", n), ids): # in this order the progress bar reaches its end
+            seeds = range(first, first+n)
+            drawn = parallel_map("teran_nb.synthetic.scenes.draw_scene", seeds, worker_count(n, workers))
+            drawn = progress(drawn, "drawing scenes", n)
+            for scene,image_id in zip(drawn, ids): # in this order the progress bar reaches its end
                 (tmp/"pictures"/f"{image_id}.png").write_bytes(scene.png)
                 writer.add(image_id, scene.features, scene.boxes, scene.size)
                 captions += scene.captions
@@ -195,4 +197,5 @@ def example_pictures(
     n:int=36, # Number of pictures
 ) -> Path: # Folder of JPEGs and `captions.csv`
     "Drawn scenes as picture files, made on first use in `home()`; only `scenes(seed=77)` has the same ones."
+    if n < 1: raise ValueError(f"n is {n}; at least 1 picture can be drawn")
     return make_once(home()/f"own-pictures-v1-{n}", lambda folder: _draw_pictures(folder, n))
