@@ -55,6 +55,8 @@ class Index:
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
     @property
+    def _dim(self): return self.layout.dim if self.layout else 0
+    @property
     def pooling(self) -> str:
         "Used when a search names none."
         if self.layout: return stored_pooling(self.backend)
@@ -158,6 +160,7 @@ def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    if rerank < 0: raise ValueError(f"re-rank the best {rerank} images; give 0, or more")
     if rerank and (pooling or model is None or not model.is_cross_encoder):
         raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
 
@@ -233,18 +236,20 @@ def calibrate(self:Index,
     return self
 
 # %% ../../nbs/search/10_index.ipynb #f80eb224
+def _packed(sets, dim): return Packed.from_sets(sets) if sets else Packed(torch.zeros(0, dim), [0])
+
 class _ReadOnDemand(Sequence):
     "A part of every image, read when it is asked for."
-    def __init__(self, index, part):
+    def __init__(self, index, part, dim=0):
         self.index = index
         self.part = part # Takes a stored image
+        self.dim = dim # Of no image
     def __len__(self): return len(self.index.names)
     def __getitem__(self, i):
         "One set for a number, else some of them as `Packed`."
         if isinstance(i, (int,np.integer)): return self.read([self.index.names[i]])[0]
         rows = np.arange(len(self))[i.cpu() if isinstance(i, Tensor) else i]
-        sets = self.read([self.index.names[j] for j in rows.tolist()])
-        return Packed.from_sets(sets) if sets else Packed(torch.zeros(0, self.index.layout.dim), [0])
+        return _packed(self.read([self.index.names[j] for j in rows.tolist()]), self.dim)
 
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
@@ -269,13 +274,13 @@ def names(self:Index) -> list[str]:
 @patch(as_prop=True)
 def parts(self:Index) -> Sequence: # `parts[i]` is `(regions, dim)`, `parts[rows]` a `Packed`
     "Region vectors of the images."
-    return _ReadOnDemand(self, lambda image: torch.from_numpy(image.regions))
+    return _ReadOnDemand(self, lambda image: torch.from_numpy(image.regions), self._dim)
 
 @patch(as_prop=True)
 def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
     "Boxes of the images, where the model chose the regions itself; else those of the features hold."
     if self.model is None or not self.model.own_regions: return None
-    return _ReadOnDemand(self, _boxes)
+    return _ReadOnDemand(self, _boxes, 4)
 
 @patch(as_prop=True)
 def sizes(self:Index) -> Sequence: # `sizes[i]` is `(2,)`, pixels
@@ -289,10 +294,11 @@ def take(self:Index,
     "Some of the images, read into memory."
     names = [self.names[i] for i in torch.as_tensor(rows, dtype=torch.int64).tolist()]
     images = _ReadOnDemand(self, lambda image: image).read(names)
-    encoded = to_encoded(images, self.layout.dim)
+    encoded = to_encoded(images, self._dim)
     if self.boxes is None: return encoded
-    boxes = Packed.from_sets([_boxes(image) for image in images])
-    return encoded._replace(boxes=boxes, sizes=torch.tensor([image.metadata["size"] for image in images]))
+    boxes = _packed([_boxes(image) for image in images], 4)
+    sizes = torch.tensor([image.metadata["size"] for image in images]).reshape(-1, 2)
+    return encoded._replace(boxes=boxes, sizes=sizes)
 
 # %% ../../nbs/search/10_index.ipynb #60a32bc9
 @patch
