@@ -32,7 +32,7 @@ from .word_search import RegionMatch, best_regions
 def open_models(
     runs:str|Path|Sequence|Mapping, # A run's folder, a model's or an authors' checkpoint; a list, or a mapping from names
     device:str="auto", # `auto`, `cpu` or `cuda`
-    dual:Mapping|None=None, # Options of the pretrained dual encoders among them, as of `load_model`
+    dual:Mapping|None=None, # Options of the pretrained dual encoders among them, as in `load_model`
 ) -> dict[str,Encoder]: # By name; of an ensemble its first member
     "Open trained models to compare."
     if not runs: raise ValueError("no trained model was named; give a run's folder, or several")

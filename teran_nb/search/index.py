@@ -208,7 +208,7 @@ def delete(self:Index,
 @patch
 def recall(self:Index,
     sentences:Sentences|Encoded|Packed, # Sentences like those that will be asked, encoded or not
-    candidates:int=0, # As of `search`
+    candidates:int=0, # As in `search`
     k:int=10, # Images of an answer
 ) -> float: # In [0,1]
     "Fraction of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
@@ -304,9 +304,9 @@ def take(self:Index,
 @patch
 def similarity(self:Index,
     captions:Encoded|Packed, # Encoded sentences
-    pooling:str="", # As of `search`
-    candidates:int=0, # As of `search`
-    rerank:int=0, # As of `search`; images that a cross-encoder scores itself
+    pooling:str="", # As in `search`
+    candidates:int=0, # As in `search`
+    rerank:int=0, # As in `search`; images that a cross-encoder scores itself
     model:Encoder|None=None, # Ranks an index that was opened without a model
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
