@@ -98,7 +98,8 @@ class _Panel:
         def changed(change):
             if not self._updating: self.act(lambda: action(change["new"]))
         widget.observe(changed, trait)
-    def show_on_change(self, widget, trait="value"): # `act` shows the new state after any action, also after an empty one
+    def show_on_change(self, widget, trait="value"):
+        # `act` shows the new state after any action, also after an empty one
         self.on_change(widget, lambda _: None, trait)
     def on_click(self, button, action): button.on_click(lambda _: self.act(action))
 
@@ -388,7 +389,8 @@ class Explorer:
         output:str|Path="runs/explorer", # Folder for saved pages
     ):
         if not isinstance(finder, Finder):
-            raise TypeError(f"the explorer shows a Finder, not {type(finder).__name__}; write Explorer(Finder(models, data))")
+            raise TypeError(f"the explorer shows a Finder, not {type(finder).__name__}; "
+                            "write Explorer(Finder(models, data))")
         if not finder.results: finder.ask(next(iter(finder.sentences), ""))
         self.finder = finder
         self.thumbs = Thumbnails()

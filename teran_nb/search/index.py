@@ -162,7 +162,8 @@ def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
     if pooling: one_of(pooling, POOLINGS, "pooling")
     if rerank < 0: raise ValueError(f"re-rank the best {rerank} images; give 0, or more")
     if rerank and (pooling or model is None or not model.is_cross_encoder):
-        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
+        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; "
+                         "leave it 0")
 
 @patch
 def _require_columns(self:Index, columns):
@@ -257,7 +258,8 @@ class _ReadOnDemand(Sequence):
         images = {image.image_id: image for image in stored}
         missing = [k for k in names if k not in images]
         if missing:
-            raise KeyError(f"{missing[0]!r} was deleted from {self.index.backend.place} meanwhile; open the index again")
+            place = self.index.backend.place
+            raise KeyError(f"{missing[0]!r} was deleted from {place} meanwhile; open the index again")
         return [self.part(images[k]) for k in names]
 
 def _boxes(image): return torch.tensor(image.metadata["boxes"], dtype=torch.float32).reshape(-1, 4)
@@ -340,8 +342,8 @@ def _rerank(self:Index, sims, rows, rerank, ranking, caption):
     "Replace the similarities of the first images by the model's own, in place."
     images = self.backend.read([self.names[i] for i in rows[:rerank].tolist()])
     exact = ranking.exact_scores(images, caption)[:,0]
-    below_exact = sims[rows] - sims[rows].max() - 1 + exact.min() # images that were not re-ranked stay below all that were
-    sims[rows] = below_exact
+    # images that were not re-ranked stay below all that were
+    sims[rows] = sims[rows] - sims[rows].max() - 1 + exact.min()
     sims[[self._rows[self.backend.key_of(x.image_id)] for x in images]] = exact
 
 # %% ../../nbs/search/10_index.ipynb #0c0cdb9d
