@@ -32,7 +32,7 @@ from .word_search import RegionMatch, best_regions
 def open_models(
     runs:str|Path|Sequence|Mapping, # A run's folder, a model's or an authors' checkpoint; a list, or a mapping from names
     device:str="auto", # `auto`, `cpu` or `cuda`
-    dual:Mapping|None=None, # Options of the pretrained dual encoders among them, as of `load_model`
+    dual:Mapping|None=None, # Options of the pretrained dual encoders among them, as in `load_model`
 ) -> dict[str,Encoder]: # By name; of an ensemble its first member
     "Open trained models to compare."
     if not runs: raise ValueError("no trained model was named; give a run's folder, or several")
@@ -107,6 +107,13 @@ class EncodedSplit:
         self._require_memory("captions", sum(len(t.split()) for t in self.collection.captions.texts))
         with without_word_warnings(): return self.model.encode_captions(self.collection)
 
+    def encode(self,
+        direction:str="t2i", # Of a query, as in `search`
+    ) -> Encoded|Index: # The candidates
+        "Encode the split, if it is not encoded yet. A search then takes only its own time."
+        images = self.images # a picture of the split may be the query
+        return images if direction == "t2i" else self.captions
+
     def _require_memory(self, side, vector_count, index=""):
         "Refuse a split whose vectors take more than `memory`."
         size = vector_gigabytes(self.model, self.collection, vector_count)
@@ -128,8 +135,8 @@ def search(self:EncodedSplit,
 
 @patch
 def query_ranks(self:EncodedSplit,
-    pooling:str="", # As of `search`
-    rerank:int=0, # As of `search`
+    pooling:str="", # As in `search`
+    rerank:int=0, # As in `search`
 ) -> Ranks: # Of every caption and every image of the split
     "Rank of the true match of each of the split's own queries, computed once."
     settings = (pooling,rerank)

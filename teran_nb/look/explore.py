@@ -98,7 +98,8 @@ class _Panel:
         def changed(change):
             if not self._updating: self.act(lambda: action(change["new"]))
         widget.observe(changed, trait)
-    def show_on_change(self, widget, trait="value"): # `act` shows the new state after any action, also after an empty one
+    def show_on_change(self, widget, trait="value"):
+        # `act` shows the new state after any action, also after an empty one
         self.on_change(widget, lambda _: None, trait)
     def on_click(self, button, action): button.on_click(lambda _: self.act(action))
 
@@ -252,6 +253,7 @@ class _QueryList(_Panel):
     most = 200 # Queries in the list
     def make(self):
         self.listed = None # Settings that the list was made for
+        self.asked = None # Query that was chosen from the list
         captioned = self.finder.captioned
         self.only = _menu("Show", QUERY_CHOICES, "failures" if captioned else "all", flex="0 0 auto", width="200px")
         self.containing = _text_field("Containing", "only those with this text", width="280px")
@@ -268,10 +270,12 @@ class _QueryList(_Panel):
         if row is None: return
         if self.finder.query.direction == "i2t": self.finder.ask_by_picture(row)
         else: self.finder.ask(self.finder.sentences[row])
+        self.asked = self.finder.query
 
     def show(self):
         finder = self.finder
         _show_if(finder.captioned, self.only)
+        if finder.query != self.asked: self.queries.value = None # the same one can be chosen again
         settings = finder.query.direction,finder.split,finder.settings,self.only.value,self.containing.value
         if self.box.selected_index is None or settings == self.listed: return
         texts = finder.sentences if finder.query.direction == "t2i" else finder.collection.image_ids
@@ -385,7 +389,8 @@ class Explorer:
         output:str|Path="runs/explorer", # Folder for saved pages
     ):
         if not isinstance(finder, Finder):
-            raise TypeError(f"the explorer shows a Finder, not {type(finder).__name__}; write Explorer(Finder(models, data))")
+            raise TypeError(f"the explorer shows a Finder, not {type(finder).__name__}; "
+                            "write Explorer(Finder(models, data))")
         if not finder.results: finder.ask(next(iter(finder.sentences), ""))
         self.finder = finder
         self.thumbs = Thumbnails()
@@ -442,6 +447,8 @@ def act(self:Explorer,
 @patch
 def refresh(self:Explorer) -> None:
     "Show the finder's state."
+    finder = self.finder
+    finder.page = min(finder.page, finder.page_count()-1) # the filter may leave fewer pages for a chosen word
     for panel in (self.query_panel,self.settings,self.results,self.word_panel): panel.update()
     self.pair_panel.picture = self._picture()
     self.pair_panel.update()

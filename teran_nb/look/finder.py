@@ -140,7 +140,8 @@ def query_notes(
     notes = []
     unreadable = _unreadable(words)
     named = [word for word in unreadable if re.search(r"\w", word)] # without punctuation and emoji
-    if len(unreadable) == len(set(words.texts)): notes.append("The model knows none of these words; the order says nothing.")
+    if len(unreadable) == len(set(words.texts)):
+        notes.append("The model knows none of these words; the order says nothing.")
     elif named:
         more = " …" if len(named) > 8 else ""
         notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{more}.")
@@ -228,9 +229,11 @@ class Finder:
             raise
 
     @property
-    def models(self) -> dict[str,Encoder]: return {name: split.model for name,split in self.searched.encoded.items()} # By name
+    def models(self) -> dict[str,Encoder]: # By name
+        return {name: encoded_split.model for name,encoded_split in self.searched.encoded.items()}
     @property
-    def splits(self) -> list[str]: return [*sorted(set(self.whole.captions.splits or ())),"all"] # The splits that can be chosen
+    def splits(self) -> list[str]: # The splits that can be chosen
+        return [*sorted(set(self.whole.captions.splits or ())),"all"]
     @property
     def split(self) -> str: return self.searched.name
     @property
@@ -322,35 +325,34 @@ def _search(self:Finder, query, previous_ranks=None):
 def _ask_models(self:Finder, previous_ranks):
     "The result of the query by each shown model."
     direction = self.query.direction
-    splits = {name: self.searched.encoded[name] for name in self.settings.shown_models}
-    for split in splits.values(): # encode what is not encoded yet, before the clock starts
-        split.images # noqa: B018 (a property that encodes)
-        if direction == "i2t": split.captions # noqa: B018
+    encoded_splits = {name: self.searched.encoded[name] for name in self.settings.shown_models}
+    for encoded_split in encoded_splits.values(): encoded_split.encode(direction) # before the clock starts
     results = {}
-    for name,split in splits.items():
+    for name,encoded_split in encoded_splits.items():
         start = time.perf_counter()
-        encoded_query = self._encode_query(split)
-        sims = split.search(encoded_query, direction, self.settings.pooling, self.settings.rerank)
-        notes = list(self._model_notes(split))
-        if direction == "t2i": notes = query_notes(self.query.sentence, encoded_query.words[0], split.model) + notes
+        encoded_query = self._encode_query(encoded_split)
+        sims = encoded_split.search(encoded_query, direction, self.settings.pooling, self.settings.rerank)
+        notes = list(self._model_notes(encoded_split))
+        if direction == "t2i":
+            notes = query_notes(self.query.sentence, encoded_query.words[0], encoded_split.model) + notes
         result = _result(sims, encoded_query, previous_ranks.get(name), notes)
         results[name] = replace(result, seconds=time.perf_counter()-start)
     return results
 
 @patch
-def _encode_query(self:Finder, split):
+def _encode_query(self:Finder, encoded_split):
     "The sentence or picture of the query as one model encodes it."
     query = self.query
     if query.direction == "t2i":
-        with without_word_warnings(): return split.model.encode_captions([query.sentence])
-    if isinstance(query.picture, UploadedPicture): return split.model.encode_images([query.picture])
-    return split.images.take([query.picture])
+        with without_word_warnings(): return encoded_split.model.encode_captions([query.sentence])
+    if isinstance(query.picture, UploadedPicture): return encoded_split.model.encode_images([query.picture])
+    return encoded_split.images.take([query.picture])
 
 @patch
-def _model_notes(self:Finder, split):
+def _model_notes(self:Finder, encoded_split):
     "Notes for the reader on the model, on re-ranking and on the index."
-    model = split.model
-    images = split.images
+    model = encoded_split.model
+    images = encoded_split.images
     pooling,rerank = self.settings.pooling,self.settings.rerank
     pooled_cross_encoder = model.is_cross_encoder and pooling # ranks by its alignment, like any other model
     if model.alignment_note and not pooled_cross_encoder: yield model.alignment_note
@@ -369,12 +371,12 @@ def filter_cosines(self:Finder,
     name:str, # Of a model
 ) -> Tensor: # What the filter compares with `min_cosine`, `(candidates,)`
     "Cosine of every candidate with the chosen word, or averaged over all words of the sentence."
-    split = self.searched.encoded[name]
+    encoded_split = self.searched.encoded[name]
     query = self.results[name].encoded_query
-    if self.query.direction == "i2t": return similarity(query.parts, split.captions.parts, "mravgw")[0]
-    if self.word is None: return split.word_cosines(word_vectors(query))
+    if self.query.direction == "i2t": return similarity(query.parts, encoded_split.captions.parts, "mravgw")[0]
+    if self.word is None: return encoded_split.word_cosines(word_vectors(query))
     vectors = word_vectors(query, self.words[self.word])
-    return split.word_cosines(vectors.mean(0)[None] if len(vectors) else vectors)
+    return encoded_split.word_cosines(vectors.mean(0)[None] if len(vectors) else vectors)
 
 @patch
 def kept_items(self:Finder,
@@ -483,7 +485,8 @@ def nearest_regions(self:Finder,
     "The pictures of the split whose best region is closest to a word of the query."
     name = name or self.first_model
     vectors = word_vectors(self.results[name].encoded_query, self.words[word])
-    return self.searched.encoded[name].nearest_regions(vectors, n, self.min_cosine if self.min_cosine > 0 else -torch.inf)
+    min_cosine = self.min_cosine if self.min_cosine > 0 else -torch.inf
+    return self.searched.encoded[name].nearest_regions(vectors, n, min_cosine)
 
 @patch
 def align(self:Finder,
@@ -492,15 +495,16 @@ def align(self:Finder,
 ) -> Alignment:
     "The query aligned with one candidate by one model."
     if name not in self.results: raise ValueError("nothing was asked yet; type a sentence first")
-    split = self.searched.encoded[name]
+    encoded_split = self.searched.encoded[name]
     query = self.results[name].encoded_query
     if self.query.direction == "i2t":
         image = self.image
-        pair = (query,0,split.captions,item)
+        pair = (query,0,encoded_split.captions,item)
     else:
         image = self.collection[item]
-        pair = (split.images,item,query,0)
-    return split.model.explain(*pair, image.regions, image.picture if image.path else None, self.settings.pooling)
+        pair = (encoded_split.images,item,query,0)
+    picture = image.picture if image.path else None
+    return encoded_split.model.explain(*pair, image.regions, picture, self.settings.pooling)
 
 @patch
 def region_of_word(self:Finder,

@@ -155,7 +155,7 @@ def _common_extractor(models, name, settings, device):
 def open_own_pictures(
     run:str|Path|Sequence|Mapping, # As in `open_models`
     pictures:str="example", # Folder of pictures; `example` draws some
-    extractor:str="", # As of `build_extractor`; empty: the model's
+    extractor:str="", # As in `build_extractor`; empty: the model's
     settings:dict|None=None, # Of that extractor
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
     device:str="auto", # `auto`, `cpu` or `cuda`

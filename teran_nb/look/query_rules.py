@@ -94,7 +94,7 @@ def _lowest(values, eligible, n):
 def wrong_but_relevant(
     sim:Tensor, # Similarities, `(images, captions)`
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
-    relevance:Relevance|Sequence[Relevance], # Of all captions for all images; of several, such as of `Data.relevance`, the first
+    relevance:Relevance|Sequence[Relevance], # Of all captions for all images; of several, such as those of `Data.relevance`, the first
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
 ) -> list[int]: # Indices of the queries, the highest NDCG first; none without relevance

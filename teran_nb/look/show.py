@@ -181,7 +181,7 @@ def show_grounding(
     skip:frozenset=STOP_WORDS, # Words that are not drawn
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
     ax:Axes|None=None, # Where to draw
-    brief:bool=False, # Only boxes with the numbers of their words, as of `drawn_words`, for a small picture
+    brief:bool=False, # Only boxes with the numbers of their words, as in `drawn_words`, for a small picture
 ) -> Axes:
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
     _require_words(alignment)
@@ -237,10 +237,10 @@ def _without_boxes(alignment, ax):
 # %% ../../nbs/look/01_show.ipynb #ddf8bac4
 def show_heat(
     alignment:Alignment, # With boxes; without a picture the map is drawn on an empty one
-    word:str|int|slice|Sequence, # A word or phrase of the caption, as of `Alignment.columns_of`
+    word:str|int|slice|Sequence, # A word or phrase of the caption, as in `Alignment.columns_of`
     ax:Axes|None=None, # Where to draw
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
-    threshold:float=.5, # Of the box, as of `box_from_heat`
+    threshold:float=.5, # Of the box, as in `box_from_heat`
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."

@@ -73,8 +73,8 @@ def _pair_data(alignment, name):
         raise ValueError(
             f"the alignment of {alignment.caption!r} has cosines that are not finite; look at the model that made it")
     boxes = None if alignment.boxes is None else np.asarray(alignment.boxes, dtype=float).round(1)
-    size = alignment.size or (alignment.picture.size if alignment.picture else None)
-    if not size: size = (1,1) if boxes is None or not len(boxes) else alignment.extent # what holds all boxes
+    placed = alignment.size is not None or (boxes is not None and len(boxes) > 0)
+    size = alignment.extent if placed else (1,1)
     return {
         "name": name, "image": str(alignment.image_id),
         "caption": alignment.caption, "words": list(alignment.words), "gaps": _gaps(alignment),
@@ -83,14 +83,15 @@ def _pair_data(alignment, name):
 
 # %% ../../nbs/look/05_view.ipynb #b366f056
 def _opened(alignment):
-    "The alignment with its picture opened, or without one, and notes on that."
+    "The alignment with its picture opened, or without one, and notes on that; a missing size is the picture's."
     try: picture = alignment.image()
     except Exception as e: # whatever is wrong with the file, the alignment can still be seen
         return replace(alignment, picture=None),[f"The picture cannot be shown: {e}"]
     notes = []
     if not picture and alignment.boxes is not None:
         notes = ["There is no picture of this image; its regions stand on an empty canvas."]
-    return replace(alignment, picture=picture),notes
+    size = alignment.size or (picture.size if picture else None)
+    return replace(alignment, picture=picture, size=size),notes
 
 def _missing(alignment):
     "Notes on what a pair lacks: words, regions, boxes."
@@ -142,7 +143,7 @@ def save(self:AlignmentView,
 
 # %% ../../nbs/look/05_view.ipynb #5a944165
 def collection_title(
-    name:str, # As of a `Collection`, such as `scenes-v1-s1-60-20-20 test`
+    name:str, # Of a `Collection`, such as `scenes-v1-s1-60-20-20 test`
 ) -> str: # In words
     "A collection's name for readers: without versions and numbers of its folder, its split named."
     folder,_,split = name.partition(" ")
@@ -163,7 +164,7 @@ def _figure(alignment):
     "The grounding of a pair as PNG, or its picture, or None."
     if not alignment.words or alignment.boxes is None or not len(alignment.boxes):
         return _png(alignment.picture) if alignment.picture else None
-    width,height = alignment.size
+    width,height = alignment.extent
     picture_height = np.clip(4.8*height/width, 1.2, 9)
     text_height = 1.3+.2*(len(alignment.caption)//52) # caption and legend
     figure = Figure((4.8, picture_height+text_height), layout="compressed", dpi=90)

@@ -274,10 +274,11 @@ def index_page(self:_SiteBuilder,
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
     notes = [note for note in (getattr(self.result, "note", ""), self.model.alignment_note) if note]
-    conditions = [f"{name} {value}" for name,value in about.items() if value != "" and name != "run"] # no path of this machine
+    public = {name: value for name,value in about.items() if name != "run"} # without a path of this machine
+    conditions = [f"{name} {value}" for name,value in public.items() if value != ""]
+    scores = _recall_rows(self.result.metrics) if self.has_true_matches else []
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
-        about=" · ".join(conditions),
-        scores=_recall_rows(self.result.metrics) if self.has_true_matches else [], sections=shown, words=words, index=index)
+        about=" · ".join(conditions), scores=scores, sections=shown, words=words, index=index)
 
 # %% ../../nbs/look/11_website.ipynb #14a7be14
 @patch

@@ -55,6 +55,8 @@ class Index:
     @property
     def layout(self) -> Layout|None: return self.backend.layout # None before the first image
     @property
+    def _dim(self): return self.layout.dim if self.layout else 0
+    @property
     def pooling(self) -> str:
         "Used when a search names none."
         if self.layout: return stored_pooling(self.backend)
@@ -158,8 +160,10 @@ def _require_valid_search(k=1, candidates=0, pooling="", rerank=0, model=None):
     if k < 1: raise ValueError(f"the best {k} images; at least one can be asked for")
     if candidates < 0: raise ValueError(f"{candidates} candidates; at least one is needed")
     if pooling: one_of(pooling, POOLINGS, "pooling")
+    if rerank < 0: raise ValueError(f"re-rank the best {rerank} images; give 0, or more")
     if rerank and (pooling or model is None or not model.is_cross_encoder):
-        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; leave it 0")
+        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; "
+                         "leave it 0")
 
 @patch
 def _require_columns(self:Index, columns):
@@ -205,7 +209,7 @@ def delete(self:Index,
 @patch
 def recall(self:Index,
     sentences:Sentences|Encoded|Packed, # Sentences like those that will be asked, encoded or not
-    candidates:int=0, # As of `search`
+    candidates:int=0, # As in `search`
     k:int=10, # Images of an answer
 ) -> float: # In [0,1]
     "Fraction of the exact best `k` images, by MaxSim, that a search finds. Compares every image with every sentence."
@@ -233,18 +237,20 @@ def calibrate(self:Index,
     return self
 
 # %% ../../nbs/search/10_index.ipynb #f80eb224
+def _packed(sets, dim): return Packed.from_sets(sets) if sets else Packed(torch.zeros(0, dim), [0])
+
 class _ReadOnDemand(Sequence):
     "A part of every image, read when it is asked for."
-    def __init__(self, index, part):
+    def __init__(self, index, part, dim=0):
         self.index = index
         self.part = part # Takes a stored image
+        self.dim = dim # Of no image
     def __len__(self): return len(self.index.names)
     def __getitem__(self, i):
         "One set for a number, else some of them as `Packed`."
         if isinstance(i, (int,np.integer)): return self.read([self.index.names[i]])[0]
         rows = np.arange(len(self))[i.cpu() if isinstance(i, Tensor) else i]
-        sets = self.read([self.index.names[j] for j in rows.tolist()])
-        return Packed.from_sets(sets) if sets else Packed(torch.zeros(0, self.index.layout.dim), [0])
+        return _packed(self.read([self.index.names[j] for j in rows.tolist()]), self.dim)
 
     def read(self, names:Sequence[str]) -> list:
         "The part of some images, in this order."
@@ -252,7 +258,8 @@ class _ReadOnDemand(Sequence):
         images = {image.image_id: image for image in stored}
         missing = [k for k in names if k not in images]
         if missing:
-            raise KeyError(f"{missing[0]!r} was deleted from {self.index.backend.place} meanwhile; open the index again")
+            place = self.index.backend.place
+            raise KeyError(f"{missing[0]!r} was deleted from {place} meanwhile; open the index again")
         return [self.part(images[k]) for k in names]
 
 def _boxes(image): return torch.tensor(image.metadata["boxes"], dtype=torch.float32).reshape(-1, 4)
@@ -269,13 +276,13 @@ def names(self:Index) -> list[str]:
 @patch(as_prop=True)
 def parts(self:Index) -> Sequence: # `parts[i]` is `(regions, dim)`, `parts[rows]` a `Packed`
     "Region vectors of the images."
-    return _ReadOnDemand(self, lambda image: torch.from_numpy(image.regions))
+    return _ReadOnDemand(self, lambda image: torch.from_numpy(image.regions), self._dim)
 
 @patch(as_prop=True)
 def boxes(self:Index) -> Sequence|None: # `boxes[i]` is `(regions, 4)`, pixels
     "Boxes of the images, where the model chose the regions itself; else those of the features hold."
     if self.model is None or not self.model.own_regions: return None
-    return _ReadOnDemand(self, _boxes)
+    return _ReadOnDemand(self, _boxes, 4)
 
 @patch(as_prop=True)
 def sizes(self:Index) -> Sequence: # `sizes[i]` is `(2,)`, pixels
@@ -289,18 +296,19 @@ def take(self:Index,
     "Some of the images, read into memory."
     names = [self.names[i] for i in torch.as_tensor(rows, dtype=torch.int64).tolist()]
     images = _ReadOnDemand(self, lambda image: image).read(names)
-    encoded = to_encoded(images, self.layout.dim)
+    encoded = to_encoded(images, self._dim)
     if self.boxes is None: return encoded
-    boxes = Packed.from_sets([_boxes(image) for image in images])
-    return encoded._replace(boxes=boxes, sizes=torch.tensor([image.metadata["size"] for image in images]))
+    boxes = _packed([_boxes(image) for image in images], 4)
+    sizes = torch.tensor([image.metadata["size"] for image in images]).reshape(-1, 2)
+    return encoded._replace(boxes=boxes, sizes=sizes)
 
 # %% ../../nbs/search/10_index.ipynb #60a32bc9
 @patch
 def similarity(self:Index,
     captions:Encoded|Packed, # Encoded sentences
-    pooling:str="", # As of `search`
-    candidates:int=0, # As of `search`
-    rerank:int=0, # As of `search`; images that a cross-encoder scores itself
+    pooling:str="", # As in `search`
+    candidates:int=0, # As in `search`
+    rerank:int=0, # As in `search`; images that a cross-encoder scores itself
     model:Encoder|None=None, # Ranks an index that was opened without a model
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
@@ -334,8 +342,8 @@ def _rerank(self:Index, sims, rows, rerank, ranking, caption):
     "Replace the similarities of the first images by the model's own, in place."
     images = self.backend.read([self.names[i] for i in rows[:rerank].tolist()])
     exact = ranking.exact_scores(images, caption)[:,0]
-    below_exact = sims[rows] - sims[rows].max() - 1 + exact.min() # images that were not re-ranked stay below all that were
-    sims[rows] = below_exact
+    # images that were not re-ranked stay below all that were
+    sims[rows] = sims[rows] - sims[rows].max() - 1 + exact.min()
     sims[[self._rows[self.backend.key_of(x.image_id)] for x in images]] = exact
 
 # %% ../../nbs/search/10_index.ipynb #0c0cdb9d
