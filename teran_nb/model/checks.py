@@ -32,7 +32,7 @@ def _random_batch(pooling, regions, words, generator):
 def _scores(pooling, batch, case):
     "The scores of a batch, refused if they are not one number for each pair."
     try: scores = pooling(*batch)
-    except (AttributeError, IndexError, RuntimeError, TypeError) as e:
+    except Exception as e: # any error of a user's formula
         raise ValueError(f"pooling {pooling.name!r} fails for {case}: {e}; its formula takes align, region_mask and "
                          "word_mask, also of a single region or word") from e
     if not isinstance(scores, Tensor):
@@ -143,12 +143,12 @@ def _finite_matrix(name, head, images, captions):
     "The scores of a head, refused if they are no finite matrix."
     shape = len(images.whole),len(captions.whole)
     try: sim = head.similarity(images, captions, memory=512, show_progress_bar=False)
-    except (AttributeError, IndexError, RuntimeError, TypeError) as e:
+    except Exception as e: # any error of a user's head
         cure = "; is `return` missing?" if "NoneType" in str(e) else ""
-        raise ValueError(f"head {name!r} fails for {shape[0]} images and {shape[1]} captions: {e}{cure}") from e
+        raise ValueError(f"head {name!r} fails for {shape[0]} image(s) and {shape[1]} caption(s): {e}{cure}") from e
     if not isinstance(sim, Tensor): raise ValueError(f"head {name!r} gives {sim!r}, not a tensor; is `return` missing?")
     if sim.shape != shape:
-        raise ValueError(f"head {name!r} gives {tuple(sim.shape)} for {shape[0]} images and {shape[1]} captions, "
+        raise ValueError(f"head {name!r} gives {tuple(sim.shape)} for {shape[0]} image(s) and {shape[1]} caption(s), "
                          f"not {shape}")
     if not sim.isfinite().all(): raise ValueError(f"head {name!r} gives a number that is not finite")
     return sim
@@ -159,7 +159,7 @@ def _require_same_alone(name, head, images, captions, sim):
     for i,j in product(range(len(images.whole)), range(len(captions.whole))):
         image = Vectors(images.whole[i:i+1], images.parts[i:i+1])
         caption = Vectors(captions.whole[j:j+1], captions.parts[j:j+1])
-        alone = head.similarity(image, caption)[0,0]
+        alone = _finite_matrix(name, head, image, caption)[0,0]
         if not torch.allclose(sim[i,j], alone, rtol=1e-4, atol=1e-4):
             raise ValueError(f"head {name!r} gives {sim[i,j].item():.4f} for image {i} and caption {j} among others, "
                              f"and {alone.item():.4f} alone; use the masks, since padding depends on the longest set")
@@ -178,8 +178,9 @@ def check_head(
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]): # the weights drawn here must not change those of the model
         try: head = HEADS[one_of(name, HEADS, "head", registered=True)].build(config).eval()
-        except (AttributeError, TypeError) as e: raise ValueError(f"head {name!r} cannot be built: {e}") from e
-    floats = head.floats_per_pair(36, 12) if head.is_cross_encoder else 1
+        except Exception as e: raise ValueError(f"head {name!r} cannot be built: {e}") from e
+    try: floats = head.floats_per_pair(36, 12) if head.is_cross_encoder else 1
+    except Exception as e: raise ValueError(f"head {name!r} needs a method `floats_per_pair`: {e}") from e
     if not isinstance(floats, int) or floats < 1:
         raise ValueError(f"head {name!r} says that a pair takes {floats!r} floats; needed is a whole number above 0")
     for n in (2,3): # a mix-up of the axes fails with fewer images than captions, and is silent with as many

@@ -28,6 +28,21 @@ def positives(
     return torch.arange(len(sim), device=image_of.device)[:,None] == image_of[None]
 
 # %% ../../nbs/model/01_losses.ipynb #4aa39438
+def triplet(
+    sim:Tensor, # Similarity of every pair, `(images, captions)`
+    image_of:Tensor, # Row of each caption's image, `(captions,)`
+    margin:float=.2, # How much better the true pair should be
+    negatives:str="hardest", # `hardest` of the batch, or `all`
+    reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
+) -> Tensor: # A number, at least 0
+    "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
+    one_of(negatives, NEGATIVES, "choice of negatives")
+    one_of(reduction, ("sum","mean"), "reduction")
+    true = positives(sim, image_of)
+    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption and its image, (captions,)
+    cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
+    return cost.sum() if reduction == "sum" else cost.mean()
+
 # These functions give the cost of each true pair, a caption and its image, `(captions,)`.
 def _hardest_cost(sim, true, true_sim, image_of, margin):
     "A hinge for the hardest wrong caption, and one for the hardest wrong image."
@@ -47,21 +62,6 @@ def _all_cost(sim, true, true_sim, image_of, margin):
     return caption_cost.sum(1) + image_cost.sum(0)
 
 NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost} # By name
-
-def triplet(
-    sim:Tensor, # Similarity of every pair, `(images, captions)`
-    image_of:Tensor, # Row of each caption's image, `(captions,)`
-    margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, or `all`
-    reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
-) -> Tensor: # A number, at least 0
-    "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
-    one_of(negatives, NEGATIVES, "choice of negatives")
-    one_of(reduction, ("sum","mean"), "reduction")
-    true = positives(sim, image_of)
-    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption and its image, (captions,)
-    cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
-    return cost.sum() if reduction == "sum" else cost.mean()
 
 # %% ../../nbs/model/01_losses.ipynb #05bc0f25
 def info_nce(
