@@ -88,6 +88,8 @@ def _open_prepared(output, recipe, request, max_bits):
     if kept != request and kept not in earlier_requests(recipe, request):
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
+    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # of unfinished work
+        (output/name).unlink(missing_ok=True) # only here: a run can be killed when the folder has just got its name
     lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
     if lacks: raise ValueError(f"{path} has no {lacks[0]}; {cure}")
     if manifest.get("near", max_bits) != max_bits:
@@ -219,8 +221,6 @@ def _make(job, request, output, max_bits):
             merge(parts, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
         _write_manifest(folder, job, request, notes, left_out, max_bits, start)
         os.replace(folder, output)
-    for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # a stopped run needs them until here
-        (output/name).unlink(missing_ok=True)
 
 def _prepare_share(output, recipe="{}"):
     "What each process of a launcher does; the recipe is JSON, with the names of `Recipe` or of the workflow."
