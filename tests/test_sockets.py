@@ -30,7 +30,8 @@ from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS, register_pooling
-from teran_nb.model.checks import check_head, check_pooling
+from teran_nb.model.head_checks import check_head
+from teran_nb.model.pooling_checks import check_pooling
 from teran_nb.model.encoder_checks import check_encoder
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
 from teran_nb.model.losses import LOSSES, register_loss

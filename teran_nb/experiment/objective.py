@@ -28,8 +28,9 @@ from ..model.iais import iais
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
 from ..model.pretraining import Pretraining
-from ..model.checks import check_head, check_pooling
+from ..model.pooling_checks import check_pooling
 from ..model.mined_negatives import hardest_candidates, mined_scores, mined_triplet
+from ..model.head_checks import check_head
 from ..metrics.retrieval import own_metrics
 from .train_config import TrainConfig
 from .batches import Batch

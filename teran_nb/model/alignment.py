@@ -74,6 +74,10 @@ class Pooling:
     needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
     module:str="" # Name of the module that registered it
+    def __post_init__(self):
+        if not set(self.sum_over) <= {"words","regions"}:
+            raise ValueError(f'pooling {self.name!r} has sum_over={self.sum_over!r}; write ("words",), ("regions",), or '
+                             '("words","regions")')
     def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; arguments as of `mrsw`."
         return self.formula(align, region_mask, word_mask, *self_cosines)
@@ -84,22 +88,13 @@ POOLINGS = {} # Every known pooling, by name
 def register_pooling(
     name:str, # A new name
     title:str="", # For figures and tables; the name by default
-    sum_over:tuple=(), # As in `Pooling`
-    per_word:bool=False, # As in `Pooling`
-    per_region:bool=False, # As in `Pooling`
-    needs_self_cosines:bool=False, # As in `Pooling`
-    all_images:bool=False, # As in `Pooling`
+    **options:tuple|bool, # Other fields of `Pooling`, such as `sum_over`
 ) -> Callable: # A decorator that registers a formula and returns it unchanged
     "Register a pooling."
     new_name(name, "pooling")
-    if not set(sum_over) <= {"words","regions"}:
-        raise ValueError(f'pooling {name!r} has sum_over={sum_over!r}; write ("words",), ("regions",), or '
-                         '("words","regions")')
     module = calling_module()
     def register(formula):
-        pooling = Pooling(
-            name, formula, title or name, sum_over=tuple(sum_over), per_word=per_word, per_region=per_region,
-            needs_self_cosines=needs_self_cosines, all_images=all_images, module=module)
+        pooling = Pooling(name, formula, title or name, module=module, **options)
         add_entry(POOLINGS, name, pooling, "pooling")
         return formula
     return register

@@ -29,7 +29,7 @@ class Head(nn.Module):
     needs_words = False # Whether a caption without words scores 0 with every image
     aligns = False # Whether it learns by the cosines of words and regions, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
-    ranks_by_alignment = False # Whether its score is the alignment, pooled by a name in `POOLINGS`
+    ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`, of `POOLINGS`
     def __init__(self,
         dim:int=0, # Length of all vectors
     ):

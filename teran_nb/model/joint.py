@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from fastcore.basics import patch
 from torch import Tensor, nn
-from transformers import BertConfig
-from transformers.models.bert.modeling_bert import BertEncoder
 
 from ..core.config import bounded, require_in_range
 from .heads import CrossEncoderHead, register_head
@@ -53,6 +51,8 @@ class Joint(CrossEncoderHead):
         config:JointConfig, # Shape of the transformer
         dim:int, # Length of the region and word vectors, which are unit vectors
     ):
+        from transformers import BertConfig # here, because it takes long to import
+        from transformers.models.bert.modeling_bert import BertEncoder
         super().__init__()
         self.config = config
         self.first = nn.Parameter(.02*torch.randn(config.width))

@@ -32,7 +32,7 @@ def triplet(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     margin:float=.2, # How much better the true pair should be
-    negatives:str="hardest", # `hardest` of the batch, or `all`
+    negatives:str="hardest", # `hardest` of the batch, or another name in `NEGATIVES`
     reduction:str="sum", # `sum` over true pairs, as published, or their `mean`
 ) -> Tensor: # A number, at least 0
     "Hinge triplet ranking loss in both directions (TERAN eq. 5-6)."
@@ -43,7 +43,6 @@ def triplet(
     cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
     return cost.sum() if reduction == "sum" else cost.mean()
 
-# These functions give the cost of each true pair, a caption and its image, `(captions,)`.
 def _hardest_cost(sim, true, true_sim, image_of, margin):
     "A hinge for the hardest wrong caption, and one for the hardest wrong image."
     wrong = sim.masked_fill(true, -torch.inf)
@@ -53,15 +52,7 @@ def _hardest_cost(sim, true, true_sim, image_of, margin):
     image_cost = (margin + hardest_image - true_sim).clamp(min=0)
     return caption_cost + image_cost
 
-def _all_cost(sim, true, true_sim, image_of, margin):
-    "A hinge for every wrong caption and for every wrong image."
-    is_wrong = (~true).to(sim.dtype) # 1 or 0, (images, captions)
-    own_image_sim = sim[image_of] # row l: the image of caption l against every caption, (captions, captions)
-    caption_cost = (margin + own_image_sim - true_sim[:,None]).clamp(min=0)*is_wrong[image_of]
-    image_cost = (margin + sim - true_sim).clamp(min=0)*is_wrong # column l: every image against caption l
-    return caption_cost.sum(1) + image_cost.sum(0)
-
-NEGATIVES = {"hardest": _hardest_cost, "all": _all_cost} # By name
+NEGATIVES = {"hardest": _hardest_cost} # By name; each gives the cost of each true pair, `(captions,)`
 
 # %% ../../nbs/model/01_losses.ipynb #05bc0f25
 def info_nce(

@@ -6,13 +6,10 @@
 __all__ = ['NetworkConfig', 'small_network', 'Network']
 
 # %% ../../nbs/model/13_network.ipynb #403b8275
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-import torch
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
@@ -22,7 +19,7 @@ from ..core.config import one_of
 from ..data.provenance import Provenance
 from .alignment import POOLINGS
 from .encoder import Vectors
-from .heads import HEADS
+from .heads import HEADS, Head
 from .similarity import BlockOptions
 from .text import RecurrentConfig, TextConfig, TextEncoder, TokenBatch
 from .regions import RegionBatch, RegionConfig, RegionEncoder, Stack, StackConfig
@@ -44,15 +41,17 @@ class NetworkConfig:
     stop_words:str="" # Words that encoded captions leave out: `nltk`, or a file with one word per line; empty for none
     crossgraph:CrossGraphConfig=CrossGraphConfig() # Settings of the `crossgraph` head
     joint:JointConfig=JointConfig() # Settings of the `joint` head
-    poolings = POOLINGS # Where `pooling` is looked up; a name without a type is no field of a dataclass
     def __post_init__(self):
         if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
-        one_of(self.pooling, self.poolings, "pooling", registered=self.poolings is POOLINGS)
+        self.require_pooling()
         if self.ranking_head not in ("alignment","global",*self.training_heads):
             trained = ", ".join(self.training_heads)
             raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}; "
                              "add it to training_heads")
+    def require_pooling(self) -> None:
+        "Refuse an unknown pooling (ValueError); networks of published code know others."
+        one_of(self.pooling, POOLINGS, "pooling", registered=True)
 
 # %% ../../nbs/model/13_network.ipynb #4c10c0de
 def small_network(
@@ -90,54 +89,56 @@ class Network(nn.Module):
         self.project_regions = nn.Linear(self.regions.dim, config.dim)
         self.project_words = nn.Linear(text.dim, config.dim)
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
-        self.heads = nn.ModuleDict()
-        # the first two have no weights, so each model has them
-        for name in dict.fromkeys(("alignment","global",*config.training_heads)):
-            self.heads[name] = HEADS[name].build(config)
-    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
-        "Vectors of the images and of the captions of a batch."
-        whole_images,regions = self.forward_regions(images)
-        whole_captions,words = self.forward_words(captions)
-        image_vectors = Vectors(whole_images, self.region_parts(regions, images))
-        caption_vectors = Vectors(whole_captions, self.word_parts(words, captions))
-        return image_vectors,caption_vectors
-    def forward_regions(self, batch:RegionBatch) -> tuple[Tensor,Tensor]:
-        "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-        if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
-        x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
-        return self.last_layers("images", self.project_regions(x), mask)
-    def forward_words(self, batch:TokenBatch) -> tuple[Tensor,Tensor]:
-        "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
-        x,mask = self.text(batch)
-        return self.last_layers("captions", self.project_words(x), mask)
-    def last_layers(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
-        "Unit vectors of the class tokens, and of all slots, after the last layers of one side, `images` or `captions`."
-        layers = self.last[0] if side == "images" else self.last[-1] # one stack of layers where they are shared
-        x = F.normalize(layers(x, mask).float(), dim=-1)
-        return x[:,0],x
-    def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Packed:
-        "One vector for each region, without I-CLS and padding."
-        return Packed.from_padded(vectors[:,1:], batch.mask)
-    def word_parts(self, vectors:Tensor, batch:TokenBatch) -> Packed:
-        "One vector for each word (each piece of one), without T-CLS, [SEP] and padding."
-        return Packed.from_padded(vectors, batch.word_mask)
-    @property
-    def device(self) -> torch.device: return self.project_words.weight.device
-    @contextmanager
-    def eval_mode(self) -> Iterator[None]:
-        "Without gradients and dropout."
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad(): yield
-        finally: self.train(training)
+        names = dict.fromkeys(("alignment","global",*config.training_heads)) # without weights, the first two cost nothing
+        self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
+
+# %% ../../nbs/model/13_network.ipynb #c59774d1
+@patch
+def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
+    "Unit vectors of the class tokens, and of all slots, after the last layers of one side, `images` or `captions`."
+    layers = self.last[0] if side == "images" else self.last[-1] # one stack of layers where they are shared
+    x = F.normalize(layers(x, mask).float(), dim=-1)
+    return x[:,0],x
+
+@patch
+def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
+    "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
+    if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
+    x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
+    return self.last_layers("images", self.project_regions(x), mask)
+
+@patch
+def forward_words(self:Network, batch:TokenBatch) -> tuple[Tensor,Tensor]:
+    "Vectors of whole captions `(captions, dim)`, and of T-CLS and tokens `(captions, tokens, dim)`."
+    x,mask = self.text(batch)
+    return self.last_layers("captions", self.project_words(x), mask)
+
+# %% ../../nbs/model/13_network.ipynb #bb3c483e
+@patch
+def region_parts(self:Network, vectors:Tensor, batch:RegionBatch) -> Packed:
+    "One vector for each region, without I-CLS and padding."
+    return Packed.from_padded(vectors[:,1:], batch.mask)
+
+@patch
+def word_parts(self:Network, vectors:Tensor, batch:TokenBatch) -> Packed:
+    "One vector for each word (each piece of one), without T-CLS, [SEP] and padding."
+    return Packed.from_padded(vectors, batch.word_mask)
+
+@patch
+def forward(self:Network, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
+    "Vectors of the images and of the captions of a batch."
+    whole_images,regions = self.forward_regions(images)
+    whole_captions,words = self.forward_words(captions)
+    image_vectors = Vectors(whole_images, self.region_parts(regions, images))
+    caption_vectors = Vectors(whole_captions, self.word_parts(words, captions))
+    return image_vectors,caption_vectors
 
 # %% ../../nbs/model/13_network.ipynb #fdaa35cc
 @patch
-def head_named(self:Network,
-    name:str="", # The head that ranks by default
-) -> nn.Module:
-    "One of the model's heads; a head that it does not have is refused (ValueError)."
+def head(self:Network,
+    name:str="", # One of the model's heads; the one that ranks by default
+) -> Head:
+    "A head of the model; one that it does not have is refused (ValueError)."
     name = name or self.config.ranking_head
     if name not in self.heads: raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
     return self.heads[name]
@@ -151,6 +152,6 @@ def similarity(self:Network,
     **options:Unpack[BlockOptions], # For the head: `dtype`, `memory` (MiB), `show_progress_bar`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair."
-    chosen = self.head_named(head)
-    if chosen is self.heads["alignment"]: return chosen.similarity(images, captions, self.config.pooling, **options)
+    chosen = self.head(head)
+    if chosen.ranks_by_alignment: options["pooling"] = self.config.pooling
     return chosen.similarity(images, captions, **options)

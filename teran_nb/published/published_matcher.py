@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
+from ..core.config import one_of
 from ..data.inputs import Sentences
 from ..model.alignment import POOLINGS
 from ..model.similarity import BlockOptions
@@ -32,12 +33,14 @@ from .variants import Variant, VariantConfig, VariantMatcher, network_fields
 class PublishedConfig(VariantConfig):
     "Configuration of a network of the authors' code."
     reference:Reference=Reference("teran") # Code that is repeated
-    poolings = REFERENCE_POOLINGS # Among which `pooling` is a name; no field
     def __post_init__(self):
         super().__post_init__()
         if self.stop_words:
             raise ValueError(f"the published code knows no stop_words={self.stop_words!r}; its filter is "
                              "Reference('teran', stop_words=True)")
+    def require_pooling(self) -> None:
+        "Refuse a pooling that the published code does not have (ValueError)."
+        one_of(self.pooling, REFERENCE_POOLINGS, "pooling")
 
 class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
