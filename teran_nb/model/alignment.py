@@ -73,7 +73,7 @@ class Pooling:
     per_region:bool=False # The sum over regions is divided by the number of regions
     needs_self_cosines:bool=False # The formula also takes the cosines among the regions, and those among the words
     all_images:bool=False # The score of a pair depends on the other images, so all of them are given at once
-    module:str="" # Name of the module that registered it
+    module:str="" # Module that registered it; poolings of users are checked before training
     def __post_init__(self):
         if not set(self.sum_over) <= {"words","regions"}:
             raise ValueError(f'pooling {self.name!r} has sum_over={self.sum_over!r}; write ("words",), ("regions",), or '

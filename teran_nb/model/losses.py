@@ -78,7 +78,7 @@ class Loss:
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
     pair_formula:Callable|None=None # A second loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
-    module:str="" # Name of the module that registered it
+    module:str="" # Module that registered it; losses of users are checked before training
 
 LOSSES = {} # Every known loss, by name
 
