@@ -117,14 +117,13 @@ class Objective(nn.Module):
         true_pairs = images.parts[image_of],captions.parts # regions and words
         iais_loss = self.iais_loss(*true_pairs, fraction_done) if self.config.iais.mirror else 0
         pair_loss = self.pair_loss(*true_pairs) if self.criterion.rule.pair_formula else 0
-        joint_loss = None # then the joint head learns as other heads do
+        own_losses = {} # of heads that do not learn by `head_loss`
         if self.pretraining is not None or batch.others is not None:
-            joint_loss = self.joint_loss(batch, images, captions)
+            own_losses["joint"] = self.joint_loss(batch, images, captions)
         if is_distributed(): images,captions,image_of = _gather_batch(images, captions, image_of)
         losses = []
         for i,head in enumerate(self.heads):
-            if head == "joint" and joint_loss is not None: loss = joint_loss
-            else: loss = self.head_loss(i, images, captions, image_of, pooling)
+            loss = own_losses[head] if head in own_losses else self.head_loss(i, images, captions, image_of, pooling)
             if head == self.iais_head: loss = loss + iais_loss
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
