@@ -189,7 +189,9 @@ def ask(self:Finder,
     sentence = " ".join(sentence.split())
     changes = changed_words(self.query.sentence, sentence)
     is_edit = changes <= 1 and self.query.sentence and sentence
-    previous_ranks = {name: result.rank for name,result in self.results.items()} if is_edit and changes else {}
+    previous_ranks = {}
+    if is_edit:
+        for name,result in self.results.items(): previous_ranks[name] = result.rank if changes else result.previous_rank
     original = self.query.original if is_edit else ""
     if self.searched.true_images(sentence): original = sentence
     return self._search(Query(sentence=sentence, original=original), previous_ranks)

@@ -149,7 +149,8 @@ class QueryPanel(Panel):
         self.go = text_button("Search", 90, button_style="primary")
         self.another = text_button("Another picture", 130)
         self.upload = W.FileUpload(accept="image/*", multiple=False, description="Upload a picture",
-                                   layout=W.Layout(width="190px"))
+                                   layout=W.Layout(width="170px"))
+        self.upload.add_class("teran-upload")
         rows = [widget_row(self.direction), widget_row(self.text, self.go, self.another, self.upload)]
         self.box = W.VBox(rows, layout=W.Layout(width="100%"))
         self.on_change(self.direction, self._change_direction)
@@ -259,6 +260,7 @@ class WordPanel(Panel):
         show_if(by_sentence, self.words)
         show_if(chosen, self.edit_row)
         show_if(chosen and self.everywhere.value, self.regions)
+        self.replacement.value = ""
         if (finder.query,finder.words,finder.word) != self.shown_words: self._show_words()
         if chosen and self.everywhere.value:
             self.heading.value,cards = region_cards(finder, self.thumbs)
@@ -277,7 +279,6 @@ class WordPanel(Panel):
                 self.buttons[i].description = finder.query.sentence[start:end]
                 self.buttons[i].button_style = "info" if finder.word == i else ""
         self.words.children = self.buttons[:len(finder.words)]
-        self.replacement.value = ""
 
     def _choose_word(self, i): self.finder.word = None if self.finder.word == i else i
 

@@ -77,7 +77,8 @@ def uploaded_picture(
     "Read a picture and find its regions."
     try: picture,_ = read_picture(file)
     except (OSError, ValueError) as e:
-        raise ValueError(f"{name} cannot be read as a picture: {e}; give a PNG, JPEG or WebP file") from None
+        why = re.sub(f"^{re.escape(str(file))}", "it", str(e)) # an upload has no path
+        raise ValueError(f"{name} cannot be read as a picture: {why}; give a PNG, JPEG or WebP file") from None
     return UploadedPicture(describe(picture), [], Path(name), opened=picture)
 
 # %% ../../nbs/look/07_query.ipynb #82458d5b
@@ -100,10 +101,12 @@ def query_notes(
     named = [word for word in unreadable if re.search(r"\w", word)] # without punctuation and emoji
     if len(unreadable) == len(set(words.texts)):
         notes.append("The model knows none of these words; the order says nothing.")
-    elif named:
-        more = " …" if len(named) > 8 else ""
-        notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{more}.")
-    elif warning := model.words_warning(words.texts): notes.append(warning)
+    else:
+        if named:
+            more = " …" if len(named) > 8 else ""
+            notes.append(f"Not in the model's vocabulary: {', '.join(named[:8])}{more}.")
+        warning = model.words_warning([text for text in words.texts if text not in unreadable])
+        if warning: notes.append(warning)
     end = words.spans[-1][1]
     if re.search(r"\w", sentence[end:]):
         last = words.texts[-1]
