@@ -17,8 +17,9 @@ from teran_nb.experiment.datasets import load_data
 from teran_nb.metrics.evaluation import evaluate
 from teran_nb.metrics.retrieval import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
-from teran_nb.look.finder import Finder, uploaded_picture
-from teran_nb.look.own_pictures import open_own_pictures
+from teran_nb.look.finder import Finder
+from teran_nb.look.query import uploaded_picture
+from teran_nb.search.own_pictures import open_own_pictures
 from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.model.encoder_checks import check_encoder
 from teran_nb.pretrained.dual import DualConfig, DualEncoder

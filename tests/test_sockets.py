@@ -24,7 +24,8 @@ from teran_nb.experiment.train_config import TrainConfig
 from teran_nb.experiment.runs import load_model
 from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder
-from teran_nb.look.galleries import ask, show_answers, show_gallery, show_sentences
+from teran_nb.search.answers import ask
+from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
 from teran_nb.look.receipts import show_receipt
 from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site

@@ -104,15 +104,21 @@ def show_alignment(
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #65e823e3
+def _opened(alignment):
+    "The alignment with its picture opened, or an empty one, and a note on that; a missing size is the picture's."
+    picture,note = picture_of(alignment.image, alignment.extent)
+    size = alignment.size
+    if size is None: size = alignment.extent if note else picture.size
+    return replace(alignment, picture=picture, size=size),note
+
 def _thumbnails(ax, alignment, rows):
     "What each row's box shows, left of the row, unless rows are too thin or there is no picture."
     points = .86*min(ax.get_window_extent().height/ax.figure.dpi*72/len(rows), 36) # side of a thumbnail
     if alignment.boxes is None or points < 6: return
-    size = alignment.extent
-    picture,note = picture_of(alignment.image, size)
+    opened,note = _opened(alignment)
     if note: return
     for y,r in enumerate(rows):
-        part = crop(picture, alignment.boxes[r], size)[0]
+        part = crop(opened.picture, opened.boxes[r], opened.size)[0]
         part.thumbnail((96,96))
         image = OffsetImage(np.asarray(part), zoom=points/max(part.size), interpolation="antialiased")
         place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
@@ -187,9 +193,9 @@ def show_grounding(
     _require_words(alignment)
     if alignment.boxes is None: return _without_boxes(alignment, ax)
     own_figure = ax is None
-    size = alignment.extent
-    picture,note = picture_of(alignment.image, size)
-    ax = _picture_axis(ax, picture, size)
+    alignment,note = _opened(alignment)
+    size = alignment.size
+    ax = _picture_axis(ax, alignment.picture, size)
     groups,below = words_of_regions(alignment, skip, min_cosine)
     chosen = alignment.boxes[list(groups)]
     if brief:
@@ -245,14 +251,15 @@ def show_heat(
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."
     _require_words(alignment)
-    heat = alignment.heat(word)
     columns = alignment.columns_of(word)
-    size = alignment.extent
+    note = ""
+    if alignment.boxes is not None and len(alignment.boxes): alignment,note = _opened(alignment)
+    heat = alignment.heat(word) # refuses an image without boxes
+    size = alignment.size
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())
     colours,label = _colour_scale(*(limits or (lowest,highest)), "pair")
-    picture,note = picture_of(alignment.image, size)
-    ax = _picture_axis(ax, picture.convert("L").convert("RGB"), size)
+    ax = _picture_axis(ax, alignment.picture.convert("L").convert("RGB"), size)
     image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **colours)
     draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*badge_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=badge_fontsize(ax), markeredgewidth=1.4)
@@ -275,13 +282,14 @@ def show_heats(
     _require_words(alignment)
     if alignment.boxes is None or not len(alignment.boxes):
         return empty_figure("this image has no boxes, so words cannot be spread over it", title or alignment.caption)
+    given = alignment.picture
+    alignment,note = _opened(alignment) # once, not for each word
     words = words or (drawn_words(alignment.words) or range(len(alignment.words)))[:12]
     maps = torch.stack([alignment.heat(word) for word in words])
     known = maps[~maps.isnan()]
     limits = float(known.min()),float(known.max())
-    width,height = alignment.extent
-    picture,note = picture_of(alignment.image, alignment.extent)
-    if not note: alignment = replace(alignment, picture=lambda: picture) # opened once, not for each word
+    if note: alignment = replace(alignment, picture=given) # so that each map says why it has none
+    width,height = alignment.size
     size = 2.6,2.6*min(height/width, 2)+.35
     axes = grid(len(words), columns, size, title=wrapped(title or alignment.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(alignment, word, ax, limits, bar=False)
