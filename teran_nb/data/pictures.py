@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps, UnidentifiedImageError
 
-from ..core.config import one_of
+from ..core.config import stops_at_bad
 from ..core.files import require_file, user_path
 
 # %% ../../nbs/data/02_pictures.ipynb #1c5fdf20
@@ -62,7 +62,7 @@ def find_pictures(
     left_out:dict[str,str]|None=None, # Takes the name of each file or folder that was skipped, and the reason
 ) -> dict: # Image ids and files, sorted
     "The pictures of a folder by their image ids."
-    stops = one_of(bad, ("stop","skip"), "value of bad") == "stop"
+    stops = stops_at_bad(bad)
     folder = user_path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f"folder of pictures {folder} is not there")
     def unreadable(error):

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.files import digest, file_stamps, project_path
-from ..core.config import one_of
+from ..core.config import one_of, stops_at_bad
 from ..data.captions import Captions
 from ..data.pictures import picture_files
-from ..data.caption_files import BAD_ROWS, read_captions
+from ..data.caption_files import read_captions
 from ..data.collection import MISSING, match_captions
 from ..data.image_names import match_names
 from ..synthetic.scenes import example_pictures
@@ -68,7 +68,7 @@ class Recipe:
             raise ValueError(f"merge is the text {self.merge!r}; give a list, such as {[self.merge]}")
         object.__setattr__(self, "merge", tuple(self.merge))
         one_of(self.missing, MISSING, "value of missing")
-        one_of(self.bad, BAD_ROWS, "value of bad")
+        stops_at_bad(self.bad)
         if not (self.pictures or self.published.files or self.merge):
             raise ValueError("nothing to prepare: name a folder of pictures, a file of features, "
                              "or collections to merge")
