@@ -15,7 +15,7 @@ from pathlib import Path
 from ..core.schema import checked
 from ..core.files import digest, file_stamps, project_path
 from ..core.config import one_of, stops_at_bad
-from ..data.captions import Captions
+from ..data.captions import Captions, some_names
 from ..data.pictures import picture_files
 from ..data.caption_files import read_captions
 from ..data.collection import MISSING, match_captions
@@ -106,14 +106,12 @@ def recipe_captions(
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
         try: captions = captions.hold_out(recipe.held_out, recipe.selection.seed) if recipe.held_out else captions
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
-        matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
         what = "features" if recipe.published.files else "usable pictures"
         try: captions = match_captions(captions, image_ids, missing, what)
-        except ValueError as e:
-            raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that "
-                             r"both share, such as '_(\d+)$', or caption_options={'key': 'file_name'} where a JSON "
-                             "file has the names of files too") from None
+        except ValueError as e: raise ValueError(f"{path}: {e}; {_cure_of_names(captions, image_ids)}") from None
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
@@ -122,6 +120,15 @@ def recipe_captions(
         notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {examples}"))
     if captions.splits is None: notes.append((path.name, _missing_splits(len(captions.image_ids))))
     return captions,notes
+
+def _cure_of_names(captions, image_ids):
+    "What to do where the captions name an image that does not exist."
+    available = set(image_ids)
+    name = next(name for name in captions.image_ids if name not in available)
+    twins = [image_id for image_id in image_ids if Path(image_id).name == Path(name).stem]
+    if len(twins) > 1: return f"{name[:100]} may mean {some_names(twins)}: write its folder too"
+    return ("if the names differ, give `pattern`, a regular expression for the part that both share, such as "
+            r"'_(\d+)$', or caption_options={'key': 'file_name'} where a JSON file has the names of files too")
 
 def _missing_splits(images):
     "What is wrong with captions of so many images without splits, and what to do."
