@@ -94,7 +94,8 @@ def _link_phrases(captions, phrases, sizes):
         for phrase,(text,boxes) in phrases_of_image.items():
             places = [] # caption, first character and end of the phrase
             for j,words in words_of.items():
-                for first in _starts([word for word,_,_ in words], list(phrase)):
+                compared = [word for word,_,_ in words]
+                for first in _starts(compared, list(phrase)):
                     last = first+len(phrase)-1
                     places.append((j,words[first][1],words[last][2]))
             if not places:

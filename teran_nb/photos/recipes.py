@@ -133,9 +133,8 @@ def _cure_of_names(captions, image_ids):
 def _missing_splits(images):
     "What is wrong with captions of so many images without splits, and what to do."
     tenth = max(1, images//10)
-    return ("no splits are named, so no model can be trained on this collection; name the split of each image (a column "
-            "split of a .csv, or `split` in Karpathy's JSON: train, val or test), or draw them at random by "
-            f"held_out={{'val': {tenth}, 'test': {tenth}}}")
+    return ("no splits, so no model can be trained; name the split of each image (in a .csv in a column split: train, "
+            f"val, test), or draw them by held_out={{'val': {tenth}, 'test': {tenth}}}")
 
 # %% ../../nbs/photos/08_recipes.ipynb #d05cf917
 def request_of(
