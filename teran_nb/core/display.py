@@ -98,7 +98,7 @@ def markdown_table(
     rows:list, # Rows of cells, each a number or text
 ) -> str: # Markdown with aligned columns, so it is readable as plain text too
     "A markdown table with escaped cells and numbers to the right."
-    rows = [[escape_markdown(cell) for cell in row] for row in rows]
+    rows = [list(map(escape_markdown, row)) for row in rows]
     header = [escape_markdown(cell) for cell in header]
     columns = list(zip(header, *rows, strict=True))
     widths = [max(3, *map(len, column)) for column in columns]

@@ -112,12 +112,16 @@ def read_bytes(
     except (EOFError, zlib.error, gzip.BadGzipFile) as e: raise ValueError(f"{path} is cut off: {e}") from None
 
 def read_text(
-    path:str|Path, # Text file in UTF-8, with or without gzip
+    path:str|Path, # Text file in UTF-8, or in UTF-16 with its mark, with or without gzip
 ) -> str:
     "Read text; a missing or damaged file is named in the error."
-    try: return read_bytes(path).decode("utf-8-sig")
+    data = read_bytes(path)
+    is_utf16 = data[:2] in (b"\xff\xfe",b"\xfe\xff") # the mark at the beginning of a text of Excel
+    try: return data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as e:
-        raise ValueError(f"{path} is cut off or not UTF-8 text: {e}; copy it again, or save it as UTF-8") from None
+        line = data.count(b"\n", 0, e.start) + 1
+        raise ValueError(f"{path} is cut off or not UTF-8 text in line {line} ({e.reason}); save it as UTF-8 (in Excel "
+                         "as 'CSV UTF-8'), or copy it again") from None
 
 # %% ../../nbs/core/02_files.ipynb #d2c4b1c1
 @contextmanager

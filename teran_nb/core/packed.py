@@ -121,7 +121,9 @@ def cat(cls:Packed,
     packs:list, # `Packed` with vectors of the same length, at least one
 ) -> Packed: # All their sets, in order
     "Join packed sets."
-    return cls(torch.cat([p.values for p in packs]), _offsets(torch.cat([p.lengths for p in packs])))
+    values = torch.cat([p.values for p in packs])
+    lengths = torch.cat([p.lengths for p in packs])
+    return cls(values, _offsets(lengths))
 
 # %% ../../nbs/core/00_packed.ipynb #e6693b74
 @patch

@@ -13,6 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+# %% ../../nbs/core/01_schema.ipynb #82d33e32
+@dataclass(frozen=True)
+class Must:
+    "A condition on a value of the right type, for `Annotated`."
+    holds:Callable[[Any],bool] # Whether a value has it
+    description:str # End of the error "is -3, not ..."
+
 # %% ../../nbs/core/01_schema.ipynb #5a7dd357
 _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", tuple: "a list",
           dict: "an object", types.NoneType: "null"}
@@ -92,12 +99,6 @@ def _any_check(checks, optional):
     return check
 
 # %% ../../nbs/core/01_schema.ipynb #920694fe
-@dataclass(frozen=True)
-class Must:
-    "A condition on a value of the right type, for `Annotated`."
-    holds:Callable[[Any],bool] # Whether a value has it
-    description:str # End of the error "is -3, not ..."
-
 def _condition_check(check_type, must):
     def check(value):
         is_right = not check_type(value) and must.holds(value)

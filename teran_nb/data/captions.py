@@ -167,6 +167,24 @@ def split(self:Captions,
     one_of(name, sorted(set(self.splits)), "split")
     return self.select([i for i,s in enumerate(self.splits) if s == name])
 
+# %% ../../nbs/data/00_captions.ipynb #2ccba163
+@patch
+def hold_out(self:Captions,
+    counts:dict[str,int], # Number of images in each split but `train`: `{"val": 100, "test": 100}`
+    seed:int=0, # Of the draw
+) -> Captions: # The same captions; all other images are in `train`
+    "Draw splits at random."
+    if self.splits is not None: raise ValueError("these captions have splits already; draw none, or remove theirs")
+    n_images = len(self.image_ids)
+    if "train" in counts or min(counts.values(), default=0) < 1 or sum(counts.values()) >= n_images:
+        raise ValueError(f"{counts} cannot be held out of {n_images} images: give at least one image to each split but "
+                         "train, which gets the others")
+    splits = ["train"]*n_images
+    order = iter(np.random.default_rng(seed).permutation(n_images))
+    for name,count in counts.items():
+        for _ in range(count): splits[next(order)] = name
+    return replace(self, splits=splits)
+
 # %% ../../nbs/data/00_captions.ipynb #23e47539
 class Link(NamedTuple):
     "Characters `[start, end)` of a caption mean the things in these boxes."

@@ -17,9 +17,9 @@ from fastcore.basics import patch
 from ..core.schema import checked
 from ..core.files import digest, file_stamps, read_json, read_text, user_path
 from ..core.writing import atomic
-from ..core.config import one_of
+from ..core.config import one_of, stops_at_bad
+from ..core.spreadsheets import read_table
 from ..core.display import MarkdownRepr, left_out_table, progress
-from .caption_files import BAD_ROWS, read_table
 from .features import Regions
 from .feature_writer import FeatureWriter
 from .feature_tables import Options, SourceRegions, SourceRow
@@ -206,13 +206,13 @@ class Report(MarkdownRepr):
 # %% ../../nbs/data/08_convert.ipynb #7ab65940
 _SKIP_ADVICE = "bad='skip' leaves such rows out"
 
-def _first_regions(source, bad):
+def _first_regions(source, stops):
     "The regions of the first readable row."
     first_error = None
     for row in source.rows():
         try: return source.read(row)[0]
         except ValueError as e:
-            if bad == "stop": raise ValueError(f"{e}; {_SKIP_ADVICE}") from None
+            if stops: raise ValueError(f"{e}; {_SKIP_ADVICE}") from None
             first_error = first_error or e
     if first_error is None: raise ValueError(f"{source.path} holds no image")
     raise ValueError(f"{source.path}: not one row can be read; the first: {first_error}")
@@ -240,13 +240,13 @@ def convert(
     show_progress_bar:bool=True, # Whether to show progress
 ) -> Report: # Counts, and the broken rows by name
     "Convert published region features into a feature store, one image at a time."
-    one_of(bad, BAD_ROWS, "value of bad")
+    stops = stops_at_bad(bad)
     if not isinstance(source, Source): source = Source(source)
     path = user_path(path)
     if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
     settings = [source.format, source.pattern, repr(source.options), str(source.sizes)]
     fingerprint = digest(file_stamps(source.paths) + settings)
-    first = _first_regions(source, bad)
+    first = _first_regions(source, stops)
     left_out = {}
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
                        boxes=first.boxes is not None, source_hash=fingerprint) as writer:
@@ -258,7 +258,7 @@ def convert(
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below
                 else: _add_source_row(writer, source, row, first)
             except ValueError as e:
-                if bad == "stop": raise ValueError(f"{e}; {_SKIP_ADVICE}") from None
+                if stops: raise ValueError(f"{e}; {_SKIP_ADVICE}") from None
                 left_out[str(row)] = str(e).removeprefix(f"{row}: ")
         writer.counts["rows left out"] = len(left_out)
     clipped = writer.counts["boxes clipped"]

@@ -213,7 +213,8 @@ class _ImageJournal(StoreJournal):
         if not writer.ids: return
         writer.total = sum(writer.ids.values())
         writer.counts = Counter(entries[-1]["counts"])
-        writer.class_names = [name for entry in entries for name in entry["class_names"]]
+        writer.class_names = []
+        for entry in entries: writer.class_names += entry["class_names"]
         self.kept_names = len(writer.class_names)
         sizes = {part: np.dtype(dtype).itemsize*int(np.prod(shape))
                  for part,(dtype,shape) in feature_parts(writer.manifest, len(writer.ids), writer.total).items()}

@@ -19,10 +19,10 @@ from fastcore.basics import patch
 
 from ..core.files import digest, home
 from ..core.writing import atomic
-from ..core.config import one_of
+from ..core.config import stops_at_bad
 from ..core.boxes import scale_boxes
 from .captions import Captions, some_names
-from .caption_files import BAD_ROWS, SPLIT_NAMES
+from .caption_files import SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .features import Regions
 from .feature_writer import FeatureWriter, extract_each
@@ -260,7 +260,7 @@ def from_dataset(
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
-    one_of(bad, BAD_ROWS, "value of bad")
+    stops = stops_at_bad(bad)
     extractor = extractor or _NoFeatures()
     captions = [captions] if isinstance(captions, str) else captions
     columns = _Columns(image, [column for column in captions if column], ids, split)
@@ -269,7 +269,7 @@ def from_dataset(
         if folder.is_dir(): return Collection.open(folder)
     with atomic(folder) as tmp:
         tmp.mkdir()
-        writer = _DatasetWriter(tmp, columns, extractor, root, stops=bad == "stop")
+        writer = _DatasetWriter(tmp, columns, extractor, root, stops)
         with writer.features:
             for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
                 columns.require(row, where)

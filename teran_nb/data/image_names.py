@@ -32,6 +32,8 @@ def _without_ending(name):
 
 def _without_folders(name): return _without_ending(name).rpartition("/")[2]
 
+def _in_lower_case(name): return _without_ending(name).casefold()
+
 def _number(name):
     base = _without_folders(name)
     number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
@@ -54,6 +56,7 @@ def match_names(
         str, # the names are equal
         _tidy, # .\a\b is a/b; macOS writes é as two characters, other systems as one
         _without_ending, # house.JPG is house
+        _in_lower_case, # HOUSE is house, as on Windows
         _without_folders, # val2014/house is house
         by_pattern, # what the caller says
         _number] # 139 is COCO_val2014_000000000139
@@ -66,7 +69,8 @@ def match_names(
         unique = {form(k): k for k in image_ids if count[form(k)] == 1}
         for name in list(unmatched):
             image_id = unique.get(form(name))
-            if image_id is None or not (form is by_pattern or _folders_agree(name, image_id)): continue
+            if image_id is None: continue
+            if form not in (by_pattern,_in_lower_case) and not _folders_agree(name, image_id): continue
             del unmatched[name]
             first = name_of.setdefault(image_id, name)
             if first == name: continue

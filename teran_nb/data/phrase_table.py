@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.config import one_of
+from ..core.config import stops_at_bad
+from ..core.spreadsheets import read_table
 from .captions import Captions, Link
-from .caption_files import BAD_ROWS, read_table
 
 # %% ../../nbs/data/09_phrase_table.ipynb #738bf94d
 def matching_words(
@@ -94,7 +94,8 @@ def _link_phrases(captions, phrases, sizes):
         for phrase,(text,boxes) in phrases_of_image.items():
             places = [] # caption, first character and end of the phrase
             for j,words in words_of.items():
-                for first in _starts([word for word,_,_ in words], list(phrase)):
+                compared = [word for word,_,_ in words]
+                for first in _starts(compared, list(phrase)):
                     last = first+len(phrase)-1
                     places.append((j,words[first][1],words[last][2]))
             if not places:
@@ -115,8 +116,9 @@ def read_phrases(
     bad:str="stop", # At a row that cannot be used: `stop`, or `skip` it with a warning
 ) -> Captions: # The images that have phrases, with links; a phrase that stands in no caption is added as a caption
     "Join a table of phrases and boxes with captions: each phrase is linked wherever its words stand."
-    stops = one_of(bad, BAD_ROWS, "value of bad") == "stop"
-    table = read_table(path, ("phrase","x1","y1","x2","y2"))
+    stops = stops_at_bad(bad)
+    errors = []
+    table = read_table(path, ("phrase","x1","y1","x2","y2"), refuse=errors.append)
     if not {"filename","image"} & set(table.columns): raise ValueError(f"{path} has no column filename or image")
     sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes is None:
@@ -127,7 +129,6 @@ def read_phrases(
     number = {image_id: i for i,image_id in enumerate(captions.image_ids)}
     # image -> words -> (phrase as it was first written, boxes)
     phrases = {}
-    errors = []
     for line,row in table.rows:
         try: i,words,box = _read_row(row, number, sizes, pixels)
         except ValueError as e: errors.append(f"{path} line {line}: {e}")

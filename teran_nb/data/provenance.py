@@ -77,7 +77,7 @@ class Provenance(MarkdownRepr):
         text:str, # A word as it stands in a caption
     ) -> bool: # True where each of its parts, as `split_words` gives them, occurred; punctuation does not count
         "Whether a word occurred in the training captions."
-        parts = [part for part in split_words(text) if any(c.isalnum() for c in part)]
+        parts = [part for part in split_words(text) if any(map(str.isalnum, part))]
         return all(part in self.words for part in parts)
     def is_out_of_distribution(self,
         regions:Regions, # Of an image

@@ -33,7 +33,9 @@ def _repeated_blocks(network):
         for module in stack:
             if not isinstance(module, nn.ModuleList): kinds.setdefault(type(module), []).append(module)
     weights = {}
-    for kind,modules in kinds.items(): weights[kind] = sum(p.numel() for p in nn.ModuleList(modules).parameters())
+    for kind,modules in kinds.items():
+        parameters = nn.ModuleList(modules).parameters()
+        weights[kind] = sum(p.numel() for p in parameters)
     half = max(weights.values(), default=0)/2
     # blocks hold most of the weights; embeddings and norms of the stages, which also stand in lists, hold few
     return max((modules for kind,modules in kinds.items() if weights[kind] >= half), key=len, default=[])

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..core.schema import checked
 from ..core.files import digest, file_stamps, project_path
-from ..core.config import one_of
-from ..data.captions import Captions
+from ..core.config import one_of, stops_at_bad
+from ..data.captions import Captions, some_names
 from ..data.pictures import picture_files
-from ..data.caption_files import BAD_ROWS, read_captions
+from ..data.caption_files import read_captions
 from ..data.collection import MISSING, match_captions
 from ..data.image_names import match_names
 from ..synthetic.scenes import example_pictures
@@ -53,6 +54,7 @@ class Recipe:
     captions:str="" # Captions file; no captions when empty
     caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...
     missing:str="refuse" # On captions of images without features: `refuse` the collection, or `drop` the captions
+    held_out:dict=field(default_factory=dict) # Images of each split, for captions that name none: `{"val": 9, "test": 9}`
     # choice
     merge:tuple=() # Folders of collections to add; a list too
     prefix:bool=False # Whether to put the name of its collection in front of each image id
@@ -68,7 +70,9 @@ class Recipe:
             raise ValueError(f"merge is the text {self.merge!r}; give a list, such as {[self.merge]}")
         object.__setattr__(self, "merge", tuple(self.merge))
         one_of(self.missing, MISSING, "value of missing")
-        one_of(self.bad, BAD_ROWS, "value of bad")
+        checked(self.held_out, dict[str,int], "held_out", "say how many images: {'val': 100, 'test': 100}")
+        if self.held_out and not self.captions: raise ValueError("held_out needs captions, whose images it draws")
+        stops_at_bad(self.bad)
         if not (self.pictures or self.published.files or self.merge):
             raise ValueError("nothing to prepare: name a folder of pictures, a file of features, "
                              "or collections to merge")
@@ -100,21 +104,37 @@ def recipe_captions(
         options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
         captions = read_captions(path, **options)
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
-        matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        try: captions = captions.hold_out(recipe.held_out, recipe.selection.seed) if recipe.held_out else captions
+        except ValueError as e: raise ValueError(f"{path}: {e}") from None
+        try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
         what = "features" if recipe.published.files else "usable pictures"
         try: captions = match_captions(captions, image_ids, missing, what)
-        except ValueError as e:
-            raise ValueError(f"{e}; if the names differ, give `pattern`, a regular expression for the part that "
-                             r"both share, such as '_(\d+)$', or caption_options={'key': 'file_name'} where a JSON "
-                             "file has the names of files too") from None
+        except ValueError as e: raise ValueError(f"{path}: {e}; {_cure_of_names(captions, image_ids)}") from None
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
     if uncaptioned:
         examples = ", ".join(uncaptioned[:3])
         notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {examples}"))
+    if captions.splits is None: notes.append((path.name, _missing_splits(len(captions.image_ids))))
     return captions,notes
+
+def _cure_of_names(captions, image_ids):
+    "What to do where the captions name an image that does not exist."
+    available = set(image_ids)
+    name = next(name for name in captions.image_ids if name not in available)
+    twins = [image_id for image_id in image_ids if Path(image_id).name == Path(name).stem]
+    if len(twins) > 1: return f"{name[:100]} may mean {some_names(twins)}: write its folder too"
+    return ("if the names differ, give `pattern`, a regular expression for the part that both share, such as "
+            r"'_(\d+)$', or caption_options={'key': 'file_name'} where a JSON file has the names of files too")
+
+def _missing_splits(images):
+    "What is wrong with captions of so many images without splits, and what to do."
+    tenth = max(1, images//10)
+    return ("no splits, so no model can be trained; name the split of each image (in a .csv in a column split: train, "
+            f"val, test), or draw them by held_out={{'val': {tenth}, 'test': {tenth}}}")
 
 # %% ../../nbs/photos/08_recipes.ipynb #d05cf917
 def request_of(
@@ -131,6 +151,7 @@ def request_of(
     others = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
     state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(others))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
+    if not recipe.held_out: del request["held_out"] # earlier versions had no such field, and their collections still open
     return json.loads(json.dumps(request, default=str)) # a path as its text
 
 def _other_files(recipe):

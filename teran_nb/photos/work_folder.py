@@ -6,7 +6,7 @@
 __all__ = ['LeftOut', 'PrepareJob', 'work_folder', 'make_features', 'read_left_out']
 
 # %% ../../nbs/photos/09_work_folder.ipynb #af186a51
-import shutil
+import shutil, warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -98,7 +98,9 @@ def _build_extractor(job, files, captions):
 def _extract(job, files, shares):
     "Extract the recipe's pictures, or this process's shares of them; gives the files that were left out, with reasons."
     recipe = job.recipe
-    captions,_ = recipe_captions(recipe, files, recipe.missing)
+    captions,notes = recipe_captions(recipe, files, recipe.missing)
+    if captions is not None and captions.splits is None and job.share.rank == 0: # said now, because the work takes long
+        warnings.warn(": ".join(notes[-1]), stacklevel=2)
     extractor = _build_extractor(job, files, captions)
     chosen = list(files) if captions is None else captions.image_ids
     if not recipe.merge: # a part of a merge is chosen from the whole
