@@ -121,7 +121,7 @@ def columns(self:Results,
     usual = []
     kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *own_metrics()]
     for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
-    asked = [EARLIER_METRICS.get(metric, metric) for metric in metrics] # documents may name them as earlier versions did
+    asked = [EARLIER_METRICS.get(metric, metric) for metric in metrics] # documents may have the earlier names
     shown = asked or [*usual,*_COLUMNS]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
 

@@ -60,7 +60,7 @@ def _true_rank(sim, true):
 
 def ranks(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
-    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`; any number of captions per image
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`; one caption an image at least
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
@@ -237,7 +237,7 @@ def register_metric(
                          "names of other metrics")
     module = calling_module()
     def register(formula):
-        metric = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula, module=module)
+        metric = Metric(label or name, unit, "", digits, lower_is_better, formula, module)
         add_entry(METRICS, name, metric, "metric")
         return formula
     return register
@@ -383,7 +383,7 @@ def chance(
 def chance_bound(
     result:Retrieval, # Or an `Evaluation`; its conditions name the number of candidates
     metric:str, # `t2i_r1`, `i2t_r5`, `grounding`, `pairs` ...
-) -> float: # Minus infinity where chance is not known
+) -> float: # Minus infinity where chance is not known; of `pairs` slightly too low without an `Evaluation`
     "The value of a metric that shows learning: chance and three standard errors."
     candidates = candidates_of(result.about)
     if candidates is None: return -np.inf
@@ -397,8 +397,8 @@ def chance_bound(
         n = candidates.captions
     elif metric == "pairs" and kinds:
         level = .5
-        pair_scores = getattr(result, "pair_scores", None) # of an `Evaluation`; other results do not keep the pairs
-        # an image has at most one pair of a kind
-        n = candidates.images*len(kinds) if pair_scores is None else len(pair_scores.sims)
+        pair_scores = getattr(result, "pair_scores", None)
+        n_most = candidates.images*len(kinds) # where the pairs are not known
+        n = n_most if pair_scores is None else len(pair_scores.sims)
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5
