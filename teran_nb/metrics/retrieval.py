@@ -52,6 +52,13 @@ class Ranks(NamedTuple):
     i2t:np.ndarray # Best rank of each image's captions, `(images,)`
     t2i:np.ndarray # Rank of each caption's image, `(captions,)`
 
+def _image_rows(image_of):
+    "The row of each caption's image, as numbers."
+    rows = np.asarray(image_of)
+    if rows.size and rows.dtype.kind not in "iu":
+        raise ValueError(f"the images of captions are {rows.dtype}; give the row of each caption's image, a whole number")
+    return rows.astype(np.int64)
+
 def _true_rank(sim, true):
     "Rank of candidate `true[q]` for each row `q` of `sim`, without sorting."
     true_sim = sim.gather(1, true[:,None])
@@ -65,8 +72,8 @@ def ranks(
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
     if not sim.is_floating_point(): sim = sim.double()
-    image_of = torch.as_tensor(image_of)
-    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:] or image_of.is_floating_point():
+    image_of = torch.from_numpy(_image_rows(image_of))
+    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
                          "ranks need (images, captions), at least one of each")
     if not 0 <= image_of.min() <= image_of.max() < len(sim):
@@ -115,7 +122,7 @@ def folds(
 ) -> list: # For each fold, the rows of its images and the rows of its captions
     "Cut a split into the folds of a protocol; a fold holds neighbouring images."
     if protocol.folds < 1: raise ValueError(f"{protocol.name} has {protocol.folds} folds; at least one must be ranked")
-    image_of = np.asarray(image_of)
+    image_of = _image_rows(image_of)
     if len(image_of) and not 0 <= image_of.min() <= image_of.max() < images:
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
                          f"{images-1}")
@@ -331,7 +338,7 @@ def retrieval(
 ) -> Retrieval: # Recall@1, 5, 10, median and mean rank, NDCG@25 and registered metrics, in both directions
     "Evaluate a similarity matrix."
     sim = torch.as_tensor(sim).cpu()
-    image_of = np.asarray(image_of)
+    image_of = _image_rows(image_of)
     protocol = named_protocol(protocol)
     relevance = relevance_list(relevance)
     if not sim.numel():
