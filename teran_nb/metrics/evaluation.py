@@ -57,9 +57,10 @@ class Evaluation(MarkdownRepr):
         if self.pair_scores is not None: tables.append(self.pair_scores._repr_markdown_())
         return "\n\n".join(tables)
     def save(self, path:str|Path) -> None:
-        "Write the numbers as JSON."
+        "Write the numbers as JSON, with the rule of grounding (`grounding_about`)."
         kinds = {} if self.grounding is None else self.grounding.kinds
         saved = {"about": self.about, "metrics": self.metrics, "grounding": kinds}
+        if self.grounding is not None: saved["grounding_about"] = self.grounding.rule.describe()
         if self.pair_scores is not None:
             rates = self.pair_scores.to_pandas().rename(columns={"n_pairs": "pairs"}) # the name in metrics.json
             saved["pairs"] = rates.to_dict("records")
@@ -94,8 +95,10 @@ def evaluate(
     options = {"rerank": rerank} if rerank else {}
     sim = model.similarity(encoded_images.to(model.device), encoded_captions.to(model.device), pooling=pooling,
                            show_progress_bar=show_progress_bar, **options).cpu()
-    about = (about or {}) | ({"pooling": pooling} if pooling else {}) | options
-    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, about)
+    conditions = dict(about or {})
+    if pooling: conditions["pooling"] = pooling
+    conditions |= options
+    ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, conditions)
     has_boxes = encoded_images.boxes is not None or collection.features.boxes is not None
     grounded = None
     relation_metrics = {}

@@ -243,8 +243,8 @@ def grounding(
                              "so grounding cannot be measured")
         wrong = int((~alignment.cosines.isfinite()).sum()) if known else 0
         if wrong:
-            raise ValueError(f"{wrong} cosines of image {alignment.image_id} are NaN or infinite; the model or its input is "
-                             "broken")
+            raise ValueError(f"{wrong} cosines of image {alignment.image_id} are NaN or infinite; "
+                             "the model or its input is broken")
         phrases += [_ground(alignment, link, rule) for link in known]
     if not phrases: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(phrases, rule)

@@ -119,12 +119,18 @@ class PairScores(MarkdownRepr):
 def _comparisons(pairs):
     "For each image, the pairs with whose captions it is compared, and its role: own, second or unrelated image."
     row_of = {image: row for row,image in enumerate(pairs.images)}
+    names = [name for name,_ in pairs.images]
+    def next_other(row):
+        "The next row with another picture, not only another part of the same one; None where there is none."
+        following = (k % len(names) for k in range(row+1, row+len(names)))
+        return next((other for other in following if names[other] != names[row]), None)
     comparisons = [[] for _ in row_of]
     for j,pair in enumerate(pairs.items):
         own_row = row_of[pair.image,pair.box]
         comparisons[own_row].append(("own",j))
+        other_row = next_other(own_row)
         if pair.second_image: comparisons[row_of[pair.second_image,None]].append(("second",j))
-        elif len(row_of) > 1: comparisons[(own_row+1) % len(row_of)].append(("unrelated",j))
+        elif other_row is not None: comparisons[other_row].append(("unrelated",j))
     return comparisons
 
 def _pair_images(model, pairs, collection, images, show_progress_bar):
@@ -148,9 +154,15 @@ def _pair_images(model, pairs, collection, images, show_progress_bar):
     return model.encode_images(few, show_progress_bar=show_progress_bar),row_of
 
 def _cropped(path, box):
-    "The part of a picture that a pair shows."
+    "The part of a picture that a pair shows; a box without a pixel of the picture is refused."
     picture = open_picture(path, path.name)
-    return picture if box is None else picture.crop(tuple(round(v) for v in box))
+    if box is None: return picture
+    x1,y1,x2,y2 = map(round, box)
+    width,height = picture.size
+    if min(x2, width) <= max(x1, 0) or min(y2, height) <= max(y1, 0):
+        raise ValueError(f"the box {box} holds no pixel of {path}, which has {width} x {height}; "
+                         "give the pictures in the size of the benchmark")
+    return picture.crop((x1,y1,x2,y2))
 
 # %% ../../nbs/metrics/09_pair_scores.ipynb #687ad4db
 def score_pairs(

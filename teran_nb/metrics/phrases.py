@@ -63,13 +63,15 @@ def marked_phrases(
     if not phrases: return MarkedPhrases({}, {})
     captions = phrase_captions(collection, phrases, pixels, bad)
     present = captions.splits or ()
-    names = splits or [s for s in dict.fromkeys(("train","val","test",*present)) if s in present]
-    parts = {s: captions.split(s) for s in names} if names else {"all": captions}
+    in_order = dict.fromkeys(("train","val","test",*present)) # the usual splits, then others
+    names = splits or [split for split in in_order if split in present]
+    parts = {split: captions.split(split) for split in names} if names else {"all": captions}
     about = {"file": Path(phrases).name}
     if ".csv" in Path(phrases).suffixes:
-        images = [collection.image_ids.index(image_id) for image_id in captions.image_ids]
-        captions_of_own = len(captions) - int(np.isin(collection.captions.image_of, images).sum())
-        if captions_of_own: about["read as captions of their own"] = captions_of_own
+        row_of = {image_id: i for i,image_id in enumerate(collection.image_ids)}
+        rows = [row_of[image_id] for image_id in captions.image_ids]
+        n_before = int(np.isin(collection.captions.image_of, rows).sum())
+        if len(captions) > n_before: about["read as captions of their own"] = len(captions) - n_before
     return MarkedPhrases(parts, about)
 
 # %% ../../nbs/metrics/11_phrases.ipynb #14d7e0b6

@@ -37,8 +37,8 @@ class Relevance(MarkdownRepr):
     def __post_init__(self):
         values = np.asarray(self.values)
         if values.ndim != 2 or values.dtype not in (np.float16,np.float32,np.float64):
-            raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; "
-                             "it must be an array of floats, (captions, images)")
+            raise ValueError(f"relevance {self.name} is {values.dtype} of shape {values.shape}; it must be float16, "
+                             "float32 or float64 in the byte order of this machine, (captions, images)")
         if values.size and not (values.min() >= 0 and values.max() <= 1): # NaN compares as False
             raise ValueError(f"relevance {self.name} lies between {values.min():.10g} and {values.max():.10g}; "
                              "it must lie in [0,1]")

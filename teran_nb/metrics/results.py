@@ -60,7 +60,7 @@ def results(
     for item in items:
         if isinstance(item, Results): many.append(item)
         elif item is not None:
-            name = item.about.get("model") or item.about.get("protocol", "")
+            name = str(item.about.get("model") or item.about.get("protocol", ""))
             if item.about.get("changed"): name = f"{name}, {item.about['changed']}"
             if "source" in item.about: name = f"{name} ({item.about['source']}, {item.about['protocol']})"
             many.append(Results({name: (item,)}))
@@ -78,14 +78,14 @@ def _merge(*many):
         for line,seeds in part.lines.items():
             group = groups.setdefault(part.names.get(line, line), {})
             for result in seeds:
-                same = group.setdefault(tuple(result.about.get(k, "") for k in own_line), [])
+                same = group.setdefault(tuple(str(result.about.get(k, "")) for k in own_line), [])
                 if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
     lines = {}
     names = {}
     for name,group in groups.items():
         differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
         for values,seeds in group.items():
-            differences = [str(value) or "-" for value in compress(values, differs)]
+            differences = [value or "-" for value in compress(values, differs)]
             title = ", ".join([name,*differences])
             lines[title] = tuple(seeds)
             names[title] = name
@@ -121,7 +121,7 @@ def columns(self:Results,
     usual = []
     kinds = ["r1","r5","r10", *(f"ndcg_{name}" for name in names), *own_metrics()]
     for d in ("t2i","i2t"): usual += [f"{d}_{kind}" for kind in kinds]
-    asked = [EARLIER_METRICS.get(metric, metric) for metric in metrics] # documents may name them as earlier versions did
+    asked = [EARLIER_METRICS.get(metric, metric) for metric in metrics] # documents may have the earlier names
     shown = asked or [*usual,*_COLUMNS]
     return {metric: metric_named(metric).heading for metric in shown if metric in frame}
 
@@ -169,6 +169,10 @@ def _measured(metrics):
     "The metrics that are numbers, as JSON can hold them."
     return {name: float(value) for name,value in metrics.items() if pd.notna(value)}
 
+def _plain(value):
+    "A condition that JSON does not know: a number of numpy or torch as a number, anything else as text."
+    return value.item() if hasattr(value, "item") else str(value)
+
 @patch
 def save(
     self:Results,
@@ -182,7 +186,7 @@ def save(
         for line,seeds in self.lines.items():
             lines[line] = [{"metrics": _measured(result.metrics), "about": result.about} for result in seeds]
         saved = {"format": 1, "lines": lines, "names": self.names}
-        text = json.dumps(saved, indent=1, default=np.generic.item) # a seed may be a number of numpy
+        text = json.dumps(saved, indent=1, default=_plain)
     elif kind == ".tex":
         table = self.table()
         latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1))

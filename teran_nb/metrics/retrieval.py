@@ -52,6 +52,13 @@ class Ranks(NamedTuple):
     i2t:np.ndarray # Best rank of each image's captions, `(images,)`
     t2i:np.ndarray # Rank of each caption's image, `(captions,)`
 
+def _image_rows(image_of):
+    "The row of each caption's image, as numbers."
+    rows = np.asarray(image_of)
+    if rows.size and rows.dtype.kind not in "iu":
+        raise ValueError(f"the images of captions are {rows.dtype}; give the row of each caption's image, a whole number")
+    return rows.astype(np.int64)
+
 def _true_rank(sim, true):
     "Rank of candidate `true[q]` for each row `q` of `sim`, without sorting."
     true_sim = sim.gather(1, true[:,None])
@@ -60,13 +67,13 @@ def _true_rank(sim, true):
 
 def ranks(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
-    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`; any number of captions per image
+    image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`; one caption an image at least
 ) -> Ranks: # In both directions
     "Ranks of the true matches, the same as their places in `ranking`."
     sim = torch.as_tensor(sim).cpu()
     if not sim.is_floating_point(): sim = sim.double()
-    image_of = torch.as_tensor(image_of)
-    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:] or image_of.is_floating_point():
+    image_of = torch.from_numpy(_image_rows(image_of))
+    if sim.ndim != 2 or not sim.numel() or image_of.shape != sim.shape[1:]:
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and {len(image_of)} captions; "
                          "ranks need (images, captions), at least one of each")
     if not 0 <= image_of.min() <= image_of.max() < len(sim):
@@ -115,7 +122,7 @@ def folds(
 ) -> list: # For each fold, the rows of its images and the rows of its captions
     "Cut a split into the folds of a protocol; a fold holds neighbouring images."
     if protocol.folds < 1: raise ValueError(f"{protocol.name} has {protocol.folds} folds; at least one must be ranked")
-    image_of = np.asarray(image_of)
+    image_of = _image_rows(image_of)
     if len(image_of) and not 0 <= image_of.min() <= image_of.max() < images:
         raise ValueError(f"captions of the images {image_of.min()} to {image_of.max()}, and there are the images 0 to "
                          f"{images-1}")
@@ -237,7 +244,7 @@ def register_metric(
                          "names of other metrics")
     module = calling_module()
     def register(formula):
-        metric = Metric(label or name, unit, digits=digits, lower_is_better=lower_is_better, formula=formula, module=module)
+        metric = Metric(label or name, unit, "", digits, lower_is_better, formula, module)
         add_entry(METRICS, name, metric, "metric")
         return formula
     return register
@@ -331,7 +338,7 @@ def retrieval(
 ) -> Retrieval: # Recall@1, 5, 10, median and mean rank, NDCG@25 and registered metrics, in both directions
     "Evaluate a similarity matrix."
     sim = torch.as_tensor(sim).cpu()
-    image_of = np.asarray(image_of)
+    image_of = _image_rows(image_of)
     protocol = named_protocol(protocol)
     relevance = relevance_list(relevance)
     if not sim.numel():
@@ -383,7 +390,7 @@ def chance(
 def chance_bound(
     result:Retrieval, # Or an `Evaluation`; its conditions name the number of candidates
     metric:str, # `t2i_r1`, `i2t_r5`, `grounding`, `pairs` ...
-) -> float: # Minus infinity where chance is not known
+) -> float: # Minus infinity where chance is not known; of `pairs` slightly too low without an `Evaluation`
     "The value of a metric that shows learning: chance and three standard errors."
     candidates = candidates_of(result.about)
     if candidates is None: return -np.inf
@@ -397,8 +404,8 @@ def chance_bound(
         n = candidates.captions
     elif metric == "pairs" and kinds:
         level = .5
-        pair_scores = getattr(result, "pair_scores", None) # of an `Evaluation`; other results do not keep the pairs
-        # an image has at most one pair of a kind
-        n = candidates.images*len(kinds) if pair_scores is None else len(pair_scores.sims)
+        pair_scores = getattr(result, "pair_scores", None)
+        n_most = candidates.images*len(kinds) # where the pairs are not known
+        n = n_most if pair_scores is None else len(pair_scores.sims)
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5

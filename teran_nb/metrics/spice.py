@@ -124,7 +124,8 @@ def read_tuples(
         if not line.strip(): continue
         where = f"{path}, line {number}"
         try: value = json.loads(line)
-        except (ValueError, RecursionError) as e: raise ValueError(f"{where} is not JSON ({e}); {_COPY_TUPLES}") from None
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f"{where} is not JSON ({e}); {_COPY_TUPLES}") from None
         checked(value, dict, where, _COPY_TUPLES)
         if "word" in value:
             checked(value, _WordLine, where, _COPY_TUPLES)
@@ -137,7 +138,8 @@ def read_tuples(
             tuples = [tuple(t) for t in value["tuples"]]
             wrong = [t for t in tuples if not 1 <= len(t) <= 3]
             if wrong:
-                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; {_COPY_TUPLES}")
+                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; "
+                                 f"{_COPY_TUPLES}")
             parsed[tuple(value["captions"])] = tuples
     return Tuples(parsed, synsets, subsets)
 
@@ -196,17 +198,19 @@ def spice_blocks(
         for concept in t: concepts.setdefault(concept, len(concepts)) # numbers in the order of their first use
     similar = _similar_concepts(concepts, synsets)
     def of_length(tuples, length):
+        "Which tuples have this length, and the numbers of their concepts, `(tuples, length)`."
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
         numbers = [[*map(concepts.get, tuples[i])] for i in chosen]
         return chosen,np.array(numbers, dtype=np.int64).reshape(-1, length)
-    order = []
+    by_length = [] # the tuples of captions, short ones first
     holders = []
     for length in (1,2,3):
-        chosen,numbers = of_length(caption_tuples, length)
-        theirs,their_numbers = of_length(image_tuples, length)
-        order += chosen
-        holders.append(_holders(numbers, their_numbers, image_has[:,theirs].T.astype(bool).tocsr(), similar))
-    caption_has = caption_has[:,order]
+        of_captions,caption_numbers = of_length(caption_tuples, length)
+        of_images,image_numbers = of_length(image_tuples, length)
+        by_length += of_captions
+        images_with = image_has[:,of_images].T.astype(bool).tocsr()
+        holders.append(_holders(caption_numbers, image_numbers, images_with, similar))
+    caption_has = caption_has[:,by_length]
     holders = vstack(holders, format="csr")
     sizes = np.array([*map(len, captions)])
     image_sizes = np.array([*map(len, images)])
@@ -228,7 +232,8 @@ def spice_scores(
     return np.concatenate([np.zeros((0,len(images))),*spice_blocks(captions, images, synsets)])
 
 # %% ../../nbs/metrics/01_spice.ipynb #8f2523d5
-SUBSETS = {"object": 1, "attribute": 2, "relation": 3, "colour": 2, "number": 2, "size": 2} # and the length of their tuples
+# Subsets, and the length of their tuples
+SUBSETS = {"object": 1, "attribute": 2, "relation": 3, "colour": 2, "number": 2, "size": 2}
 
 @patch
 def subset(

@@ -92,7 +92,8 @@ _JARS = { # Folder on Maven Central and SHA-256
     "asm-commons-7.3.1.jar": (f"{_ASM}/asm-commons/7.3.1","87cd8bb3c6bf6bcbb33fca48060c5065f66ebf6a3d7de9bf18bff51bcf156ebc"),
     "asm-tree-7.3.1.jar": (f"{_ASM}/asm-tree/7.3.1","f91a4a8aa868c5c4665bb4fd134019a91f9f8b9216527fba295e3c8b5422b78b"),
     "asm-util-7.3.1.jar": (f"{_ASM}/asm-util/7.3.1","182128592742ed4883ac82bf205f137b6bfbe1234c68e6feb13759e75a85b729")}
-_PART_OF_MODELS = "e1eabd26ed8981d7ebb21d8c81d29317df17e249f0a2bad7615ed85fcaef84a2" # the 11 files that the program opens
+# Checksum of a jar with only the 11 files of the models that the program opens
+_PART_OF_MODELS = "e1eabd26ed8981d7ebb21d8c81d29317df17e249f0a2bad7615ed85fcaef84a2"
 
 @lru_cache
 def _jar_digest(path, size, changed): return digest(path)
@@ -241,7 +242,8 @@ def _parse_batches(batches, folder, processes, memory):
     command = [str(program.java), *options, "-cp", classes, "edu.anu.spice.SpiceScorer"]
     running = {}
     sentences = sum(sum(map(len, groups)) for groups in batches)
-    with tempfile.TemporaryDirectory() as scratch, progress(total=sentences, desc="SPICE", disable=sentences <= 50) as bar:
+    bar = progress(total=sentences, desc="SPICE", disable=sentences <= 50)
+    with tempfile.TemporaryDirectory() as scratch, bar:
         try:
             waiting = list(enumerate(batches))
             while waiting or running:
@@ -263,7 +265,7 @@ def _parse_batches(batches, folder, processes, memory):
                 process.wait()
 
 def parse_tuples(
-    captions:Captions|Sequence[str|Sequence[str]], # Captions of a split; or texts: a caption, or all captions of an image
+    captions:Captions|Sequence[str|Sequence[str]], # Of a split; or texts, each a caption or all captions of an image
     kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB

@@ -86,6 +86,26 @@ def _require_prompts(phrases, words):
         raise ValueError("phrases need words='prompts', because tokens are cut by the tokenizer; "
                          f"leave out phrases={tuple(phrases)!r}")
 
+def _require_effect(config, family):
+    "Refuse settings that the family cannot do, and settings that would change nothing (ValueError)."
+    is_late = family.word_source == "tokens"
+    if is_late and config.words == "prompts":
+        raise ValueError(f"{family.name} makes no vector of a whole sentence, so none of a prompt; take words='tokens'")
+    if is_late and config.boxes_by == "attention":
+        raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
+                         "restrict; take boxes_by='roi-align'")
+    needed = { # Setting to what it needs, and whether that is chosen
+        "boxes_by": ("regions='boxes'", config.regions == "boxes"),
+        "scales": ("regions='windows'", config.regions == "windows"),
+        "dense": ("boxes_by='roi-align'", config.boxes_by == "roi-align"),
+        "templates": ("words='prompts'", config.words == "prompts"),
+        "pooling": ("ranking_head='alignment'", not is_late or config.ranking_head == "alignment")}
+    usual = DualConfig(dense=family.mode())
+    for name,(need,is_chosen) in needed.items():
+        value = getattr(config, name)
+        if not is_chosen and value != getattr(usual, name):
+            raise ValueError(f"{name}={value!r} changes nothing without {need}; choose that too, or leave out {name}")
+
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
     own_regions = True
@@ -96,9 +116,6 @@ class DualEncoder(Encoder):
         boxes:Callable|None=None, # From pictures to boxes, such as a `Detector`; the boxes of a collection by default
         cache_folder:str|Path|None=None, # Folder of encoded collections; None, or `boxes` without a `name`: none
     ):
-        if config.boxes_by == "attention" and family.word_source == "tokens":
-            raise ValueError(f"{family.name} has no layer that makes one vector of a picture, so no attention to "
-                             f"restrict; take boxes_by='roi-align'")
         if boxes is not None and config.regions != "boxes":
             raise ValueError(f"regions={config.regions!r} reads no boxes; say regions='boxes', or give none")
         if boxes is not None and not callable(boxes):
@@ -108,6 +125,7 @@ class DualEncoder(Encoder):
         _require_prompts(config.phrases, words)
         self.family = family
         self.config = replace(config, words=words, dense=family.mode(config.dense))
+        _require_effect(self.config, family)
         self.name = name or family.name
         self.stop_words = stop_words(config.stop_words) if config.stop_words else frozenset()
         self.detect_boxes = boxes
@@ -301,7 +319,8 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
     token_vectors = []
     for i in progress(range(0, len(texts), batch_size), "encode captions", disable=not show_progress_bar):
         batch = texts[i:i+batch_size]
-        with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out): encoded = self.family.sentences(batch)
+        with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
+            encoded = self.family.sentences(batch)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
         for k,text in enumerate(batch):

@@ -328,8 +328,10 @@ def sentences(self:DualFamily,
     tokens = []
     offsets = []
     for i,text in enumerate(texts):
-        span_of = {j: trim_span(text, *spans[i][j]) for j in kept[i].nonzero().ravel().tolist()} # by the token's place
-        span_of = {j: span for j,span in span_of.items() if span[0] < span[1]}
+        span_of = {} # by the token's place
+        for j in kept[i].nonzero().ravel().tolist():
+            span = trim_span(text, *spans[i][j])
+            if span[0] < span[1]: span_of[j] = span
         tokens.append(vectors[i][list(span_of)])
         offsets.append(list(span_of.values()))
     return SentenceVectors(unit(out.pooler_output), tokens, offsets)

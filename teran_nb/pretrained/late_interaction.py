@@ -90,8 +90,8 @@ def pictures(self:LateFamily,
     for picture in pictures:
         width,height = picture.size
         if max(width, height) >= self.max_aspect_ratio*min(width, height):
-            raise ValueError(f"a picture of {width} x {height} pixels; for {self.name} the longer side must be less than "
-                             f"{self.max_aspect_ratio} times the shorter one; cut the picture into parts")
+            raise ValueError(f"a picture of {width} x {height} pixels; for {self.name} the longer side must be less "
+                             f"than {self.max_aspect_ratio} times the shorter one; cut the picture into parts")
     batch = self.processor.process_images(images=[opaque(p) for p in pictures])
     vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,picture in enumerate(pictures):

@@ -122,7 +122,8 @@ def family_of(
     dtype:torch.dtype=torch.float32, # Precision of the network; vectors come out in float32
 ) -> Family:
     "Open a pretrained model of a known family."
-    name = str(user_path(name)) if str(name)[:1] in ("","~") else str(name)
+    name = str(name)
+    if not name or name.startswith("~"): name = str(user_path(name)) # which refuses an empty name
     wrong_name = "name a folder or a hub name of a pretrained dual encoder"
     wrong_files = "copy what is missing from the page of the weights"
     family = FAMILIES[load_from_hub(_config, name, "pretrained dual encoder", wrong_name).model_type]

@@ -98,6 +98,7 @@ def late_regions(
     size:tuple[int,int], # Width and height of the picture
 ) -> tuple[Tensor,Tensor]: # Vectors `(m, dim)` and boxes `(m, 4)`
     "The patches, then the other vectors that a late interaction compares."
-    rest = parts[~(parts @ patches.T > 1 - 1e-6).any(1)]
+    is_patch = (parts @ patches.T > 1 - 1e-6).any(1) # unit vectors with a cosine of 1 are equal
+    rest = parts[~is_patch]
     whole_picture = torch.tensor([[0.,0.,*size]]).expand(len(rest), 4)
     return torch.cat([patches, rest]),torch.cat([boxes, whole_picture])

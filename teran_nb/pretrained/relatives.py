@@ -76,13 +76,10 @@ class SiglipFamily(PoolingHeadFamily):
 def lower_with_positions(
     text:str, # Any text
 ) -> tuple[str,list[int]]: # In lower case; the position in `text` of each character, and of the end
-    "Lower case, character by character."
-    letters = ""
+    "Lower case, and where each character comes from."
     positions = []
-    for i,letter in enumerate(text):
-        letters += letter.lower()
-        positions += [i] * len(letter.lower())
-    return letters,[*positions, len(text)]
+    for i,letter in enumerate(text): positions += [i] * len(letter.lower())
+    return text.lower(),[*positions, len(text)]
 
 # %% ../../nbs/pretrained/03_relatives.ipynb #7be8e32f
 @patch

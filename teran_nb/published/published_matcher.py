@@ -46,7 +46,12 @@ class PublishedAlignmentHead(AlignmentHead):
     "Pools slots as the published code does."
     needs_words = False # the published code gives captions without words a score too
     index_refusal = "it compares padded slots, as published code does"
-    def similarity(self, images:Vectors, captions:Vectors, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self,
+        images:Vectors, # Their parts are `Slots`
+        captions:Vectors, # Their parts are `Slots`
+        pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
+        **options:Unpack[BlockOptions], # As of `reference_similarity`
+    ) -> Tensor:
         "Similarity of every pair, `(images, captions)`, from `Slots`."
         return reference_similarity(images.parts, captions.parts, pooling, **options)
 
