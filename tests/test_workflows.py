@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-from types import SimpleNamespace
 
 import html5lib
 import nbformat
@@ -336,8 +335,7 @@ def test_an_unknown_parameter_is_refused_before_the_work(workflow, tmp_path, mon
     "papermill writes the cell, and the workflow reads the cells that IPython would have kept."
     cells = [c for c in parameterize_notebook(load_notebook_node(str(workflow)), {"devise": "cpu"}).cells if c.cell_type == "code"]
     last = next(i for i, c in enumerate(cells) if "injected-parameters" in c.metadata.tags)
-    ran = SimpleNamespace(user_ns={"In": ["", *(c.source for c in cells[:last + 1])]})
-    monkeypatch.setattr(run_folders, "get_ipython", lambda: ran)
+    monkeypatch.setattr(run_folders, "_executed_cells", lambda: [c.source for c in cells[:last + 1]])
     with pytest.raises(ValueError, match=r"unknown parameter 'devise' \(did you mean device\?\); known are"):
         play(workflow.stem, output=str(tmp_path))
     assert not list(tmp_path.iterdir())

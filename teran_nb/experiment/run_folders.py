@@ -7,13 +7,11 @@ __all__ = ['folder_to_resume', 'new_run_folder', 'read_plan', 'same_run_folder',
            'require_known_parameters', 'check_parameters']
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #448e74c0
-import ast, difflib
+import ast, difflib, sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
-
-from IPython import get_ipython
 
 from ..core.files import project_path, read_json, user_path
 from ..core.writing import numbered_folder, require_space, write_json
@@ -134,6 +132,11 @@ def model_folders(
 # %% ../../nbs/experiment/09_run_folders.ipynb #ca04c9c8
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
 
+def _executed_cells():
+    "Source of the cells that ran so far, in order; none outside IPython, which is not imported to find out."
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return shell.user_ns.get("In", []) if shell else []
+
 def _assigned(source):
     "Names to values, as syntax, of the lines of a cell that give a variable a value."
     lines = [line for line in ast.parse(source).body if isinstance(line, ast.Assign)]
@@ -175,7 +178,7 @@ def check_parameters(*,
     **train:Unpack[TrainFields], # Fields of the training, such as `precision`, `select` and `loss`
 ) -> None:
     "Refuse unknown parameters and names, a wrong part of your own, a missing GPU or run, and a read-only output folder."
-    require_known_parameters(getattr(get_ipython(), "user_ns", {}).get("In", ()))
+    require_known_parameters(_executed_cells())
     one_of(preset, PRESETS, "preset")
     for row in [model] if isinstance(model, str) else model:
         one_of(row, ROWS, "model")
