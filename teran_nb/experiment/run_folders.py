@@ -138,8 +138,10 @@ def _executed_cells():
     return shell.user_ns.get("In", []) if shell else []
 
 def _assigned(source):
-    "Names to values, as syntax, of the lines of a cell that give a variable a value."
-    lines = [line for line in ast.parse(source).body if isinstance(line, ast.Assign)]
+    "Names to values, as syntax, of the lines of a cell that give a variable a value; none where it is no Python."
+    try: lines = ast.parse(source).body
+    except SyntaxError: return {} # the cell did not run
+    lines = [line for line in lines if isinstance(line, ast.Assign)]
     return {line.targets[0].id: line.value for line in lines if isinstance(line.targets[0], ast.Name)}
 
 def require_known_parameters(
