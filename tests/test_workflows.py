@@ -46,6 +46,7 @@ def test_train_leaves_model_metrics_and_figures(trained):
     found = numbers(trained)
     assert found["about"]["protocol"].endswith("test") and found["about"]["seed"] == 0
     assert 0 <= found["metrics"]["t2i_r1"] <= found["metrics"]["t2i_r10"] <= 1
+    assert found["grounding_about"]["right"] == "IoU 0.5 with any box"
     for name in FIGURES:
         with Image.open(trained / "figures" / f"{name}.png") as im:
             assert min(im.size) > 300

@@ -60,6 +60,7 @@ class Evaluation(MarkdownRepr):
         "Write the numbers as JSON."
         kinds = {} if self.grounding is None else self.grounding.kinds
         saved = {"about": self.about, "metrics": self.metrics, "grounding": kinds}
+        if self.grounding is not None: saved["grounding_about"] = self.grounding.rule.describe()
         if self.pair_scores is not None:
             rates = self.pair_scores.to_pandas().rename(columns={"n_pairs": "pairs"}) # the name in metrics.json
             saved["pairs"] = rates.to_dict("records")
