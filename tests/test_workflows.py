@@ -13,8 +13,11 @@ import pytest
 from conftest import ROOT, command, papermill, play
 from nbconvert.preprocessors import ExecutePreprocessor
 from papermill import inspect_notebook
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
 from PIL import Image
 
+from teran_nb.experiment import run_folders
 from teran_nb.data.convert import convert
 from teran_nb.synthetic.drawing import compose
 from teran_nb.data.features import Features
@@ -43,6 +46,7 @@ def test_train_leaves_model_metrics_and_figures(trained):
     found = numbers(trained)
     assert found["about"]["protocol"].endswith("test") and found["about"]["seed"] == 0
     assert 0 <= found["metrics"]["t2i_r1"] <= found["metrics"]["t2i_r10"] <= 1
+    assert found["grounding_about"]["right"] == "IoU 0.5 with any box"
     for name in FIGURES:
         with Image.open(trained / "figures" / f"{name}.png") as im:
             assert min(im.size) > 300
@@ -303,7 +307,7 @@ def test_a_store_without_boxes(tmp_path):
 
 
 @pytest.mark.parametrize("parameters, says", [
-    ({"model": "clip"}, "unknown row 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
+    ({"model": "clip"}, "unknown model 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
     ({"data": "nowhere"}, "is no collection"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
     ({"device": "tpu"}, "known are auto, cpu, cuda"), ({"protocol": "1k"}, "known are Flickr30k 1K"),
     ({"relevance": {"test": {"spice": "nowhere.npy"}}}, "no spice relevance of the test split")])
@@ -324,7 +328,33 @@ def test_papermill_understands_every_parameter(workflow):
 
 def test_an_error_ends_papermill(tmp_path):
     done = subprocess.run(command("train", tmp_path / "out.ipynb", output=str(tmp_path), model="clip"), cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and "unknown row 'clip'; known are tern" in done.stderr
+    assert done.returncode != 0 and "unknown model 'clip'; known are tern" in done.stderr
+
+
+@pytest.mark.parametrize("workflow", sorted((ROOT / "nbs").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_an_unknown_parameter_is_refused_before_the_work(workflow, tmp_path, monkeypatch):
+    "papermill writes the cell, and the workflow reads the cells that IPython would have kept."
+    cells = [c for c in parameterize_notebook(load_notebook_node(str(workflow)), {"devise": "cpu"}).cells if c.cell_type == "code"]
+    last = next(i for i, c in enumerate(cells) if "injected-parameters" in c.metadata.tags)
+    monkeypatch.setattr(run_folders, "_executed_cells", lambda: [c.source for c in cells[:last + 1]])
+    with pytest.raises(ValueError, match=r"unknown parameter 'devise' \(did you mean device\?\); known are"):
+        play(workflow.stem, output=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_knows_the_variables_of_its_own_cells(tmp_path):
+    "A copy of train under another name, with a cell above the parameters: papermill may change a variable of that cell."
+    notebook = nbformat.read(ROOT / "nbs" / "train.ipynb", 4)
+    own = nbformat.v4.new_code_cell("sharpness = 10\ndef sharper(x): return x*sharpness")
+    notebook.cells.insert(0, own)
+    nbformat.write(notebook, tmp_path / "my-train.ipynb")
+
+    def error_of(**parameters):
+        words = command("train", tmp_path / "out.ipynb", output=str(tmp_path), **parameters)
+        words[words.index(str(ROOT / "nbs" / "train.ipynb"))] = str(tmp_path / "my-train.ipynb")
+        return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120).stderr
+    assert "unknown parameter 'epoch' (did you mean epochs?); known are sharpness, data" in error_of(sharpness=20, epoch=3)
+    assert "unknown model 'clip'" in error_of(sharpness=20, model="clip")  # the parameters are known, and the checks go on
 
 
 @pytest.mark.slow
