@@ -13,7 +13,7 @@ display.LOG_SECONDS = .3
 for _ in display.progress(range(20), "extracting"): time.sleep(.1)
 with display.still_running("validation of epoch 1", .3): time.sleep(1)
 bar = display.progress(desc="epoch 12/20", total=144, initial=59, unit="batch")
-bar.set_postfix_str("loss 12.34, epoch 11: rsum 127.9 % (best 127.9), 123 min left in all", refresh=False)
+bar.set_postfix_str("loss 12.34, last rsum 127.9 % (best 127.9), 123 min left in all", refresh=False)
 for _ in range(3):
     time.sleep(.5)
     bar.update()

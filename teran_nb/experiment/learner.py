@@ -160,16 +160,15 @@ def train_epoch(self:Learner,
 # %% ../../nbs/experiment/04_learner.ipynb #762ba239
 @patch
 def _progress_text(self:Learner, seconds, n):
-    "Loss, the last validation with its epoch, and time left, for the bar: seconds of a batch, n batches an epoch."
+    "Loss, the last validation and time left, for the progress bar: seconds of a batch, n batches an epoch."
     left = seconds*(n*(self.config.epochs - self.epoch) - self.step)
     text = f"loss {np.mean(self.losses[-50:]):.2f}"
     if self.history.epochs:
         select = self.config.select
-        validated = self.history.epochs[-1]
-        last = format_metric(validated[select], select)
+        last = format_metric(self.history.epochs[-1][select], select)
         best = format_metric(self.history.best()[select], select)
         unit = " %" if metric_named(select).unit == "%" else ""
-        text += f", epoch {validated['epoch']}: {select} {last}{unit} (best {best})"
+        text += f", last {select} {last}{unit} (best {best})"
     return f"{text}, {left/60:.0f} min left in all"
 
 # %% ../../nbs/experiment/04_learner.ipynb #ccf4ab0f
