@@ -54,7 +54,7 @@ class Recipe:
     captions:str="" # Captions file; no captions when empty
     caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...
     missing:str="refuse" # On captions of images without features: `refuse` the collection, or `drop` the captions
-    held_out:dict=field(default_factory=dict) # Images of each split, for captions that name none: `{"val": 9, "test": 9}`
+    held_out:dict=field(default_factory=dict) # Images of each split, where captions name none: `{"val": 9, "test": 9}`
     # choice
     merge:tuple=() # Folders of collections to add; a list too
     prefix:bool=False # Whether to put the name of its collection in front of each image id
@@ -151,7 +151,7 @@ def request_of(
     others = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
     state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(others))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
-    if not recipe.held_out: del request["held_out"] # earlier versions had no such field, and their collections still open
+    if not recipe.held_out: del request["held_out"] # as in requests of earlier versions, so that they still open
     return json.loads(json.dumps(request, default=str)) # a path as its text
 
 def _other_files(recipe):

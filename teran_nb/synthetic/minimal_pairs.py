@@ -86,7 +86,8 @@ class Change(NamedTuple):
     apply:Callable[[Statement,Scene,Random],Statement|None] # None where the statement has nothing to change
     forms:tuple[str,...] # Statements that it changes, of `STATEMENT_FORMS`
 
-STATEMENT_FORMS = ("alone","and","but no","number","spatial") # of statements: one thing, two, one without another, a number, a relation
+# one thing, two things, one thing without another, a number of things, and a relation with an opposite
+STATEMENT_FORMS = ("alone","and","but no","number","spatial")
 CHANGES = {} # kind of pair to its `Change`
 
 def register_change(
