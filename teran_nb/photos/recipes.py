@@ -104,9 +104,9 @@ def recipe_captions(
         options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
         captions = read_captions(path, **options)
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
-        try: captions = captions.hold_out(recipe.held_out, recipe.selection.seed) if recipe.held_out else captions
-        except ValueError as e: raise ValueError(f"{path}: {e}") from None
-        try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        try:
+            if recipe.held_out: captions = captions.hold_out(recipe.held_out, recipe.selection.seed)
+            matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
         what = "features" if recipe.published.files else "usable pictures"
@@ -124,7 +124,7 @@ def recipe_captions(
 def _cure_of_names(captions, image_ids):
     "What to do where the captions name an image that does not exist."
     available = set(image_ids)
-    name = next(name for name in captions.image_ids if name not in available)
+    name = next((name for name in captions.image_ids if name not in available), "")
     twins = [image_id for image_id in image_ids if Path(image_id).name == Path(name).stem]
     if len(twins) > 1: return f"{name[:100]} may mean {some_names(twins)}: write its folder too"
     return ("if the names differ, give `pattern`, a regular expression for the part that both share, such as "
