@@ -69,10 +69,11 @@ def picture_files(
             if ending in UNREAD_SUFFIXES: left_out[path] = f"{ending} is not read here; save it as JPEG or PNG"
             if ending not in PICTURE_SUFFIXES: continue
             if path.is_file(): files.append(path)
-            elif stops: raise FileNotFoundError(f"{path} is a link to a file that is not there; remove the link")
-            else: left_out[path] = "link to a file that is not there"
+            elif stops: raise FileNotFoundError(f"{path} is no file, or a link to one that is not there; remove it")
+            else: left_out[path] = "no file, or a link to one that is not there"
     return sorted(files)
 
+# %% ../../nbs/data/02_pictures.ipynb #138fe42e
 def find_pictures(
     folder:str|Path, # Searched as by `picture_files`
     bad:str="stop", # As in `picture_files`, and at a file with the image id of another
@@ -94,19 +95,26 @@ def find_pictures(
         if stops_at_bad(bad):
             raise ValueError(f"{first} and {path} would both be image {image_id!r}; rename or remove one of them")
         reasons[path] = f"would be image {image_id!r} like {first.name}; rename one of them"
+    reasons = _reasons_by_name(reasons, folder, pictures)
+    if not pictures:
+        examples = "".join(f"; {name}: {reason}" for name,reason in list(reasons.items())[:3])
+        raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(PICTURE_SUFFIXES)}{examples}")
+    if left_out is not None: left_out |= reasons
+    elif reasons:
+        name,reason = next(iter(reasons.items()))
+        warnings.warn(f"left out {len(reasons)} files or folders of {folder}, such as {name}: {reason}", stacklevel=2)
+    return pictures
+
+def _reasons_by_name(reasons, folder, pictures):
+    "Why files of a folder are left out, by their names in it; not of a photograph that is there in another format too."
     named = {}
-    for path,reason in reasons.items():
+    for path,reason in sorted(reasons.items()):
         name = path.relative_to(folder)
         has_twin = path.suffix.lower() in UNREAD_SUFFIXES and name.with_suffix("").as_posix() in pictures
-        if not has_twin: named[os.fsencode(name).decode("utf8", "backslashreplace")] = reason # bytes that are not UTF-8
-    if not pictures:
-        examples = "".join(f"; {name}: {reason}" for name,reason in list(named.items())[:3])
-        raise ValueError(f"{folder} holds no pictures: no file in it ends in {', '.join(PICTURE_SUFFIXES)}{examples}")
-    if left_out is not None: left_out |= named
-    elif named:
-        name,reason = next(iter(named.items()))
-        warnings.warn(f"left out {len(named)} files or folders of {folder}, such as {name}: {reason}", stacklevel=2)
-    return pictures
+        if has_twin: continue
+        shown = os.fsencode(name.as_posix()).decode("utf8", "backslashreplace") # it may hold bytes that are not UTF-8
+        named[shown] = reason
+    return named
 
 # %% ../../nbs/data/02_pictures.ipynb #91c453b7
 def opaque(

@@ -54,7 +54,7 @@ class Recipe:
     captions:str="" # Captions file; no captions when empty
     caption_options:dict=field(default_factory=dict) # Options of `read_captions`: `per_image`, `image_ids` ...
     missing:str="refuse" # On captions of images without features: `refuse` the collection, or `drop` the captions
-    held_out:dict=field(default_factory=dict) # Images of each split, for captions that name none: `{"val": 9, "test": 9}`
+    held_out:dict=field(default_factory=dict) # Images of each split, where captions name none: `{"val": 9, "test": 9}`
     # choice
     merge:tuple=() # Folders of collections to add; a list too
     prefix:bool=False # Whether to put the name of its collection in front of each image id
@@ -104,9 +104,9 @@ def recipe_captions(
         options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
         captions = read_captions(path, **options)
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
-        try: captions = captions.hold_out(recipe.held_out, recipe.selection.seed) if recipe.held_out else captions
-        except ValueError as e: raise ValueError(f"{path}: {e}") from None
-        try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        try:
+            if recipe.held_out: captions = captions.hold_out(recipe.held_out, recipe.selection.seed)
+            matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
         what = "features" if recipe.published.files else "usable pictures"
@@ -124,7 +124,7 @@ def recipe_captions(
 def _cure_of_names(captions, image_ids):
     "What to do where the captions name an image that does not exist."
     available = set(image_ids)
-    name = next(name for name in captions.image_ids if name not in available)
+    name = next((name for name in captions.image_ids if name not in available), "")
     twins = [image_id for image_id in image_ids if Path(image_id).name == Path(name).stem]
     if len(twins) > 1: return f"{name[:100]} may mean {some_names(twins)}: write its folder too"
     return ("if the names differ, give `pattern`, a regular expression for the part that both share, such as "
@@ -151,7 +151,7 @@ def request_of(
     others = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
     state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(others))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
-    if not recipe.held_out: del request["held_out"] # earlier versions had no such field, and their collections still open
+    if not recipe.held_out: del request["held_out"] # as in requests of earlier versions, so that they still open
     return json.loads(json.dumps(request, default=str)) # a path as its text
 
 def _other_files(recipe):

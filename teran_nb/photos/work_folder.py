@@ -100,7 +100,7 @@ def _extract(job, files, shares):
     recipe = job.recipe
     captions,notes = recipe_captions(recipe, files, recipe.missing)
     if captions is not None and captions.splits is None and job.share.rank == 0: # said now, because the work takes long
-        warnings.warn(": ".join(notes[-1]), stacklevel=2)
+        warnings.warn(": ".join(notes[-1]), stacklevel=6) # at the call of `prepare`
     extractor = _build_extractor(job, files, captions)
     chosen = list(files) if captions is None else captions.image_ids
     if not recipe.merge: # a part of a merge is chosen from the whole
