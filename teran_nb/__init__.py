@@ -32,6 +32,7 @@ _SHORT = {
     "show_alignment": "look.show",
     "show_heat": "look.show",
     "view": "look.view",
+    "show_receipt": "look.receipts",
     "Index": "search.index",
     "index_images": "search.collection_index",
 }

@@ -15,6 +15,15 @@ from .alignment import POOLINGS
 from .encoder import Encoded, Encoder
 
 # %% ../../nbs/model/24_encoder_checks.ipynb #8d15f3d1
+def _zero_vector(encoded, part, lengths):
+    "The first zero vector and the cure, as a clause for an error."
+    row = int((lengths == 0).nonzero()[0])
+    if part == "whole": return f"a zero vector as `whole` of {encoded.names[row]!r}; give a unit vector, or zeros for all"
+    item = int((encoded.parts.offsets[1:] <= row).sum())
+    position = row - int(encoded.parts.offsets[item])
+    return (f"a zero vector in `parts`, number {position} of {encoded.names[item]!r}, which stays zero when it is "
+            "normalised; give a unit vector, or leave out this region or word")
+
 def _require_encoded(encoded, names, kind, encoder):
     "Refuse encoded images or captions that are not what `Encoded` says."
     what = f"encode_{kind} of {encoder.name!r}"
@@ -28,6 +37,7 @@ def _require_encoded(encoded, names, kind, encoder):
     if encoded.whole.any(): unit_vectors["whole"] = encoded.whole # an encoder without whole vectors gives zeros
     for part,vectors in unit_vectors.items():
         lengths = vectors.float().norm(dim=-1)
+        if not lengths.all(): raise ValueError(f"{what} gives {_zero_vector(encoded, part, lengths)}")
         if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-2): # vectors of half precision pass
             raise ValueError(f"{what} gives vectors of lengths from {lengths.min():.4g} to {lengths.max():.4g} in "
                              f"`{part}`, so inner products are no cosines; apply F.normalize(vectors, dim=-1)")

@@ -90,8 +90,8 @@ def register_loss(
     "Register a loss."
     new_name(name, "loss")
     learned = learned or {}
-    if learned.get("scale", 1) <= 0:
-        raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0")
+    if not 0 < learned.get("scale", 1) <= 100:
+        raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0, at most 100")
     module = calling_module()
     def register(formula):
         taken = [set(signature(f).parameters) for f in (formula,pair_formula) if f]
