@@ -56,7 +56,7 @@ print("done", flush=True)
 def sentences(n=12, seed=9):
     g = torch.Generator().manual_seed(seed)
     sets = [F.normalize(torch.randn(int(k), 24, generator=g), dim=1) for k in torch.randint(1, 9, (n,), generator=g)]
-    return Packed.from_sets(sets)
+    return Packed.from_sets(sets) if sets else Packed(torch.zeros(0, 24), [0])
 
 
 @pytest.mark.slow
@@ -132,6 +132,98 @@ def test_every_home_answers_the_same(tmp_path, config):
         index.close()
     for other in answers[1:]:
         assert other == answers[0]
+
+
+@pytest.fixture
+def homes(tmp_path):
+    "300 images, in memory, in a folder and on a server; their second half has 1 in the column `half`."
+    indexes = list(backends(tmp_path, IndexConfig(centroid_count=150)))
+    for index in indexes:
+        index.add(images(300), {"half": [i // 150 for i in range(300)]})
+    yield indexes
+    for index in indexes:
+        if hasattr(index.backend, "client"):
+            for name in (index.backend.name, index.backend.about_name):
+                index.backend.client.delete_collection(name)
+        index.close()
+
+
+def test_columns_of_any_name_and_number(homes):
+    "Names that Qdrant alone would read as paths; whole numbers and fractions in one column."
+    columns = {"camera.model": range(10), "file name": range(10), "tags[]": [["x", "y"]] * 10, "weight": [1, .5, 2, 2.5, 7, [1, 2.5], 0, 4, -3, None]}
+    for index in homes:
+        index.add(images(10), columns, update=True)
+        assert index.search(sentences(1), where={"camera.model": (7, None), "file name": 8, "tags[]": "y"}).names == [["im8"]]
+        for where, rows in (((.4, 3), [0, 1, 2, 3, 5]), (2.5, [3, 5]), (2, [2]), ([1, 7], [0, 4, 5]), (0, [6])):
+            assert sorted(index.search(sentences(1), where={"weight": where}).names[0]) == [f"im{i}" for i in rows]
+
+
+def test_every_home_measures_the_same_recall(homes):
+    memory, *others = homes
+    assert memory.recall(sentences()) == 1 and not memory.calibrate(sentences()).is_calibrated  # every image is compared
+    recalls = [{n: index.recall(sentences(), n, 5) for n in (20, 60, 100, 150, 200)} for index in others]
+    assert all(found == recalls[0] for found in recalls) and recalls[0][20] < recalls[0][200]
+    needed = [index.calibrate(sentences(), .9, 5).layout.centroid_state.calibrated_candidates for index in others]
+    assert len(set(needed)) == 1
+    for index in others:
+        assert index.recall(sentences(), needed[0], 5) >= .9 and index.recall(sentences()) == 1 and index.recall(sentences(0)) == 0
+
+
+def test_every_home_reads_the_same_images(homes):
+    everything, memory = images(300), homes[0]
+    for index in homes:
+        assert index.names == everything.names and len(index.parts) == len(index.sizes) == 300 and index.boxes is None
+        assert (index.parts[5] == everything.parts[5].half().float()).all()
+        assert (index.parts[[7, 2]].values == index.parts[torch.tensor([7, 2])].values).all()
+        assert index.take([1, 0]).names == ["im1", "im0"] and len(index.parts[:0]) == len(index.take([]).parts) == 0
+        for pooling in ("mravgw", "symm"):
+            torch.testing.assert_close(index.similarity(sentences(), pooling, 300), memory.similarity(sentences(), pooling), atol=5e-3, rtol=0)
+        assert index.similarity(Packed(torch.zeros(0, 24), [0, 0])).abs().max() == 0
+    for index in homes[1:]:
+        index.candidates = 40
+        assert (index.similarity(sentences()) > -torch.inf).sum(0).tolist() == [40] * 12
+        assert (index.similarity(sentences(), "symm", 100) > -torch.inf).sum(0).tolist() == [100] * 12
+    nothing = Index()
+    assert nothing.similarity(sentences()).shape == (0, 12) and nothing.take([]).names == [] and len(nothing.parts[[]]) == 0
+
+
+def test_centroids_are_learned_anew_in_either_field(homes):
+    for index in homes[1:]:
+        exact = index.search(sentences(), 3, candidates=300).names
+        for centroid_count, field in ((0, "centroids_b"), (100, "centroids_a")):
+            index.rebuild(centroid_count)
+            assert index.layout.centroid_state.field == field and len(index.verify()) == 300
+            assert index.search(sentences(), 3, candidates=300).names == exact
+        assert len(index.backend.centroids) == 100
+
+
+def test_conditions_and_candidates_limit_a_search(homes):
+    memory = homes[0]
+    for index in homes:
+        hits = index.search(sentences(), 5, {"half": 1}, candidates=300)
+        assert all(hit.metadata["half"] == 1 for row in hits for hit in row) and all(len(row) == 5 for row in hits)
+        assert hits.names == memory.search(sentences(), 5, {"half": 1}).names
+        assert index.search(sentences(), 5, {"half": 2}).names == [[]] * 12
+        assert [len(row) for row in index.search(sentences(1), 300, candidates=3)] == [300]
+        assert index.search(Packed(torch.zeros(0, 24), [0, 0])).names == [[]] and index.search(sentences(0)).names == []
+        few, every = (index.search(sentences(), 2, candidates=n).names for n in (2, 300))
+        assert index is memory or few != every
+        for pooling in ("mwsr", "symm", "mravgw"):
+            assert index.search(sentences(), 5, candidates=300, pooling=pooling).names == memory.search(sentences(), 5, pooling=pooling).names
+
+
+def test_images_are_replaced_and_kept_without_regions(homes):
+    everything = images(300)
+    changed = everything.take([3])._replace(parts=everything.parts[[4]])
+    hollow = Encoded(torch.zeros(1, 1), Packed(torch.zeros(0, 24), [0, 0]), ["hollow"])
+    query = Packed(everything.parts[4], [0, len(everything.parts[4])])
+    for index in homes:
+        index.add(changed, {"half": [5]}, update=True)
+        index.add(hollow)
+        assert index.search(query, 2).names == [["im4", "im3"]] and len(index) == 301 and "hollow" not in index.search(query, 301).names[0]
+        index.delete(["hollow", "nowhere"])
+        index.add(everything.take([3]), {"half": [0]}, update=True)
+        assert len(index) == 300 and index.names[-1] == "im3"
 
 
 def test_regions_in_8_bits_do_not_change_the_answers(tmp_path):
