@@ -1,6 +1,7 @@
 """A pretrained dual encoder goes through the same places as our own models, on drawn scenes with pictures."""
 import json
 import re
+from dataclasses import replace
 
 import html5lib
 import matplotlib
@@ -19,13 +20,13 @@ from teran_nb.metrics.retrieval import retrieval
 from teran_nb.experiment.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.query import uploaded_picture
-from teran_nb.search.own_pictures import open_own_pictures
 from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.model.encoder_checks import check_encoder
 from teran_nb.pretrained.dual import DualConfig, DualEncoder
 from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
 from teran_nb.pretrained.scratch import ScratchConfig, train_clip
 from teran_nb.search.index import Index
+from teran_nb.search.own_pictures import encode_or_index, open_own_pictures
 
 matplotlib.use("Agg")
 SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, batch_size=8, captions_per_image=1)
@@ -148,7 +149,9 @@ def test_own_pictures(clip, tmp_path):
 @pytest.mark.slow
 def test_memory_is_that_of_the_patches(clip, tmp_path):
     "The collection has 36 regions a picture, the model 160 patches; only the patches need more than this memory."
-    mine = open_own_pictures(clip, output=tmp_path / "mine", show_progress_bar=False, memory=4e-4, dual={"regions": "windows"})
+    mine = open_own_pictures(clip, output=tmp_path / "mine", show_progress_bar=False, dual={"regions": "windows"})
+    images = encode_or_index(mine.model, mine.collection, tmp_path / "index", memory=4e-4)
+    mine = replace(mine, encoded={mine.name: images})
     assert isinstance(mine.images, Index) and "in two stages" in mine._repr_markdown_()
     assert len(mine.ask("a house").sim) == 36
 
