@@ -57,3 +57,8 @@ def test_library_pages_store_what_they_show():
              for p in pages for i, source, outputs in code_cells(p) for text in wrong_outputs(source, outputs)
              if p.parent.name != "nbs" or "no output is stored" not in text] # some workflows are stored without a run
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_notebook_stores_the_state_of_widgets():
+    "Jupyter stores it when a cell makes widgets, also those that are never shown: hundreds of kilobytes."
+    assert not [p.name for p in [*NOTEBOOKS, *(ROOT / "nbs").glob("*.ipynb")] if "widgets" in json.loads(p.read_text(encoding="utf8"))["metadata"]]
