@@ -45,5 +45,8 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+__all__ = list(_SHORT)
+
+
 def __dir__():
     return [*globals(), *_SHORT]

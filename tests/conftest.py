@@ -27,8 +27,10 @@ PAPERMILL = [sys.executable, "-m", "papermill", "--no-progress-bar"]
 
 
 def smallest(notebook):
-    "The parameter of a workflow that makes it quick; the readers of a model have a `world` and no preset."
-    return {"world" if notebook in ("evaluate", "explore", "gallery") else "preset": "tiny"}
+    "The parameter of a workflow that makes it quick; explore and gallery take the scenes of their run, others none."
+    if notebook in ("train", "tour", "compare", "ablations", "board"):
+        return {"preset": "tiny"}
+    return {"world": "tiny"} if notebook == "evaluate" else {}
 
 
 def command(notebook, out, **parameters):

@@ -10,6 +10,7 @@ __all__ = ['one_of', 'stops_at_bad', 'bounded', 'require_in_range', 'to_config',
 import copy, dataclasses, re, sys
 from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -22,12 +23,15 @@ def one_of(
     name:str, # What is chosen, for the error: `pooling`
     registered:bool=False, # Whether users can register more, as with `register_pooling`; the error says so
 ) -> Any: # `value`
-    "Refuse an unknown value with the list of the known ones."
+    "Refuse an unknown value with the list of the known ones, and the most similar one (ValueError)."
     try: is_known = value in known
     except TypeError: is_known = False # a list, where names are asked for
-    cure = "; if it is your own, run the cell that defines it first" if registered else ""
     if is_known: return value
-    raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(map(str, known))}{cure}")
+    names = [str(each) for each in known]
+    similar = get_close_matches(str(value), names, 1)
+    hint = f"; did you mean {similar[0]}?" if similar else ""
+    cure = "; if it is your own, run the cell that defines it first" if registered else ""
+    raise ValueError(f"unknown {name} {repr(value)[:100]}; known are {', '.join(names)}{hint}{cure}")
 
 # %% ../../nbs/core/03_config.ipynb #d7a1cb5a
 def stops_at_bad(

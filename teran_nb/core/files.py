@@ -116,7 +116,7 @@ def read_text(
 ) -> str:
     "Read text; a missing or damaged file is named in the error."
     data = read_bytes(path)
-    is_utf16 = data[:2] in (b"\xff\xfe",b"\xfe\xff") # the mark at the beginning of a text of Excel
+    is_utf16 = data[:2] in (b"\xff\xfe",b"\xfe\xff") and data[2:4] != b"\0\0" # the mark of Excel, not that of UTF-32
     try: return data.decode("utf-16" if is_utf16 else "utf-8-sig")
     except UnicodeDecodeError as e:
         line = data.count(b"\n", 0, e.start) + 1

@@ -184,7 +184,9 @@ def __getitem__(self:Collection,
     "One image."
     if isinstance(i, str) and i not in self.index:
         raise ValueError(f"image {i!r} is not in {self!r}; there are such as {self.image_ids[0]!r}")
-    i = self.index[i] if isinstance(i, str) else range(len(self))[i]
+    if isinstance(i, str): i = self.index[i]
+    if not -len(self) <= i < len(self): raise IndexError(f"image {i} of {self!r}, which has {len(self):,}")
+    i = range(len(self))[i] # a negative number counts from the end
     image_id = self.image_ids[i]
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
     path = self.picture_path(image_id)

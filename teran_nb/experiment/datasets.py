@@ -78,6 +78,9 @@ def load_data(
         features = Features(path)
         collection = Collection(features, read_captions(project_path(captions)), missing=missing, name=Path(data).name)
     elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
+    elif not path.exists():
+        raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
+                                "or say data='scenes'")
     else:
         raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
                                 f"data='scenes'")

@@ -55,6 +55,8 @@ def train_run(
     tensorboard:bool=False, # Also write TensorBoard files
 ) -> History: # Of every epoch; of an ensemble, that of its first member
     "Train the models of a plan; the best weights of each are in its folder."
+    if not isinstance(data, Data):
+        raise TypeError(f"train_run takes all splits, as load_data opens them, and got {type(data).__name__}")
     if processes > 1: _require_library_parts(plan, processes)
     folder = same_run_folder(plan, project_path(folder), resume=True)
     if plan.members > 1:

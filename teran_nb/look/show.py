@@ -44,6 +44,9 @@ ORDERS = { # Cosines `(regions, words)` to an order of the regions
     "cluster": _chain}
 
 def _require_words(alignment):
+    if not isinstance(alignment, Alignment):
+        raise TypeError("this figure shows an Alignment, as `model.align(image, sentence)` gives it, and got "
+                        f"{type(alignment).__name__}")
     if not alignment.words:
         raise ValueError(f"caption {alignment.caption!r} has no words, so there is nothing to show; "
                          "give another caption, or a model that does not cut these words off")

@@ -81,6 +81,10 @@ def evaluate(
     about:dict|None=None, # What the numbers are printed with: model, seed, commit
 ) -> Evaluation: # With the similarities they come from
     "Retrieval in both directions, grounding where the collection has links, and minimal pairs where some are given."
+    if not isinstance(model, Encoder):
+        raise TypeError(f"evaluate takes a model, as load_model opens it, and got {type(model).__name__}")
+    if not isinstance(collection, Collection):
+        raise TypeError(f"evaluate takes a Collection, such as data.test, and got {type(collection).__name__}")
     captions = collection.captions
     if not len(captions):
         raise ValueError(f"{collection!r}: without captions nothing can be measured; "

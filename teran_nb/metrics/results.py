@@ -171,7 +171,8 @@ def _measured(metrics):
 
 def _plain(value):
     "A condition that JSON does not know: a number of numpy or torch as a number, anything else as text."
-    return value.item() if hasattr(value, "item") else str(value)
+    shape = getattr(value, "shape", None)
+    return value.item() if shape is not None and all(n == 1 for n in shape) else str(value)
 
 @patch
 def save(

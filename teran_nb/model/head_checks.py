@@ -32,6 +32,7 @@ def _finite_matrix(name, head, images, captions):
     try: sim = head.similarity(images, captions, **options)
     except Exception as e: # any error of a user's head
         cure = "; is `return` missing?" if "NoneType" in str(e) else ""
+        if "argument 'pooling'" in str(e): cure = "; the `similarity` of a head that ranks by the alignment takes `pooling`"
         raise ValueError(f"head {name!r} fails for {shape[0]} image(s) and {shape[1]} caption(s): {e}{cure}") from e
     if not isinstance(sim, Tensor): raise ValueError(f"head {name!r} gives {sim!r}, not a tensor; is `return` missing?")
     if sim.shape != shape:

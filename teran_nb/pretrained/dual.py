@@ -98,13 +98,13 @@ def _require_effect(config, family):
         "boxes_by": ("regions='boxes'", config.regions == "boxes"),
         "scales": ("regions='windows'", config.regions == "windows"),
         "dense": ("boxes_by='roi-align'", config.boxes_by == "roi-align"),
-        "templates": ("words='prompts'", config.words == "prompts"),
-        "pooling": ("ranking_head='alignment'", not is_late or config.ranking_head == "alignment")}
+        "templates": ("words='prompts'", is_late or config.words == "prompts")}
     usual = DualConfig(dense=family.mode())
     for name,(need,is_chosen) in needed.items():
         value = getattr(config, name)
         if not is_chosen and value != getattr(usual, name):
-            raise ValueError(f"{name}={value!r} changes nothing without {need}; choose that too, or leave out {name}")
+            raise ValueError(f"{name}={value!r} changes nothing in {family.name} without {need}; choose that too, or leave "
+                             f"out {name}")
 
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
