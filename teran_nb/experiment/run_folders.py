@@ -134,6 +134,7 @@ def model_folders(
     if pretrained := pretrained_name(path): return [Path(pretrained)]
     given = path
     path = project_path(user_path(path))
+    if path.name == "model.safetensors" and (path.parent/"config.json").is_file(): path = path.parent
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]
     if not (path/"member-0").is_dir():
