@@ -148,7 +148,9 @@ def model_folders(
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #ca04c9c8
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
-_EARLIER = {"preset": "world", "rate": "learning_rate", "images": "batch_size", "views": "region_pages"} # names of 0.1.0
+_EARLIER = { # names of former versions
+    "preset": "world", "rate": "learning_rate", "images": "batch_size", "views": "region_pages",
+    "scores": "rankers", "queries": "max_queries", "results": "top"}
 
 def _executed_cells():
     "Source of the cells that ran so far, in order; none outside IPython, which is not imported to find out."
