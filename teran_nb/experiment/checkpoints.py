@@ -93,7 +93,9 @@ class History(MarkdownRepr):
     def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."
         if not self.epochs: raise ValueError("no epoch is finished, so none is the best; train one at least")
-        return max(self.epochs, key=lambda e: e[self.select])
+        measured = [e for e in self.epochs if self.select in e]
+        if not measured: raise ValueError(f"no epoch measured {self.select}; give `select` a metric of the epochs")
+        return max(measured, key=lambda e: e[self.select])
     def to_pandas(self) -> pd.DataFrame:
         "A row for each epoch."
         return pd.DataFrame(self.epochs)
