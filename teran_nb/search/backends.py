@@ -165,6 +165,8 @@ class Backend:
     centroids:Centroids|None=None # Those in use
     place:str="memory" # For errors
     exact:bool=False # Whether every search compares all images
+    is_durable:bool=True # Whether its images outlive this process
+    is_shared:bool=False # Whether several processes may write at once
     # what a backend must define
     def write(self, images:Sequence[StoredImage]) -> None:
         "Add images; those with the same name are replaced."
@@ -211,6 +213,7 @@ class Backend:
 class MemoryBackend(Backend):
     "Images in this process; every search compares all of them."
     exact = True
+    is_durable = False
     def __init__(self):
         self.images = {}
         self._packed = None # the regions of all images
