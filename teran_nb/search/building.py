@@ -88,14 +88,12 @@ class _Known(NamedTuple):
     encoded:Encoded|None=None
     place:Mapping|Sequence=() # Where an image stands in `encoded`, by its row among those that `add` was given
 
-def _sample_rows(count, exact, batch_size):
-    "Rows of the images that show what an index holds: a random sample, or the first batch where none is needed."
-    if exact: return range(min(count, batch_size))
-    generator = torch.Generator().manual_seed(0)
-    return torch.randperm(count, generator=generator)[:_SAMPLE_IMAGES].sort().values.tolist()
-
-def _encode_sample(model, images, rows, batch_size, show_progress_bar=False):
-    "Encode some of the images, in batches like those that are written."
+def _encode_sample(model, images, exact, batch_size, show_progress_bar):
+    "Encode a random sample of images, or the first batch for an exact index, in batches like those that are written."
+    rows = range(min(len(images), batch_size))
+    if not exact:
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randperm(len(images), generator=generator)[:_SAMPLE_IMAGES].sort().values.tolist()
     chosen = given_images(images.select(rows)) if isinstance(images, Collection) else [images[i] for i in rows]
     batches = []
     with progress(desc="encode a sample", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
@@ -401,9 +399,7 @@ def add_images(
     if isinstance(images, Encoded): known = _Known(images, range(count))
     elif encoded is not None: known = _Known(encoded, range(count))
     if _must_begin(backend, share):
-        if known.encoded is None:
-            rows = _sample_rows(count, backend.exact, batch_size)
-            known = _encode_sample(model, images, rows, batch_size, show_progress_bar)
+        if known.encoded is None: known = _encode_sample(model, images, backend.exact, batch_size, show_progress_bar)
         _begin_index(backend, images, model, config, known.encoded, source)
     def stored_paths(names):
         return {} if update else {x.image_id: x.metadata.get("path") for x in backend.read(names, False)}
