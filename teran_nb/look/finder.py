@@ -266,7 +266,7 @@ def _model_notes(self:Finder, encoded_split):
     images = encoded_split.images
     pooling,rerank = self.settings.pooling,self.settings.rerank
     pooled_cross_encoder = model.is_cross_encoder and pooling # ranks by its alignment, like any other model
-    if model.alignment_note and not pooled_cross_encoder: yield model.alignment_note
+    if model.model_note and not pooled_cross_encoder: yield model.model_note
     if model.is_cross_encoder and not pooling:
         yield "The cosine filter and “Find it in all pictures” compare a word alone, before it meets a picture."
         if rerank:

@@ -273,7 +273,7 @@ def index_page(self:_SiteBuilder,
         sentences = [self.sentence(c) for c in queries] if direction == "t2i" else []
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
         shown.append({"title": title, "sentences": sentences, "pictures": pictures})
-    notes = [note for note in (getattr(self.result, "note", ""), self.model.alignment_note) if note]
+    notes = [note for note in (getattr(self.result, "note", ""), self.model.model_note) if note]
     public = {name: value for name,value in about.items() if name != "run"} # without a path of this machine
     conditions = [f"{name} {value}" for name,value in public.items() if value != ""]
     scores = _recall_rows(self.result.metrics) if self.has_true_matches else []

@@ -64,7 +64,7 @@ class Encoder:
     ranks_by_alignment:bool = True # Whether its own score of a pair is the alignment, pooled by `pooling`
     is_cross_encoder:bool = False # Whether a score needs both sides of a pair together
     index_refusal:str = "" # Why an index of vectors cannot rank as this encoder does; empty where it can
-    alignment_note:str = "" # What to know of its alignments, such as that the model ranks by something else
+    model_note:str = "" # What to know of its alignments, such as that the model ranks by something else
     device:torch.device = torch.device("cpu") # Where `similarity` computes
     cache_folder:Path|None = None # Where `encode_images` stores encoded collections; None where it stores none
     # what it reads of an image
@@ -213,7 +213,7 @@ def explain(self:Encoder,
     boxes,size = self.boxes_of(images, i, regions)
     alignment = Alignment.from_vectors(
         region_vectors, word_vectors, captions.words[j], boxes, size=size, caption=captions.names[j],
-        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.alignment_note)
+        image_id=image_id, picture=picture, pooling=pooling or self.pooling, model_note=self.model_note)
     known = [self.is_known(word) for word in alignment.words]
     if all(known): return alignment
     return replace(alignment, known=known, warning=self.words_warning(alignment.words))

@@ -27,7 +27,7 @@ class Head(nn.Module):
     "What turns encoded images and captions into similarities."
     is_cross_encoder = False # Whether it reads both sides of a pair together, so that every pair is computed anew
     needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
-    aligns = False # Whether training by it trains the cosines of words and regions, so that a word's box means something
+    trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`, of `POOLINGS`
     def __init__(self,
@@ -64,7 +64,7 @@ def register_head(
 class AlignmentHead(Head):
     "Pools the alignment of regions and words (TERAN)."
     needs_words = True
-    aligns = True
+    trains_alignment = True
     ranks_by = "the alignment"
     ranks_by_alignment = True
     index_refusal = ""
@@ -143,7 +143,7 @@ def reranked(
 class WeightedHead(Head):
     "Best cosines of words and of regions, averaged with learned weights (DRL, arXiv 2203.07111)."
     needs_words = True
-    aligns = True
+    trains_alignment = True
     ranks_by = "best words and regions with learned weights"
     index_refusal = "this model adds the best words of an image's regions, with learned weights"
     def __init__(self,

@@ -207,7 +207,7 @@ def generate_model_card(self:HubModel,
     template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
     return ModelCard.from_template(
         head, template_str=template.read_text(encoding="utf8"), name=escape_markdown(self.name),
-        source=source or self.name, ranks_by=self.ranks_by, note=self.alignment_note, extractor=self.extractor,
+        source=source or self.name, ranks_by=self.ranks_by, note=self.model_note, extractor=self.extractor,
         data=escape_markdown(training_data), words=f"{len(self.provenance.words):,}" if self.provenance else "",
         training=markdown_table(["","training"], training),
         metrics=markdown_table(["metric",""], metrics) if metrics else "",

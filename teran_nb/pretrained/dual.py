@@ -171,7 +171,7 @@ def ranks_by(self:DualEncoder) -> str: # For titles and tables
     return POOLINGS[self.pooling].title if self.ranks_by_alignment else "its own score"
 
 @patch(as_prop=True)
-def alignment_note(self:DualEncoder) -> str: # Empty where the own score is the alignment
+def model_note(self:DualEncoder) -> str: # Empty where the own score is the alignment
     "A caution for readers of words and boxes."
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."

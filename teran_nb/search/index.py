@@ -190,7 +190,7 @@ def _align(self:Index, image, captions, j, pooling):
     return Alignment.from_vectors(
         regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
         image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
-        model_note=self.model.alignment_note if self.model else "")
+        model_note=self.model.model_note if self.model else "")
 
 # %% ../../nbs/search/11_index.ipynb #2aea4026
 @patch
