@@ -308,7 +308,7 @@ def test_a_store_without_boxes(tmp_path):
 
 @pytest.mark.parametrize("parameters, says", [
     ({"model": "clip"}, "unknown model 'clip'; known are tern"), ({"preset": "huge"}, "unknown preset 'huge'; known are tiny"),
-    ({"data": "nowhere"}, "is no collection"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
+    ({"data": "nowhere"}, "there is no folder .*nowhere"), ({"precision": "int8"}, "known are fp32, bf16, fp16"), ({"resume": "nothing"}, "nothing to resume"),
     ({"device": "tpu"}, "known are auto, cpu, cuda"), ({"protocol": "1k"}, "known are Flickr30k 1K"),
     ({"relevance": {"test": {"spice": "nowhere.npy"}}}, "no spice relevance of the test split")])
 def test_a_wrong_parameter_is_answered_with_the_right_ones(tmp_path, parameters, says):
