@@ -129,7 +129,6 @@ IN_NONE = {  # and why
     "experiment.registry:fill_documents": "a page of this repository",
     "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
     "model.saving:_from_pretrained": "the hub's client",
-    "photos.extraction:_from_json": "a text of this process",
     "photos.recipes:request_of": "a text of this process",
     "photos.prepare:_prepare_share": "a text of this process",
     "photos.work_folder:_join_shares": "what another process of the same run has just written",

@@ -136,6 +136,8 @@ def rename_fields(
     return renamed
 
 # %% ../../nbs/core/03_config.ipynb #838d3924
+def _with_article(noun): return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
 def new_name(
     name:str, # Argument of the decorator
     kind:str, # What the decorator registers, such as `pooling`
@@ -143,7 +145,7 @@ def new_name(
     "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
     if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')
     if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} cannot name a {kind}: it becomes part of names of folders and columns, so use "
+        raise ValueError(f"{name!r} cannot name {_with_article(kind)}: it becomes part of names of folders and columns, so use "
                          "letters, digits, - and _")
     return name
 
@@ -172,5 +174,5 @@ def add_entry(
 ) -> None:
     "Add what a decorator registers; the name of another module's entry is refused (ValueError)."
     if name in entries and _origin(entries[name]) != _origin(entry):
-        raise ValueError(f"there is a {kind} {name!r} already; choose another name")
+        raise ValueError(f"there is {_with_article(kind)} {name!r} already; choose another name")
     entries[name] = entry
