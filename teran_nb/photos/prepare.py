@@ -133,8 +133,8 @@ def _make_collection(job, shares):
     store = Features(work/"features").verify()
     left_out |= read_left_out(work, store)
     image_ids = store.image_ids
-    missing = recipe.missing if recipe.published.files else "drop" # unusable pictures are in `left_out` already
-    captions,notes = recipe_captions(recipe, image_ids, missing)
+    if recipe.published.files: captions,notes = recipe_captions(recipe, image_ids, recipe.missing)
+    else: captions,notes = recipe_captions(recipe, files, recipe.missing, image_ids)
     if captions is None: captions = Captions([], [], image_ids)
     file_of = _pictures_of_features(recipe, files, image_ids, left_out) if recipe.published.files else files
     thumbnails = Pictures(small=work/"thumbnails")
