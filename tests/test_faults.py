@@ -76,7 +76,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "data.collection": ("_find_pictures", "collection"),
     "data.convert": ("read_sizes read_class_names", "sizes, class names"),
     "photos.duplicates": ("_read_hashes", "pictures: same"),
-    "data.feature_tables": ("table_lines _vinvl_tables _KeyedTable _decode_vinvl_row", "features"),
+    "data.feature_tables": ("table_lines vinvl_tables _KeyedTable _decode_vinvl_row", "features"),
     "data.formats": ("_load _read_ids lmdb_rows hdf5_rows", "features"),
     "metrics.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
     "data.pictures": ("read_picture", "pictures"),

@@ -162,12 +162,12 @@ def calling_module() -> str:
 
 # %% ../../nbs/core/03_config.ipynb #5491ccd2
 def _origin(entry):
-    "The module of a class; of any other entry, the module of its formula and the one that registered it."
-    if isinstance(entry, type): return entry.__module__
+    "The module of a class or function; of any other entry, that of its formula and the one that registered it."
+    if not hasattr(entry, "formula"): return entry.__module__
     return entry.module,getattr(entry.formula, "__module__", "") # an entry of the library may have no formula
 
 def add_entry(
-    entries:dict, # Known entries by name: classes, or objects with a `formula` and the `module` that registered it
+    entries:dict, # By name: classes, functions, or objects with a `formula` and the `module` that registered it
     name:str, # Name of the new one
     entry:Any, # New entry
     kind:str, # What it is, such as `pooling`

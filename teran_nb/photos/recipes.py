@@ -18,6 +18,7 @@ from ..core.config import one_of, stops_at_bad
 from ..data.captions import Captions, some_names
 from ..data.pictures import picture_files
 from ..data.caption_files import read_captions
+from ..data.formats import source_files
 from ..data.collection import MISSING, match_captions
 from ..data.image_names import match_names
 from ..synthetic.scenes import example_pictures
@@ -153,7 +154,8 @@ def request_of(
     "The recipe, the extractor and the state of all files."
     pictures = picture_files(recipe.picture_folder) if recipe.pictures else []
     published = recipe.published
-    sources = [*pictures, *published.paths, *_paths_in(published.options, "ids", "classes").values()]
+    sources = [*pictures, *_paths_in(published.options, "ids", "classes").values()]
+    for path in published.paths: sources += source_files(path, published.format)
     if published.sizes not in ("","unit","pictures"): sources.append(project_path(published.sizes))
     extracts = recipe.pictures and not published.files and extractor is None
     if extracts: sources += model_files(recipe.extractor, recipe.extractor_settings)
