@@ -145,8 +145,8 @@ def new_name(
     "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
     if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')
     if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} cannot name {_with_article(kind)}: it becomes part of names of folders and columns, so use "
-                         "letters, digits, - and _")
+        raise ValueError(f"{name!r} cannot name {_with_article(kind)}: it becomes part of names of folders and columns, "
+                         "so use letters, digits, - and _")
     return name
 
 # %% ../../nbs/core/03_config.ipynb #517218b6

@@ -18,9 +18,8 @@ import numpy as np
 
 from ..core.files import most_unpacked, read_text, require_file, user_path
 from ..core.config import add_entry, new_name
-from teran_nb.data.feature_tables import (
-    Options, SourceRegions, SourceRow, bottom_up_rows, only_file, table_lines, tables_in, vinvl_rows,
-    vinvl_tables)
+from .feature_tables import (
+    Options, SourceRegions, SourceRow, bottom_up_rows, only_file, table_lines, tables_in, vinvl_rows, vinvl_tables)
 
 # %% ../../nbs/data/07_formats.ipynb #d757fff5
 _NAMES = {"features": ("features","feat","image_features","x"), "count": ("num_boxes","num_bbox"),
