@@ -27,6 +27,7 @@ _SHORT = {
     "check_loss": "experiment.objective",
     "check_head": "model.head_checks",
     "check_encoder": "model.encoder_checks",
+    "check_backend": "search.backend_checks",
     "register_metric": "metrics.retrieval",
     "show_grounding": "look.show",
     "show_alignment": "look.show",

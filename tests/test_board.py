@@ -37,7 +37,7 @@ def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_workflow_draws_what_it_trained(tmp_path):
-    about = {"scores": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "world": "tiny", "epochs": 1, "batch_size": 16}
+    about = {"rankers": ["mrsw", "gpo"], "losses": ["infonce", "sparc"], "world": "tiny", "epochs": 1, "batch_size": 16}
     papermill("board", tmp_path / "out.ipynb", **about, output=str(tmp_path), figures=str(tmp_path))
     table = pd.read_csv(tmp_path / "board.csv")
     assert list(zip(table.ranker, table.loss)) == [("mrsw", "infonce"), ("gpo", "infonce"), ("mrsw", "sparc"), ("gpo", "sparc")]

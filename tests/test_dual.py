@@ -192,7 +192,7 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
-    asked = {"queries": 6, "region_pages": 2, "word": "red kite", "dual": {"dense": "kk", "phrases": "red kite"}}
+    asked = {"max_queries": 6, "region_pages": 2, "word": "red kite", "dual": {"dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
     world = load_data(world="tiny").test
     pages, figures = pages_of(tmp_path)

@@ -69,7 +69,7 @@ def look_at(model, collection, folder):
     explorer.click(0)
     assert "answered in" in explorer.status.value
     assert "srcdoc" in explorer.results.view.value
-    write_site(folder / "site", model, collection, result, queries=4)
+    write_site(folder / "site", model, collection, result, max_queries=4)
     assert "scene-0" in (folder / "site" / "index.html").read_text(encoding="utf8")
     index = index_images(model, collection, folder / "index")
     captions = model.encode_captions(collection)

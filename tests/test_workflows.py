@@ -115,7 +115,7 @@ def test_gallery_opens_from_disk(trained, tmp_path):
     site.mkdir()
     (site / "metrics.json").write_text("{}")
     assert inspect_notebook(ROOT / "nbs" / "gallery.ipynb")["output"]["default"] == '"runs/gallery"'  # never the repository's figures
-    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), queries=12, region_pages=4, word="red kite")
+    papermill("gallery", tmp_path / "out.ipynb", run=str(trained), output=str(site), max_queries=12, region_pages=4, word="red kite")
     pages = list(site.rglob("*.html"))
     assert {"index.html", "sentences-1.html", "pictures-1.html", "words.html"} <= {p.name for p in pages} and (site / "metrics.json").read_text() == "{}"
     for page in pages:

@@ -161,7 +161,7 @@ def calling_module() -> str:
     return sys._getframe(2).f_globals.get("__name__", "")
 
 # %% ../../nbs/core/03_config.ipynb #5491ccd2
-def _origin(entry):
+def _modules_of(entry):
     "The module of a class or function; of any other entry, that of its formula and the one that registered it."
     if not hasattr(entry, "formula"): return entry.__module__
     return entry.module,getattr(entry.formula, "__module__", "") # an entry of the library may have no formula
@@ -173,6 +173,6 @@ def add_entry(
     kind:str, # What it is, such as `pooling`
 ) -> None:
     "Add what a decorator registers; the name of another module's entry is refused (ValueError)."
-    if name in entries and _origin(entries[name]) != _origin(entry):
+    if name in entries and _modules_of(entries[name]) != _modules_of(entry):
         raise ValueError(f"there is {_with_article(kind)} {name!r} already; choose another name")
     entries[name] = entry

@@ -56,14 +56,16 @@ def progress(
     items:Iterable|None=None, # None for a bar that is moved by `update`
     desc:str="", # Text before the bar
     total:int|None=None, # Number of items, where `items` has no length
-    **kwargs, # For tqdm, such as `unit` and `disable`
+    disable:bool=False, # Show nothing; so does the environment variable TQDM_DISABLE
+    **kwargs, # For tqdm, such as `unit`
 ) -> tqdm: # Iterates over `items`
     "A progress bar for a terminal, a notebook or a log file."
+    disable = disable or bool(os.environ.get("TQDM_DISABLE")) # tqdm itself reads it only where `disable` is not given
     is_terminal = sys.stderr.isatty()
     if _in_kernel(): bar_type,seconds = _KernelBar,1
     elif is_terminal: bar_type,seconds = tqdm,.1
     else: bar_type,seconds = tqdm,10
-    return bar_type(items, desc=desc, total=total, mininterval=seconds,
+    return bar_type(items, desc=desc, total=total, mininterval=seconds, disable=disable,
                     dynamic_ncols=is_terminal, ncols=None if is_terminal else 120, **kwargs)
 
 # %% ../../nbs/core/04_display.ipynb #79d30c2b

@@ -205,7 +205,7 @@ def is_box(
     try: return bool(-FAR < x1 <= x2 < FAR and -FAR < y1 <= y2 < FAR)
     except TypeError: return False # text
 
-def _is_link(start, end, kind, boxes):
+def _has_link_types(start, end, kind, boxes):
     "Whether the fields of a `Link` have their types; numbers may be those of numpy."
     if not (isinstance(start, Integral) and isinstance(end, Integral) and isinstance(kind, str)): return False
     return isinstance(boxes, tuple|list) and all(map(is_box, boxes))
@@ -218,7 +218,7 @@ def _require_links(self:Captions):
                              "it is empty where nothing is known")
         n = len(text)
         for link in links:
-            if not _is_link(*link):
+            if not _has_link_types(*link):
                 raise ValueError(f"caption {i+1} of {len(self)} has a wrong link, {str(link)[:100]}: start and end are whole "
                                  "numbers, kind is text, and each box is (x1,y1,x2,y2), finite and not inverted")
             start,end = link.start,link.end

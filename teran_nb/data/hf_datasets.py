@@ -54,7 +54,7 @@ def _encoded_picture(value, root):
     return file.getvalue(),".png"
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #7f2ed7de
-def _plain(value):
+def _python_number(value):
     "A number of torch or numpy, which formatted datasets hold, as one of Python."
     return value.item() if hasattr(value, "item") else value
 
@@ -82,7 +82,7 @@ class _Columns:
     def image_id_of(self, row, number):
         "The image id of a row, which names a file; the number of the row where no column has ids."
         if not self.ids: return f"{number:08}"
-        value = _plain(row[self.ids])
+        value = _python_number(row[self.ids])
         if value is None or value != value: raise ValueError("there is no image id") # NaN differs from itself
         image_id = str(value)
         if not image_id.strip() or within(".", image_id) is None:
@@ -103,7 +103,7 @@ def _dataset_rows(dataset, image, split):
         if type(feature).__name__ == "Image": part = part.cast_column(image, type(feature)(decode=False))
         for i,row in enumerate(part):
             where = f"{name or 'dataset'}[{i}]"
-            split_of_row = _plain(row.get(split)) if split else name
+            split_of_row = _python_number(row.get(split)) if split else name
             if labels and isinstance(split_of_row, int): # a missing label may be -1
                 split_of_row = labels[split_of_row] if split_of_row >= 0 else None
             if split and not isinstance(split_of_row, str|None):

@@ -27,7 +27,7 @@ from ..core.tensors import require_archive
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..metrics.retrieval import EARLIER_METRICS, format_metric, metric_named, upgrade_metrics
-from .train_config import TrainConfig
+from .train_config import RATE_SCHEDULES, TrainConfig
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #c289bd89
 class Checkpoint(TypedDict):
@@ -93,7 +93,9 @@ class History(MarkdownRepr):
     def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."
         if not self.epochs: raise ValueError("no epoch is finished, so none is the best; train one at least")
-        return max(self.epochs, key=lambda e: e[self.select])
+        measured = [e for e in self.epochs if self.select in e]
+        if not measured: raise ValueError(f"no epoch measured {self.select}; give `select` a metric of the epochs")
+        return max(measured, key=lambda e: e[self.select])
     def to_pandas(self) -> pd.DataFrame:
         "A row for each epoch."
         return pd.DataFrame(self.epochs)
@@ -183,8 +185,8 @@ def require_same_config(
     before = _flat(saved)
     after = _flat(now)
     may_change = {"train.workers","train.patience"} if resume else set()
-    falls_to_the_end = after["train.schedule"] in ("cosine","linear")
-    depends_on_epochs = falls_to_the_end or after["train.iais.mirror"] or after["train.start_pooling"]
+    reads_end = RATE_SCHEDULES[after["train.schedule"]].reads_end
+    depends_on_epochs = reads_end or after["train.iais.mirror"] or after["train.start_pooling"]
     more_epochs = after["train.epochs"] > before["train.epochs"]
     if resume and more_epochs and not depends_on_epochs: may_change.add("train.epochs")
     changed = []

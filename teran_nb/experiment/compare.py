@@ -93,6 +93,7 @@ _Tested = TypedDict("_Tested", { # a file of test metrics
     "of": NotRequired[dict], # What was tested: data, split, and whether minimal pairs were scored
     "metrics": dict[str,float|None],
     "about": dict,
+    "grounding_about": NotRequired[dict[str,str]], # The rule of grounding, as `Evaluation.save` writes it
     "ranks": NotRequired[dict[str,list[int]]]}) # From 0, by direction and query
 
 def _test_once(data, row, runs, device):
@@ -111,7 +112,9 @@ def _test_once(data, row, runs, device):
         result = evaluate_run(runs, data.test, device, row=row, relevance=relevance, pairs=pairs, relations=True)[1]
         ranked = ranks(result.sim, data.test.captions.image_of)
         by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()}
-        write_json(path, {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query})
+        tested = {"of": tested_on, "metrics": result.metrics, "about": result.about, "ranks": by_query}
+        if result.grounding is not None: tested["grounding_about"] = result.grounding.rule.describe()
+        write_json(path, tested)
     return read_json(path, _Tested, cure)
 
 # %% ../../nbs/experiment/11_compare.ipynb #7879d14c

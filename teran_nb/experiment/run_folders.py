@@ -134,6 +134,7 @@ def model_folders(
     if pretrained := pretrained_name(path): return [Path(pretrained)]
     given = path
     path = project_path(user_path(path))
+    if path.name == "model.safetensors" and (path.parent/"config.json").is_file(): path = path.parent
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]
     if not (path/"member-0").is_dir():
@@ -147,7 +148,9 @@ def model_folders(
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #ca04c9c8
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
-_EARLIER = {"preset": "world", "rate": "learning_rate", "images": "batch_size", "views": "region_pages"} # names of 0.1.0
+_EARLIER = { # names of former versions
+    "preset": "world", "rate": "learning_rate", "images": "batch_size", "views": "region_pages",
+    "scores": "rankers", "queries": "max_queries", "results": "top"}
 
 def _executed_cells():
     "Source of the cells that ran so far, in order; none outside IPython, which is not imported to find out."

@@ -119,7 +119,7 @@ def is_dual(
 
 # %% ../../nbs/experiment/10_runs.ipynb #15742e18
 def load_model(
-    path:str|Path, # A folder, a file or a hub name, as listed above
+    path:str|Path, # Folder of a run or of a model, a checkpoint's file, or a hub name
     device:str="cpu", # `auto`, `cpu` or `cuda`
     text:str="", # Folder or name of an original's text model, where it is not the one its config names
     dual:Mapping|None=None, # Options of a dual encoder, as in `DualEncoder.from_pretrained`

@@ -13,6 +13,7 @@ from itertools import cycle
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import listify
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
@@ -34,6 +35,15 @@ def _metric_title(metric):
     label = metric_named(metric).label
     return label[0].upper()+label[1:]
 
+def _measured(table, metrics):
+    "Those of some metrics that a table has a number of."
+    return [metric for metric in metrics if metric in table and table[metric].notna().any()]
+
+def _beside_recalls(metric):
+    "Factor and unit of a metric on an axis with recalls: NDCG in % too, others as they are printed."
+    printed = metric_named(metric)
+    return (100,"%") if printed.unit == "NDCG" else (printed.factor,printed.unit)
+
 # %% ../../nbs/look/14_charts.ipynb #47320fec
 CURVES = ("t2i_r1","i2t_r1","t2i_ndcg_rouge","t2i_ndcg_spice","grounding") # drawn by `show_curves`, if measured
 STYLES = ("-","--","-.",":")
@@ -46,30 +56,34 @@ def _epoch_ticks(ax, epochs):
 
 def show_curves(
     history:History|dict[str,History], # Of one training, or of several by the names of their models
-    metrics:Sequence[str]=CURVES, # Metrics in [0,1]; those that were not measured are left out
+    metrics:str|Sequence[str]=CURVES, # Drawn on one axis; metrics that were not measured are left out
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
-    "Validation metrics of every epoch, in % (TERAN Fig. 3 and 6)."
+    "Validation metrics of every epoch, recalls and NDCG in % (TERAN Fig. 3 and 6)."
+    metrics = listify(metrics)
     histories = history if isinstance(history, dict) else {"": history}
     if not any(h.epochs for h in histories.values()): return empty_figure("no epoch was trained", ax=ax)[0]
     histories = {name: h for name,h in histories.items() if h.epochs}
     several = len(histories) > 1
+    tables = {name: h.to_pandas() for name,h in histories.items()} # NaN where an epoch lacks a metric
+    every_epoch = pd.concat(tables.values())
+    measured = _measured(every_epoch, metrics)
+    if not measured: return empty_figure(f"no epoch measured {' or '.join(metrics)}", ax=ax)[0]
     ax = new_axis(ax, (5,3.9))
-    known = set().union(*(h.epochs[0] for h in histories.values()))
-    measured = [m for m in metrics if m in known]
-    for (name,h),style,marker in zip(histories.items(), cycle(STYLES), cycle(MARKERS)):
-        epochs = [e["epoch"] for e in h.epochs]
+    for (name,table),style,marker in zip(tables.items(), cycle(STYLES), cycle(MARKERS)):
         for metric,colour,metric_style in zip(measured, cycle(COLOURS), cycle(STYLES)):
-            if metric not in h.epochs[0]: continue
+            if metric not in table: continue
             label = f"{plain(name)} {metric_named(metric).label}".strip()
-            values = [100*e[metric] for e in h.epochs]
+            values = _beside_recalls(metric)[0]*table[metric]
             line = style if name else metric_style
-            ax.plot(epochs, values, line, color=colour, label=label, marker=marker, markersize=4, clip_on=False)
-        ax.axvline(h.best()["epoch"], color="grey", lw=.8, ls=style if several else ":")
+            ax.plot(table.epoch, values, line, color=colour, label=label, marker=marker, markersize=4, clip_on=False)
+        ax.axvline(histories[name].best()["epoch"], color="grey", lw=.8, ls=style if several else ":")
+    units = dict.fromkeys(_beside_recalls(metric)[1] for metric in measured)
+    chosen_by = ", ".join(dict.fromkeys(h.select for h in histories.values()))
     best = ", ".join(f"{plain(name)} {h.best()['epoch']}".strip() for name,h in histories.items())
-    ax.set(xlabel="epoch", ylabel="validation, %", ylim=(0,None), title=f"Best epoch: {best}")
-    epochs = set().union(*(h.to_pandas().epoch for h in histories.values()))
-    _epoch_ticks(ax, epochs)
+    ax.set(xlabel="epoch", ylabel=", ".join(filter(None, ["validation",*units])), ylim=(0,None))
+    ax.set_title(f"Best epoch by {chosen_by}: {best}")
+    _epoch_ticks(ax, every_epoch.epoch.unique())
     ax.legend(frameon=False, fontsize=7.5, ncols=2, loc="upper center", bbox_to_anchor=(.5,-.16))
     return ax
 
@@ -92,11 +106,12 @@ EPOCH_METRICS = ("t2i_r1","t2i_ndcg_rouge","t2i_ndcg_spice","iais_singular","iai
 
 def show_epochs(
     epochs:pd.DataFrame, # A row for each `line`, `seed` and `epoch`; metrics in their own units
-    metrics:Sequence[str]=EPOCH_METRICS, # One panel per metric; metrics that were not measured are left out
+    metrics:str|Sequence[str]=EPOCH_METRICS, # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
     "Each metric over the epochs of several models, on a scale of its own (TERAN Fig. 3 and 6; IAIS Fig. 5)."
-    measured = [metric for metric in metrics if metric in epochs]
+    metrics = listify(metrics)
+    measured = _measured(epochs, metrics)
     if not measured: return empty_figure(f"no run measured {' or '.join(metrics)} after its epochs", title)
     axes = grid(len(measured), 3, (3.9,2.9), title=title)
     for ax,metric in zip(axes, measured):
@@ -147,7 +162,8 @@ def show_correlation(
         label = f"{plain(line)}: r = {correlation(rows[x], rows[y]):.2f} ({len(rows)} points)"
         ax.plot(across.factor*rows[x], up.factor*rows[y], marker, color=colour, markersize=4.5, alpha=.8, label=label)
     if reference := _reference(points, x): ax.axvline(reference[0], color="grey", ls=":", lw=1, label=reference[1])
-    ax.set(xlabel=f"{across.label}, {across.unit}", ylabel=f"{up.label}, {up.unit}")
+    xlabel,ylabel = (", ".join(filter(None, [side.label,side.unit])) for side in (across,up))
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.set_title(f"{_metric_title(y)} against {across.label}: r = {correlation(points[x], points[y]):.2f}", fontsize=10)
     ax.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(.5,-.17))
     return ax
@@ -169,6 +185,7 @@ def _compared_lines(ax, unswept, metric, reference):
     ends = []
     for (line,rows),colour in zip(unswept.groupby("line", sort=False), COLOURS[1:]):
         mean = factor*rows[metric].mean()
+        if np.isnan(mean): continue
         ax.axhline(mean, color=colour, ls="--", lw=1)
         ends.append((mean, plain(line), colour))
     if reference:
@@ -179,12 +196,13 @@ def _compared_lines(ax, unswept, metric, reference):
 # %% ../../nbs/look/14_charts.ipynb #de644eab
 def show_sweep(
     results:Results, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
-    metrics:Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
+    metrics:str|Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
     "Each metric by the values of a field; without a field, by model (IAIS Fig. 8 and 9, CGAM Fig. 3)."
     frame = results.to_pandas()
-    measured = [metric for metric in metrics if metric in frame]
+    metrics = listify(metrics)
+    measured = _measured(frame, metrics)
     if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}", title)
     if "value" not in frame: frame = frame.assign(value=frame.line, field="")
     swept = frame[frame.value.notna()]
@@ -194,7 +212,9 @@ def show_sweep(
     axes = grid(len(measured), 3, (3.9,3.1), title=title)
     for ax,metric in zip(axes, measured):
         printed = metric_named(metric)
-        for x,rows in enumerate(groups): _point_with_deviation(ax, x, printed.factor*rows[metric].dropna(), printed.unit)
+        for x,rows in enumerate(groups):
+            seeds = printed.factor*rows[metric].dropna()
+            if len(seeds): _point_with_deviation(ax, x, seeds, printed.unit)
         bound = printed.factor*chance_bound(any_result, metric)
         reference = (bound,"chance bound") if np.isfinite(bound) else _reference(frame, metric)
         ends = _compared_lines(ax, frame[frame.value.isna()], metric, reference)
@@ -229,15 +249,16 @@ def show_schedules(
 # %% ../../nbs/look/14_charts.ipynb #4d03c37a
 def show_table_rows(
     results:Results, # Of models, by their names
-    metric:str="t2i_r1", # A metric in [0,1]
+    metric:str="t2i_r1", # Any metric
     protocol:str="", # Of the published values; empty: `COCO 1K` or `Flickr30k 1K`, whichever has more of the rows
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
-    "One metric of every row, in %, with its published value (TERAN Tables 1 and 4)."
+    "One metric of every row, with its published value (TERAN Tables 1 and 4)."
+    factor,unit = _beside_recalls(metric)
     values = {}
     for name,runs in results.lines.items():
         seeds = [run.metrics[metric] for run in runs if metric in run.metrics]
-        if seeds: values[name] = 100*np.array(seeds)
+        if seeds: values[name] = factor*np.array(seeds)
     if not values: return empty_figure(f"no model here has {metric}", ax=ax)[0]
     means = [v.mean() for v in values.values()]
     deviations = [v.std(ddof=1) if len(v) > 1 else 0 for v in values.values()]
@@ -252,8 +273,9 @@ def show_table_rows(
     protocol = max(printed, key=lambda p: len(printed[p]))
     if printed[protocol]:
         rows,paper_values = zip(*printed[protocol])
-        ax.plot(100*np.array(paper_values), rows, "D", color=COLOURS[1], markersize=4, label=f"published, {protocol} (other data)")
-    ax.set(yticks=range(len(values)), yticklabels=[shortened(name, 32) for name in values], xlim=(0,100), xlabel="%")
+        ax.plot(factor*np.array(paper_values), rows, "D", color=COLOURS[1], markersize=4, label=f"published, {protocol} (other data)")
+    ax.set(yticks=range(len(values)), yticklabels=[shortened(name, 32) for name in values], xlabel=unit)
+    ax.set_xlim(0, 100 if unit == "%" else None)
     ax.set_title(_metric_title(metric), pad=22)
     ax.invert_yaxis()
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(.5,1), borderaxespad=.2)

@@ -83,8 +83,7 @@ def show_receipt(
     total = "sum" if alignment.model_note else "similarity"
     _receipt_table(ax, rows, names, total)
     meaning = f"Contribution of each word, by the pooling {POOLINGS[alignment.pooling].title}. "
-    if alignment.model_note: meaning += f"Their sum does not rank: {alignment.model_note}"
-    else: meaning += "Their sum is the similarity."
+    meaning += alignment.model_note or "Their sum is the similarity."
     ax.set_xlabel(wrapped(meaning, 76, 5), fontsize=8)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)

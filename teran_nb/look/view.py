@@ -82,7 +82,7 @@ def _pair_data(alignment, name):
         "boxes": None if boxes is None else boxes.tolist(), "size": list(map(float, size))}
 
 # %% ../../nbs/look/05_view.ipynb #b366f056
-def _opened(alignment):
+def _with_picture(alignment):
     "The alignment with its picture opened, or without one, and notes on that; a missing size is the picture's."
     try: picture = alignment.image()
     except Exception as e: # whatever is wrong with the file, the alignment can still be seen
@@ -118,7 +118,7 @@ def html(self:AlignmentView) -> str: # Without any outside address
     pictures = {}
     pairs = []
     for alignment,name,note in zip(self.alignments, self.names, self.notes):
-        opened,picture_notes = _opened(alignment)
+        opened,picture_notes = _with_picture(alignment)
         notes = [note, *picture_notes, *_missing(opened)]
         pair = _pair_data(opened, name) | {"notes": [n for n in notes if n]}
         if opened.picture: pair["picture"] = pictures.setdefault(jpeg_uri(opened.picture), len(pictures))
@@ -178,7 +178,7 @@ def _figure(alignment):
 @patch
 def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
     "The page in a frame, the first pair's figure, and a line of text."
-    self._png = self._png or _figure(_opened(self.alignments[0])[0])
+    self._png = self._png or _figure(_with_picture(self.alignments[0])[0])
     values = {"page": self.html(), "height": 750 if len(self.alignments) > 1 else 700,
         "alt": self.alignments[0].caption, "figure": data_uri(self._png, "image/png") if self._png else ""}
     bundle = {"text/html": TEMPLATES.render("view_cell.html", **values), "text/plain": repr(self)}

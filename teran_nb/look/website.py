@@ -376,20 +376,20 @@ def write_site(
     model:Encoder, # The evaluated model
     collection:Collection, # What it was evaluated on; its name is the site's title
     result:Evaluation|SentenceAnswers, # Its answers; `SentenceAnswers` for sentences without a known true picture
-    queries:int=0, # Number of queries in each direction; 0: all, up to 1,000
+    max_queries:int=0, # Number of queries in each direction; 0: all, up to 1,000
     relevance:Relevance|Sequence[Relevance]|None=None, # For the rule "wrong, and yet relevant"; the first of several
     region_pages:int=24, # Number of sentences with a page of all regions
     show_progress_bar:bool=False, # Whether to show progress
 ) -> Site: # What was written
     "Write a site that opens from disk."
-    for name,count in {"queries": queries, "region_pages": region_pages}.items():
+    for name,count in {"max_queries": max_queries, "region_pages": region_pages}.items():
         if count < 0: raise ValueError(f"{name}={count}: give a number of at least 0")
     folder = user_path(folder)
     require_space(folder, 60_000_000)
     previous = _previous_files(folder)
     builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder))
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
-    limit = queries or 1000
+    limit = max_queries or 1000
     sentences = spread(builder.ranks.t2i, limit) if builder.has_true_matches else list(range(len(builder.texts)))[:limit]
     images = spread(builder.ranks.i2t, limit) if builder.has_true_matches else []
     if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None

@@ -38,7 +38,10 @@ def _finite_matrix(name, head, images, captions):
     if sim.shape != shape:
         raise ValueError(f"head {name!r} gives {tuple(sim.shape)} for {shape[0]} image(s) and {shape[1]} caption(s), "
                          f"not {shape}")
-    if not sim.isfinite().all(): raise ValueError(f"head {name!r} gives a number that is not finite")
+    if not sim.isfinite().all():
+        empty = 0 in images.parts.lengths and 0 in captions.parts.lengths
+        cure = " for an image without regions or a caption without words; fill its score with a number" if empty else ""
+        raise ValueError(f"head {name!r} gives a number that is not finite{cure}")
     return sim
 
 # %% ../../nbs/model/25_head_checks.ipynb #1802c4e0
@@ -53,10 +56,20 @@ def _require_same_alone(name, head, images, captions, sim):
                              f"and {alone.item():.4f} alone; use the masks, since padding depends on the longest set")
 
 # %% ../../nbs/model/25_head_checks.ipynb #4cdfe710
-def _require_gradient(name, gradient, side):
+def _require_gradient(name, gradient, side=""):
     if gradient is None:
         raise ValueError(f"head {name!r} has no gradient for the {side}, so they learn nothing; use no .detach()")
     if not gradient.isfinite().all(): raise ValueError(f"head {name!r} has a gradient that is not finite")
+
+def _require_empty_sets(name, head, dim, generator):
+    "Refuse a head that fails for sets without vectors, or scores a caption without words although it needs words."
+    image_vectors,images = _random_side([0,3], dim, generator)
+    caption_vectors,captions = _random_side([2,0], dim, generator)
+    sim = _finite_matrix(name, head, images, captions)
+    for gradient in torch.autograd.grad(sim.sum(), [image_vectors,caption_vectors]): _require_gradient(name, gradient)
+    if head.needs_words and sim[:,1].any():
+        raise ValueError(f"head {name!r} has needs_words=True and gives {sim[1,1].item():.4f} for a caption without "
+                         "words; give 0 there, or leave out needs_words")
 
 def check_head(
     name:str, # In `HEADS`
@@ -81,3 +94,4 @@ def check_head(
         gradients = torch.autograd.grad(total, vectors, allow_unused=True) if sim.requires_grad else (None,None)
         _require_gradient(name, gradients[0], "images")
         _require_gradient(name, gradients[1], "captions")
+    _require_empty_sets(name, head, config.dim, generator)

@@ -26,8 +26,8 @@ from .encoder import Vectors
 class Head(nn.Module):
     "What turns encoded images and captions into similarities."
     is_cross_encoder = False # Whether it reads both sides of a pair together, so that every pair is computed anew
-    needs_words = False # Whether a caption without words scores 0 with every image
-    aligns = False # Whether it learns by the cosines of words and regions, so that the box of a word means something
+    needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
+    aligns = False # Whether training by it trains the cosines of words and regions, so that a word's box means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
     ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`, of `POOLINGS`
     def __init__(self,

@@ -39,7 +39,7 @@ def triplet(
     one_of(negatives, NEGATIVES, "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(sim, image_of)
-    true_sim = sim[image_of, torch.arange(sim.shape[1], device=sim.device)] # of each caption and its image, (captions,)
+    true_sim = sim[image_of, torch.arange(len(image_of), device=sim.device)] # of each caption and its image, (captions,)
     cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
     return cost.sum() if reduction == "sum" else cost.mean()
 
@@ -63,7 +63,7 @@ def info_nce(
     "Symmetric contrastive loss; captions of one image are no negatives of each other."
     true = positives(sim, image_of)
     logits = sim*scale
-    true_logits = logits[image_of, torch.arange(sim.shape[1], device=sim.device)] # (captions,)
+    true_logits = logits[image_of, torch.arange(len(image_of), device=sim.device)] # (captions,)
     wrong = logits.masked_fill(true, -torch.inf)
     # -log(a/(a+b)) = log(1 + b/a) = softplus(log b - log a): stable, and 0 without a wrong pair
     caption_cost = F.softplus(wrong.logsumexp(1)[image_of] - true_logits)

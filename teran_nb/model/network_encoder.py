@@ -82,12 +82,14 @@ def similarity(self:NetworkEncoder,
 
 # %% ../../nbs/model/15_network_encoder.ipynb #5da74853
 @patch(as_prop=True)
-def alignment_note(self:NetworkEncoder) -> str: # Empty where the alignment was trained and no head mixes the sides
+def alignment_note(self:NetworkEncoder) -> str: # Empty where the model was trained by its alignment and ranks by it
     "What a reader of any alignment of this model should know."
     if self.is_cross_encoder:
         return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were "
                 "mixed, and were not trained to match.")
-    if any(self.heads[name].aligns for name in self.config.training_heads): return ""
+    if any(self.heads[name].aligns for name in self.config.training_heads):
+        if self.ranks_by_alignment: return ""
+        return f"By itself, this model ranks by {self.ranks_by}; its alignment was trained too, but does not give this score."
     trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
     return (f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to "
             "match.")

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'MERGED_FIELD', 'CENTROID_FIELDS', 'StoredImage', 'CentroidState', 'Layout', 'Condition', 'plain_value',
-           'require_column', 'read_conditions', 'Stage', 'Request', 'request_for', 'Backend', 'MemoryBackend',
-           'example_backend', 'saved_layout', 'read_layout']
+           'require_column', 'read_conditions', 'Stage', 'Request', 'request_for', 'Backend', 'require_backend',
+           'MemoryBackend', 'example_backend', 'saved_layout', 'read_layout']
 
 # %% ../../nbs/search/01_backends.ipynb #a040ca0c
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -165,6 +165,8 @@ class Backend:
     centroids:Centroids|None=None # Those in use
     place:str="memory" # For errors
     exact:bool=False # Whether every search compares all images
+    is_durable:bool=True # Whether its images outlive this process
+    is_shared:bool=False # Whether several processes may write at once
     # what a backend must define
     def write(self, images:Sequence[StoredImage]) -> None:
         "Add images; those with the same name are replaced."
@@ -207,10 +209,27 @@ class Backend:
         "Keys and similarities of the answers of each request, best first. Keys are cheaper to fetch than names."
         return [[(image.image_id,image.similarity) for image in images] for images in self.search(requests)]
 
+# %% ../../nbs/search/01_backends.ipynb #0bd6ac02
+_REQUIRED = ("write","remove","search","read","scroll","count","bytes") # Methods without a default
+
+def require_backend(
+    backend:Any, # Given to an index
+) -> None:
+    "Refuse what lacks a method or an attribute of a backend (TypeError)."
+    kind = type(backend)
+    required = _REQUIRED if getattr(backend, "exact", False) else (*_REQUIRED,"write_sparse")
+    for name,default in vars(Backend).items():
+        if name.startswith("_"): continue
+        is_undefined = name in required and getattr(kind, name, None) is default
+        if is_undefined or not hasattr(backend, name):
+            raise TypeError(f"{kind.__name__} is no backend of an index, because it has no `{name}`; define it in a "
+                            "subclass of Backend, as nbs/search/01_backends.ipynb says")
+
 # %% ../../nbs/search/01_backends.ipynb #7420d5ce
 class MemoryBackend(Backend):
     "Images in this process; every search compares all of them."
     exact = True
+    is_durable = False
     def __init__(self):
         self.images = {}
         self._packed = None # the regions of all images

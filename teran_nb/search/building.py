@@ -8,15 +8,17 @@ __all__ = ['IndexConfig', 'compares_regions', 'centroid_drift', 'require_same_mo
 
 # %% ../../nbs/search/06_building.ipynb #b74c735f
 import filecmp, math, time, warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import PIL.Image
 import torch
 import torch.nn.functional as F
+from fastcore.basics import chunked
 
 from ..core.packed import Packed
 from ..core.config import one_of, require_in_range
@@ -28,8 +30,7 @@ from ..model.alignment import POOLINGS
 from ..model.encoder import Encoded, Encoder
 from .centroids import Centroids, default_centroid_count, learn_centroids, merge_regions, nearest
 from .backends import (
-    Backend, CENTROID_FIELDS, CentroidState, Layout, MemoryBackend, RESERVED, StoredImage, plain_value, require_column)
-from .server import ServerBackend
+    Backend, CENTROID_FIELDS, CentroidState, Layout, RESERVED, StoredImage, plain_value, require_column)
 
 # %% ../../nbs/search/06_building.ipynb #2e5f5c07
 @dataclass(frozen=True)
@@ -82,12 +83,34 @@ def _require_storable(encoded, dim=0):
 _SAMPLE_VECTORS = 2**16 # To learn centroids from, unless there are more than an eighth as many centroids
 _SAMPLE_IMAGES = _SAMPLE_VECTORS//8
 
-def _encode_sample(model, images):
-    "Encode a random sample of images, in their order."
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randperm(len(images), generator=generator)[:_SAMPLE_IMAGES].sort().values.tolist()
-    chosen = images.select(rows) if isinstance(images, Collection) else [images[i] for i in rows]
-    return model.encode_images(chosen)
+class _Known(NamedTuple):
+    "Images that are encoded before they are written."
+    encoded:Encoded|None=None
+    place:Mapping|Sequence=() # Where an image stands in `encoded`, by its row among those that `add` was given
+
+def _encode_sample(model, images, exact, batch_size, show_progress_bar):
+    "Encode a random sample of images, or the first batch for an exact index, in batches like those that are written."
+    rows = range(min(len(images), batch_size))
+    if not exact:
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randperm(len(images), generator=generator)[:_SAMPLE_IMAGES].sort().values.tolist()
+    chosen = given_images(images.select(rows)) if isinstance(images, Collection) else [images[i] for i in rows]
+    batches = []
+    with progress(desc="encode a sample", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
+        for batch in chunked(chosen, batch_size):
+            batches.append(model.encode_images(batch))
+            bar.update(len(batch))
+    return _Known(_joined(batches), {row: i for i,row in enumerate(rows)})
+
+def _joined(batches):
+    "Encoded images of several batches as one."
+    first = batches[0]
+    whole = torch.cat([batch.whole for batch in batches])
+    parts = type(first.parts).cat([batch.parts for batch in batches])
+    names = list(chain.from_iterable(batch.names for batch in batches))
+    if first.boxes is None: return Encoded(whole, parts, names)
+    boxes = Packed.cat([batch.boxes for batch in batches])
+    return Encoded(whole, parts, names, (), boxes, torch.cat([batch.sizes for batch in batches]))
 
 # %% ../../nbs/search/06_building.ipynb #acc8621a
 def _region_arrays(parts, dtype):
@@ -117,10 +140,8 @@ def _first_centroids(sample, count, layout, config):
     return learn_centroids(vectors[rows], centroid_count)
 
 # %% ../../nbs/search/06_building.ipynb #f07b0b8b
-def _begin_index(backend, images, model, config, encoded, source):
-    "Make the layout and the first centroids of an index."
-    sample = images if isinstance(images, Encoded) else encoded
-    if sample is None: sample = _encode_sample(model, images)
+def _begin_index(backend, images, model, config, sample, source=""):
+    "Make the layout and the first centroids of an index from some of its images, encoded."
     layout = backend.layout
     _require_storable(sample, layout.dim if layout else 0)
     if layout is None:
@@ -284,11 +305,16 @@ def _refuse_other_pictures(batch, stored, images):
                          f"give it as GivenImage('a name', picture=Path({new_path!r})), or replace it by update=True")
 
 # %% ../../nbs/search/06_building.ipynb #0d16fc2a
-def _encode_new(new_images, images, model, encoded):
-    "Encode a batch, or take it from what is encoded; adds boxes and sizes to its metadata."
-    rows = [new_image.row for new_image in new_images]
-    if isinstance(images, Encoded): return images.take(rows)
-    vectors = model.encode_images([new_image.image for new_image in new_images]) if encoded is None else encoded.take(rows)
+def _encode_new(new_images, images, model, known):
+    "Encode a batch, but for what is encoded already; adds boxes and sizes to its metadata."
+    if isinstance(images, Encoded): return images.take([new_image.row for new_image in new_images])
+    old = [new_image for new_image in new_images if new_image.row in known.place]
+    new = [new_image for new_image in new_images if new_image.row not in known.place]
+    batches = []
+    if old: batches.append(known.encoded.take([known.place[new_image.row] for new_image in old]))
+    if new: batches.append(model.encode_images([new_image.image for new_image in new]))
+    place = {new_image.row: i for i,new_image in enumerate([*old,*new])}
+    vectors = _joined(batches).take([place[new_image.row] for new_image in new_images])
     vectors = vectors._replace(names=[new_image.name for new_image in new_images])
     for i,new_image in enumerate(new_images):
         boxes,size = model.boxes_of(vectors, i, new_image.image.regions)
@@ -309,7 +335,7 @@ def require_same_model(
 def _require_fitting(backend, images, model, encoded):
     "Refuse a model, features or vectors that do not belong to what an index holds."
     require_same_model(backend, model)
-    if model is not None and model.storage_refusal and not isinstance(backend, MemoryBackend): # it outlives the model
+    if model is not None and model.storage_refusal and backend.is_durable:
         raise ValueError(f"{backend.place} could mix the images of two models: {model.storage_refusal}")
     extractor = _extractor_of(images, model)
     if backend.layout and extractor and backend.layout.extractor not in ("",extractor):
@@ -323,9 +349,9 @@ def _require_fitting(backend, images, model, encoded):
                          "give those of these images")
 
 # %% ../../nbs/search/06_building.ipynb #02f79a96
-def _require_begun(backend, images, model, config, encoded, share, source):
-    "Begin the index, or wait until the first process has done so."
-    if share.processes > 1 and not isinstance(backend, ServerBackend):
+def _must_begin(backend, share):
+    "Whether this process must begin the index; the others wait until the first one has done so."
+    if share.processes > 1 and not backend.is_shared:
         raise ValueError(f"{backend.place} is written by one process at a time; "
                          "connect to a server, or give the first process `encoded` images that all processes encoded")
     def is_begun(): return backend.layout is not None and (backend.exact or backend.centroids is not None)
@@ -333,7 +359,7 @@ def _require_begun(backend, images, model, config, encoded, share, source):
         backend.refresh()
         return is_begun()
     if share.rank: wait_for(is_begun_elsewhere)
-    if not is_begun(): _begin_index(backend, images, model, config, encoded, source)
+    return not is_begun()
 
 def _index_columns(backend, metadata):
     "Make columns fast that appear for the first time."
@@ -369,14 +395,19 @@ def add_images(
     backend.refresh() # another process may have changed the layout or the centroids
     _require_fitting(backend, images, model, encoded)
     if not count: return 0
-    _require_begun(backend, images, model, config, encoded, share, source)
+    known = _Known()
+    if isinstance(images, Encoded): known = _Known(images, range(count))
+    elif encoded is not None: known = _Known(encoded, range(count))
+    if _must_begin(backend, share):
+        if known.encoded is None: known = _encode_sample(model, images, backend.exact, batch_size, show_progress_bar)
+        _begin_index(backend, images, model, config, known.encoded, source)
     def stored_paths(names):
         return {} if update else {x.image_id: x.metadata.get("path") for x in backend.read(names, False)}
     written = 0
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
             for batch in _new_images(images, columns, stored_paths, batch_size, share):
-                vectors = _encode_new(batch, images, model, encoded)
+                vectors = _encode_new(batch, images, model, known)
                 _require_storable(vectors, backend.layout.dim)
                 _index_columns(backend, batch[0].metadata)
                 _write_images(backend, vectors, [new_image.metadata for new_image in batch])

@@ -24,7 +24,7 @@ from ..data.inputs import Images, Sentences
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.encoder import Encoded, Encoder
-from .backends import Backend, MemoryBackend, RESERVED, read_conditions
+from .backends import Backend, MemoryBackend, RESERVED, read_conditions, require_backend
 from .edge import open_edge
 from .server import ServerBackend
 from .building import (
@@ -43,7 +43,12 @@ class Index(IndexedImages):
         config:IndexConfig=IndexConfig(), # For a new index
         backend:Backend|None=None, # Where images are kept; memory by default
     ):
-        super().__init__(backend or MemoryBackend(), model)
+        if not isinstance(config, IndexConfig):
+            raise TypeError(f"an index takes an IndexConfig, not {type(config).__name__}; images are added to it: "
+                            "index = Index(model); index.add(images)")
+        backend = MemoryBackend() if backend is None else backend
+        require_backend(backend)
+        super().__init__(backend, model)
         self.config = config
         self._candidates = None
         require_same_model(self.backend, model)

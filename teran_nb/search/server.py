@@ -29,6 +29,7 @@ _FIRST_CENTROID_ID = {name: 2**20*(i + 1) for i,name in enumerate(CENTROID_FIELD
 
 class ServerBackend(QdrantBackend):
     "Images on a Qdrant server."
+    is_shared = True
     waits = (.5,2,8) # Seconds between tries
     def __init__(self,
         url:str, # Such as `http://localhost:6333`, or `:memory:` for a server inside the client
