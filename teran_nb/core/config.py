@@ -136,6 +136,8 @@ def rename_fields(
     return renamed
 
 # %% ../../nbs/core/03_config.ipynb #838d3924
+def _with_article(noun): return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
 def new_name(
     name:str, # Argument of the decorator
     kind:str, # What the decorator registers, such as `pooling`
@@ -143,8 +145,8 @@ def new_name(
     "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
     if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')
     if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} cannot name a {kind}: it becomes part of names of folders and columns, so use "
-                         "letters, digits, - and _")
+        raise ValueError(f"{name!r} cannot name {_with_article(kind)}: it becomes part of names of folders and columns, "
+                         "so use letters, digits, - and _")
     return name
 
 # %% ../../nbs/core/03_config.ipynb #517218b6
@@ -160,17 +162,17 @@ def calling_module() -> str:
 
 # %% ../../nbs/core/03_config.ipynb #5491ccd2
 def _modules_of(entry):
-    "The module of a class; of any other entry, the module of its formula and the one that registered it."
-    if isinstance(entry, type): return entry.__module__
+    "The module of a class or function; of any other entry, that of its formula and the one that registered it."
+    if not hasattr(entry, "formula"): return entry.__module__
     return entry.module,getattr(entry.formula, "__module__", "") # an entry of the library may have no formula
 
 def add_entry(
-    entries:dict, # Known entries by name: classes, or objects with a `formula` and the `module` that registered it
+    entries:dict, # By name: classes, functions, or objects with a `formula` and the `module` that registered it
     name:str, # Name of the new one
     entry:Any, # New entry
     kind:str, # What it is, such as `pooling`
 ) -> None:
     "Add what a decorator registers; the name of another module's entry is refused (ValueError)."
     if name in entries and _modules_of(entries[name]) != _modules_of(entry):
-        raise ValueError(f"there is a {kind} {name!r} already; choose another name")
+        raise ValueError(f"there is {_with_article(kind)} {name!r} already; choose another name")
     entries[name] = entry

@@ -28,10 +28,10 @@ class _Rows:
     def __init__(self, path, bad):
         self.path = path
         self.stops = stops_at_bad(bad)
-        self.rows = [] # (image id, text, links or None)
+        self.rows = [] # (image id, text, links or None, line or 0)
         self.problems = [] # of rows that are left out
 
-    def add(self, image_id, text, links=None): self.rows.append((image_id, text, links))
+    def add(self, image_id, text, links=None, line=0): self.rows.append((image_id, text, links, line))
 
     def refuse(self, problem):
         "Stop at a row that cannot be used, or leave it out."
@@ -46,10 +46,10 @@ class _Rows:
         sizes = _of_all_images(self.path, "size", [size for _,size in images.values()])
         if splits: splits = [SPLIT_NAMES.get(split.lower(), split) for split in splits]
         index = {image_id: i for i,image_id in enumerate(images)}
-        texts = [text for _,text,_ in rows]
-        image_of = [index[image_id] for image_id,_,_ in rows]
-        links = [links or () for _,_,links in rows]
-        has_links = any(links is not None for _,_,links in rows)
+        texts = [text for _,text,_,_ in rows]
+        image_of = [index[image_id] for image_id,_,_,_ in rows]
+        links = [links or () for _,_,links,_ in rows]
+        has_links = any(links is not None for _,_,links,_ in rows)
         try: return Captions(texts, image_of, list(images), sizes, splits, links if has_links else None)
         except ValueError as e: raise ValueError(f"{self.path}: {e}") from None
 
@@ -58,14 +58,15 @@ class _Rows:
         if not self.rows and not self.problems: return images,[] # a file of images without captions is whole
         good,wrong = [],[]
         for i,row in enumerate(self.rows, 1):
-            image_id,text,_ = row
+            image_id,text,_,line = row
             if image_id in images and text.strip():
                 good.append(row)
                 continue
             problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
             if image_id in images: problem = f"is empty (image {image_id[:100]})"
-            wrong.append(f"{self.path}: caption {i} of {len(self.rows)} {problem}")
-        captioned = {image_id for image_id,_,_ in good}
+            caption = f"the caption in line {line}" if line else f"caption {i} of {len(self.rows)}"
+            wrong.append(f"{self.path}: {caption} {problem}")
+        captioned = {image_id for image_id,*_ in good}
         uncaptioned = [image_id for image_id in images if image_id not in captioned]
         without = f"{len(uncaptioned)} images without captions, such as {some_names(uncaptioned)}"
         if self.stops and wrong: raise ValueError(f"{wrong[0]}; {len(wrong)} such in all; bad='skip' leaves them out")
@@ -124,7 +125,7 @@ def read_csv(
             continue
         if image_id and images.setdefault(image_id, split_and_size) != split_and_size:
             rows.refuse(f"{where}: image {image_id[:100]} has another split or size than above")
-        else: rows.add(image_id, row["caption"])
+        else: rows.add(image_id, row["caption"].strip(), line=line)
     return rows.to_captions(images)
 
 # %% ../../nbs/data/01_caption_files.ipynb #079ec1b9
@@ -152,7 +153,7 @@ def read_lines(
         raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
     require_unique(image_ids, f"{path}: ")
     rows = _Rows(path, bad)
-    for i,line in enumerate(lines): rows.add(image_ids[i//per_image], line)
+    for i,text in enumerate(lines): rows.add(image_ids[i//per_image], text, line=i+1)
     return rows.to_captions(dict.fromkeys(image_ids, (split or None,None)))
 
 # %% ../../nbs/data/01_caption_files.ipynb #3e729649
@@ -176,7 +177,7 @@ def read_tokens(
                         f"{image_id[:100]}; rename one of them")
             continue
         images[image_id] = (None,None)
-        rows.add(image_id, text)
+        rows.add(image_id, text, line=n)
     return rows.to_captions(images)
 
 # %% ../../nbs/data/01_caption_files.ipynb #b316904c

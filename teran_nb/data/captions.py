@@ -101,7 +101,8 @@ def _check(self:Captions):
                          f"{self.image_of[i]} is not in 0 to {n_images-1}")
     empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
     if empty:
-        where = some_names([f"caption {i+1} of {n_captions} (image {self.image_ids[self.image_of[i]]})" for i in empty])
+        where = some_names([f"caption {i+1} of {n_captions} (image {self.image_ids[self.image_of[i]]}) is "
+                            f"{self.texts[i]!r}" for i in empty])
         raise ValueError(f"{len(empty)} captions are empty or no text: {where}; remove them")
     uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=n_images) == 0)
     if len(uncaptioned) and self.texts:

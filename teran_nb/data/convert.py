@@ -23,7 +23,7 @@ from ..core.display import MarkdownRepr, left_out_table, progress
 from .features import Regions
 from .feature_writer import FeatureWriter
 from .feature_tables import Options, SourceRegions, SourceRow
-from .formats import FORMATS, recognise
+from .formats import FORMATS, recognise, source_files
 
 # %% ../../nbs/data/08_convert.ipynb #f2464fcb
 def read_sizes(
@@ -124,6 +124,10 @@ class Source:
     def paths(self) -> list[Path]:
         paths = self.path if isinstance(self.path, (tuple,list)) else [self.path]
         return [user_path(path) for path in paths]
+    @property
+    def files(self) -> list[Path]:
+        named = [Path(file) for file in (self.options.ids,self.options.classes) if file]
+        return named + [file for path in self.paths for file in source_files(path, self.format)]
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
@@ -226,7 +230,7 @@ def _add_source_row(writer, source, row, first):
     classes = None if first.classes is None else regions.classes
     confidences = None if first.confidences is None else regions.confidences
     try: writer.add(regions.image_id, regions.features, regions.boxes, regions.size, classes, confidences)
-    except ValueError as e: raise ValueError(f"{row}: {e}") from None
+    except ValueError as e: raise ValueError(f"{row}: {str(e).removeprefix(f'image {regions.image_id}: ')}") from None
     writer.counts["boxes clipped"] += clipped
 
 # %% ../../nbs/data/08_convert.ipynb #8bf1b902
@@ -245,8 +249,8 @@ def convert(
     path = user_path(path)
     if not resume: shutil.rmtree(path.with_name(f".{path.name}.unfinished"), ignore_errors=True)
     settings = [source.format, source.pattern, repr(source.options), str(source.sizes)]
-    fingerprint = digest(file_stamps(source.paths) + settings)
     first = _first_regions(source, stops)
+    fingerprint = digest(file_stamps(source.files) + settings)
     left_out = {}
     with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
                        boxes=first.boxes is not None, source_hash=fingerprint) as writer:

@@ -67,6 +67,8 @@ def match_names(
         if not unmatched: break
         count = Counter(map(form, image_ids))
         unique = {form(k): k for k in image_ids if count[form(k)] == 1}
+        if form is _in_lower_case: # HOUSE beside house is another image
+            unique = {key: image_id for key,image_id in unique.items() if image_id not in name_of}
         for name in list(unmatched):
             image_id = unique.get(form(name))
             if image_id is None: continue

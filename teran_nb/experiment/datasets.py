@@ -39,7 +39,8 @@ class Data(MarkdownRepr):
         known = sorted(set(self.collection.captions.splits or ()))
         if split not in known:
             raise ValueError(f"{self.collection!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; "
-                             "name the split of each image: 'split' in Karpathy's JSON, a column split in a .csv")
+                             "name the split of each image ('split' in Karpathy's JSON, a column split in a .csv), or "
+                             "prepare the collection with held_out={'val': ..., 'test': ...}, which draws splits")
         return self.collection.split(split)
     @cached_property
     def train(self) -> Collection: return self.split("train")

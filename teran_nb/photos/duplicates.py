@@ -38,7 +38,7 @@ def is_plain(
     picture:Image.Image, # Any mode and size
 ) -> bool: # True for a uniform picture, or a page with few lines of text
     "Whether a picture is too uniform to be recognised by its difference hash."
-    return np.count_nonzero(_changes_of_brightness(picture)) < 32
+    return bool(np.count_nonzero(_changes_of_brightness(picture)) < 32)
 
 # %% ../../nbs/photos/07_duplicates.ipynb #3113de86
 @dataclass(frozen=True, repr=False)
@@ -48,12 +48,14 @@ class Duplicates(MarkdownRepr):
     images:int # Number of images that were compared
     splits:tuple # Names of the splits
     by:str # What was compared: `pictures` or `features`
+    plain:int=0 # Pictures that are too uniform to be told apart, so that only equal files are found among them
     def _repr_markdown_(self):
         if len(self.splits) < 2: return "there is only one split, so no picture can occur in two"
         splits = ", ".join(map(escape_markdown, self.splits))
         summary = f"{self.images:,} images in {splits}, compared by their {self.by}: "
-        if not self.pairs: return summary + "no picture occurs in two splits"
-        summary += f"{len(self.pairs):,} pairs across splits"
+        summary += f"{len(self.pairs):,} pairs across splits" if self.pairs else "no picture occurs in two splits"
+        if self.plain > 1: summary += f"; {self.plain:,} plain pictures cannot be told apart, except by their files"
+        if not self.pairs: return summary
         table = markdown_table(["image","split","image","split","how alike"], self.pairs[:20])
         rest = f"\n\n... and {len(self.pairs)-20:,} more" if len(self.pairs) > 20 else ""
         return f"{summary}\n\n{table}{rest}"
@@ -146,4 +148,5 @@ def find_duplicates(
         b = image_ids[j]
         matches.append((not is_copy, -product, (a, splits[a], b, splits[b], copied if is_copy else alike)))
     pairs = tuple(pair for *_,pair in sorted(matches))
-    return Duplicates(pairs, len(image_ids), names, "pictures" if by_pictures else "features")
+    by,plain = ("pictures",sum(compared.plain)) if by_pictures else ("features",0)
+    return Duplicates(pairs, len(image_ids), names, by, plain)

@@ -6,11 +6,10 @@
 __all__ = ['Extraction', 'NoUsablePictures', 'require_detections', 'extract_folder']
 
 # %% ../../nbs/photos/04_extraction.ipynb #92f81982
-import io, json, platform, time
+import io, platform, time
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from ..data.pictures import find_pictures, read_picture
 from ..data.features import VISUAL_WORDS_FILE
 from ..data.feature_writer import FeatureWriter, extract_batch, extract_each
 from .extractors import (
-    ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, build_extractor, to_full_size)
+    ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, to_full_size)
 
 # %% ../../nbs/photos/04_extraction.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
@@ -58,14 +57,10 @@ class _Outcome(NamedTuple):
     thumbnail:bytes|None=None # A small JPEG, if requested
     reason:str="" # Why the picture cannot be used; empty if it can
 
-@lru_cache
-def _from_json(spec): return build_extractor(*json.loads(spec)) # once in a process
-
 def _read(job):
-    "Read one file and, where an extractor or its spec in JSON is given, extract its regions."
+    "Read one file and, where an extractor is given, extract its regions."
     path,extractor,max_side,thumbnails = job
     try:
-        if isinstance(extractor, str): extractor = _from_json(extractor)
         picture,full_size = read_picture(path, max_side)
         size = picture.size
         content = extract_batch(extractor, [picture])[0] if extractor else np.asarray(picture)
@@ -91,14 +86,14 @@ def _extract_batch(outcomes, extractor):
 
 def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     "What became of each file, in order; closing it ends the workers."
-    in_reader = extractor if extractor.runs_in_readers else None
-    if in_reader and workers > 1: in_reader = json.dumps(extractor.spec)
-    jobs = [(str(path), in_reader, extractor.max_side, thumbnails) for path in paths]
+    is_of_notebook = type(extractor).__module__ == "__main__" # workers cannot import it
+    in_reader = extractor.runs_in_readers and not (is_of_notebook and workers > 1)
+    jobs = [(str(path), extractor if in_reader else None, extractor.max_side, thumbnails) for path in paths]
     def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
     outcomes = (_read(job) for job in jobs)
     if workers > 1: outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
     with closing(outcomes):
-        if extractor.runs_in_readers: yield from outcomes
+        if in_reader: yield from outcomes
         else:
             while batch := list(islice(outcomes, batch_size)): yield from _extract_batch(batch, extractor)
 

@@ -15,7 +15,7 @@ from ..core.hub import no_download
 from ..data.features import Features, VISUAL_WORDS_FILE
 from ..data.provenance import Provenance
 from ..synthetic.scenes import SCENES_EXTRACTOR
-from .extractors import Extractor, Windows, WindowsConfig, build_extractor
+from .extractors import EXTRACTORS, Extractor, Windows, WindowsConfig, build_extractor
 
 # %% ../../nbs/photos/05_extractor_lookup.ipynb #2c0749ca
 def rebuild_extractor(
@@ -37,6 +37,9 @@ def rebuild_extractor(
         raise ValueError(f"{where} was made by {name!r}, which is not ours to run, so no other picture "
                          "can get such features; extract your own pictures by `extract_folder`")
     kind, settings = spec
+    if kind not in EXTRACTORS:
+        raise ValueError(f"{where} was made by {name!r}, of a kind that is not known here; run the cell that has "
+                         f"register_extractor({kind!r})")
     own_words = made_by.path and made_by.path/VISUAL_WORDS_FILE
     if kind == "words" and own_words and own_words.is_file(): settings = settings | {"weights": str(own_words)}
     why = f"the spec in {where} does not choose what is downloaded: name the extractor with its models yourself"

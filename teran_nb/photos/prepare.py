@@ -10,7 +10,7 @@ import dataclasses, json, os, sys, time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -41,7 +41,8 @@ class Prepared(MarkdownRepr):
     @property
     def duplicates(self) -> Duplicates:
         kept = self.manifest["same"]
-        return Duplicates(tuple(map(tuple, kept["pairs"])), kept["images"], tuple(kept["splits"]), kept["by"])
+        pairs = tuple(map(tuple, kept["pairs"]))
+        return Duplicates(pairs, kept["images"], tuple(kept["splits"]), kept["by"], kept.get("plain", 0))
     @property
     def left_out(self) -> dict[str,str]: return dict(self.manifest["left_out"]) # pairs in earlier versions
     def open(self) -> Collection: return Collection.open(self.folder)
@@ -62,6 +63,7 @@ class _DuplicatesRecord(TypedDict):
     images:int
     splits:list[str]
     by:str
+    plain:NotRequired[int] # since 0.2.0
 
 class _CollectionManifest(TypedDict, total=False):
     "What collection.json holds."
@@ -133,8 +135,8 @@ def _make_collection(job, shares):
     store = Features(work/"features").verify()
     left_out |= read_left_out(work, store)
     image_ids = store.image_ids
-    missing = recipe.missing if recipe.published.files else "drop" # unusable pictures are in `left_out` already
-    captions,notes = recipe_captions(recipe, image_ids, missing)
+    if recipe.published.files: captions,notes = recipe_captions(recipe, image_ids, recipe.missing)
+    else: captions,notes = recipe_captions(recipe, files, recipe.missing, image_ids)
     if captions is None: captions = Captions([], [], image_ids)
     file_of = _pictures_of_features(recipe, files, image_ids, left_out) if recipe.published.files else files
     thumbnails = Pictures(small=work/"thumbnails")

@@ -18,6 +18,7 @@ from ..core.config import one_of, stops_at_bad
 from ..data.captions import Captions, some_names
 from ..data.pictures import picture_files
 from ..data.caption_files import read_captions
+from ..data.formats import source_files
 from ..data.collection import MISSING, match_captions
 from ..data.image_names import match_names
 from ..synthetic.scenes import example_pictures
@@ -93,8 +94,9 @@ def _paths_in(options, *names):
 
 def recipe_captions(
     recipe:Recipe, # What the collection is made from
-    image_ids:Sequence[str], # Images that exist
+    image_ids:Sequence[str], # Images that exist; splits are drawn among those with captions
     missing:str, # Captioned images that do not exist: `refuse`, or `drop` them
+    usable:Sequence[str]|None=None, # Those of them that have features; captions of the others are left out
 ) -> tuple[Captions|None,list]: # None without a captions file; and warnings as `(file, text)`
     "The recipe's captions of these images."
     if not recipe.captions: return None,[]
@@ -105,19 +107,27 @@ def recipe_captions(
         captions = read_captions(path, **options)
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
         try:
-            if recipe.held_out: captions = captions.hold_out(recipe.held_out, recipe.selection.seed)
             matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
         what = "features" if recipe.published.files else "usable pictures"
         try: captions = match_captions(captions, image_ids, missing, what)
         except ValueError as e: raise ValueError(f"{path}: {e}; {_cure_of_names(captions, image_ids)}") from None
+        try:
+            if recipe.held_out: captions = captions.hold_out(recipe.held_out, recipe.selection.seed)
+        except ValueError as e: raise ValueError(f"{path}: {e}") from None
+        if usable is not None:
+            image_ids = usable
+            captions = match_captions(captions, usable, "drop", what)
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
     if uncaptioned:
         examples = ", ".join(uncaptioned[:3])
         notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {examples}"))
+    for split,count in recipe.held_out.items():
+        kept = captions.splits.count(split)
+        if kept < count: notes.append((path.name, f"{kept:,} of the {count:,} images drawn for {split} have {what}"))
     if captions.splits is None: notes.append((path.name, _missing_splits(len(captions.image_ids))))
     return captions,notes
 
@@ -144,7 +154,8 @@ def request_of(
     "The recipe, the extractor and the state of all files."
     pictures = picture_files(recipe.picture_folder) if recipe.pictures else []
     published = recipe.published
-    sources = [*pictures, *published.paths, *_paths_in(published.options, "ids", "classes").values()]
+    sources = [*pictures, *_paths_in(published.options, "ids", "classes").values()]
+    for path in published.paths: sources += source_files(path, published.format)
     if published.sizes not in ("","unit","pictures"): sources.append(project_path(published.sizes))
     extracts = recipe.pictures and not published.files and extractor is None
     if extracts: sources += model_files(recipe.extractor, recipe.extractor_settings)

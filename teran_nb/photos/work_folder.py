@@ -59,7 +59,9 @@ def work_folder(
         with locked(work): # refused while another process prepares it
             remove_leftovers(work)
             if not job.resume: shutil.rmtree(work)
-    request = {k: v for k,v in request.items() if k not in _MAY_CHANGE} | {"state": request["state"]["source"]}
+    needs_splits = job.recipe.extractor == "words" or job.recipe.selection.split # the features depend on `held_out`
+    may_change = _MAY_CHANGE if needs_splits else (*_MAY_CHANGE,"held_out")
+    request = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
     path = work/"asked.json" # the request of the work that has begun
     cure = "resume=False begins again"
     begun = has_begun() # asked once: another process may begin at any time, and writes the same request before it does
