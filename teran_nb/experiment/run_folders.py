@@ -140,6 +140,8 @@ def model_folders(
     if not (path/"member-0").is_dir():
         in_runs = Path("runs")/given
         if project_path(in_runs).is_dir(): raise FileNotFoundError(f"no model in {path}; did you mean {in_runs}?")
+        for weights in sorted(path.glob("*/model/model.safetensors")):
+            raise FileNotFoundError(f"no model in {path}; did you mean {weights.parent.parent}?")
         raise FileNotFoundError(f"no model in {path}; train one, or name another run, model or checkpoint")
     folders = [path/f"member-{i}/model" for i in range(read_plan(path).members)]
     missing = [folder.parent.name for folder in folders if not folder.is_dir()]

@@ -182,7 +182,7 @@ def _draw_pictures(folder, n):
     "JPEGs of drawn scenes and their captions."
     folder.mkdir()
     image_ids = [f"IMG_{i+1:04}" for i in range(n)]
-    splits = ["test" if i%3 == 2 else "train" for i in range(n)]
+    splits = [("train","train","val","train","train","test")[i%6] for i in range(n)]
     texts = []
     image_of = []
     for i,image_id in enumerate(image_ids):
@@ -198,4 +198,4 @@ def example_pictures(
 ) -> Path: # Folder of JPEGs and `captions.csv`
     "Drawn scenes as picture files, made on first use in `home()`; only `scenes(seed=77)` has the same ones."
     if n < 1: raise ValueError(f"n is {n}; at least 1 picture can be drawn")
-    return make_once(home()/f"own-pictures-v1-{n}", lambda folder: _draw_pictures(folder, n))
+    return make_once(home()/f"own-pictures-v2-{n}", lambda folder: _draw_pictures(folder, n))
