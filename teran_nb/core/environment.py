@@ -58,13 +58,14 @@ def git_commit_hash(
 def _processor_name():
     "Name of the processor, and the instructions that torch uses on it: with others, sums are rounded otherwise."
     path = Path("/proc/cpuinfo")
-    about = {} # of the last core
-    for line in path.read_text(encoding="utf8").splitlines() if path.is_file() else ():
+    lines = path.read_text(encoding="utf8").splitlines() if path.is_file() else []
+    fields = {} # of the last core
+    for line in lines:
         key,_,value = line.partition(":")
-        about[key.strip()] = value.strip()
-    name = about.get("model name") or platform.processor() or platform.machine()
+        fields[key.strip()] = value.strip()
+    name = fields.get("model name") or platform.processor() or platform.machine()
     for key in ("cpu family","model"): # a virtual machine hides the generation in the name
-        if key in about: name += f", {key} {about[key]}"
+        if key in fields: name += f", {key} {fields[key]}"
     return f"{name} ({torch.backends.cpu.get_cpu_capability()})"
 
 def environment(

@@ -121,8 +121,8 @@ def require_model_folder(
     "Refuse special files, settings that are not JSON, and more layers or tokens than any model has."
     for file in Path(folder).iterdir():
         if file.is_dir(): continue
-        about = require_file(file).stat()
-        _require_settings(file, about.st_size, about.st_mtime_ns)
+        status = require_file(file).stat()
+        _require_settings(file, status.st_size, status.st_mtime_ns)
 
 # %% ../../nbs/core/09_hub.ipynb #589525ba
 @contextmanager
@@ -175,8 +175,8 @@ def load_whole_model(
     instead:str, # As in `load_from_hub`
 ) -> nn.Module: # All of its weights, except poolers, come from the file
     "Load a network; a file that lacks some of its weights, or holds weights that are not finite, is refused."
-    model,about = load_from_hub(partial(load, output_loading_info=True), name, kind, instead)
-    missing = sorted(key for key in about["missing_keys"] if "pooler" not in key)
+    model,report = load_from_hub(partial(load, output_loading_info=True), name, kind, instead)
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     if missing:
         raise ValueError(f"{name} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}: "
                          "it holds another kind of model")

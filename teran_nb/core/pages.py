@@ -130,7 +130,8 @@ def page(self:Templates,
     framed_js = [self.source(s) for s in framed if s.endswith(".js")]
     values = values or {}
     attributes = []
-    for value in values.values() if style_attributes else ():
-        if isinstance(value, Markup): attributes += map(unescape, re.findall(r'\sstyle="([^"]*)"', value))
+    for value in values.values():
+        if not style_attributes or not isinstance(value, Markup): continue
+        attributes += map(unescape, re.findall(r'\sstyle="([^"]*)"', value))
     policy = content_policy(css+framed_css, js+framed_js, images, attributes)
     return self.render(template, title=title, styles=css, scripts=js, policy=policy, **values)

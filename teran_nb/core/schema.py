@@ -36,7 +36,7 @@ def _is_kind(value, kind):
     if kind is str: # Unicode without lone halves of surrogate pairs
         return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))
     if kind is int: return type(value) is int and value in _IN_64_BITS
-    if kind is float: return type(value) is float and math.isfinite(value) or _is_kind(value, int)
+    if kind is float: return math.isfinite(value) if type(value) is float else _is_kind(value, int)
     if kind in (list,tuple): return isinstance(value, (list,tuple))
     return isinstance(value, kind)
 

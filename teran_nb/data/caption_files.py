@@ -56,17 +56,17 @@ class _Rows:
     def _usable(self, images):
         "The images and rows that can be used; the others are an error or a warning."
         if not self.rows and not self.problems: return images,[] # a file of images without captions is whole
-        good,wrong = [],[]
+        usable,wrong = [],[]
         for i,row in enumerate(self.rows, 1):
             image_id,text,_,line = row
-            if image_id in images and text.strip():
-                good.append(row)
-                continue
-            problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
-            if image_id in images: problem = f"is empty (image {image_id[:100]})"
+            problem = ""
+            if image_id not in images:
+                problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
+            elif not text.strip(): problem = f"is empty (image {image_id[:100]})"
             caption = f"the caption in line {line}" if line else f"caption {i} of {len(self.rows)}"
-            wrong.append(f"{self.path}: {caption} {problem}")
-        captioned = {image_id for image_id,*_ in good}
+            if problem: wrong.append(f"{self.path}: {caption} {problem}")
+            else: usable.append(row)
+        captioned = {image_id for image_id,*_ in usable}
         uncaptioned = [image_id for image_id in images if image_id not in captioned]
         without = f"{len(uncaptioned)} images without captions, such as {some_names(uncaptioned)}"
         if self.stops and wrong: raise ValueError(f"{wrong[0]}; {len(wrong)} such in all; bad='skip' leaves them out")
@@ -78,7 +78,7 @@ class _Rows:
             left_out.append(f"{len(problems)} rows that cannot be used, the first: {first}")
         if uncaptioned: left_out.append(without)
         if left_out: warnings.warn(f"{self.path}: left out {'; and '.join(left_out)}", stacklevel=4)
-        return {image_id: about for image_id,about in images.items() if image_id in captioned},good
+        return {image_id: images[image_id] for image_id in images if image_id in captioned},usable
 
 def _of_all_images(path, what, values):
     "One value for each image; None, with a warning, where only some images have one."
@@ -230,6 +230,18 @@ def _read_object(path):
     if isinstance(value, dict): return value
     raise ValueError(f"{path} holds a {type(value).__name__}, not an object with images; is it another layout?")
 
+def _karpathy_text(sentence, where):
+    "The text of a sentence, whole or in tokens."
+    if "raw" in sentence: return sentence["raw"] or ""
+    if "tokens" in sentence: return " ".join(sentence["tokens"])
+    raise ValueError(f"{where} has no raw and no tokens; {_OTHER_LAYOUT}")
+
+def _karpathy_links(links, where):
+    "The links of a sentence; None where it has none."
+    if links is None: return None
+    if not all(map(_is_link, links)): checked(links, _Links, where) # the quick test does not say what is wrong
+    return tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
+
 def _from_karpathy(path, value, key="", bad="stop"):
     if not value.get("images"): raise ValueError(f"{path} has no list of images; is it another layout?")
     images = checked(value, _Karpathy, Path(path), _OTHER_LAYOUT)["images"]
@@ -251,19 +263,10 @@ def _from_karpathy(path, value, key="", bad="stop"):
             continue
         split_and_size[image_id] = ("train" if split == "restval" else split, size)
         for n,sentence in enumerate(image.get("sentences", ())):
-            where = f"{path}: sentence {n+1} of image {image_id[:100]}"
-            if "raw" in sentence: text = sentence["raw"] or ""
-            elif "tokens" in sentence: text = " ".join(sentence["tokens"])
-            else: raise ValueError(f"{where} has no raw and no tokens; {_OTHER_LAYOUT}")
-            links = sentence.get("links")
-            if not all(map(_is_link, links or ())): # quick; `checked` then says what is wrong
-                try: checked(links, _Links, f"{path}: images[{i}].sentences[{n}].links")
-                except ValueError as e:
-                    rows.refuse(str(e))
-                    continue
-            if links is not None:
-                links = tuple([Link(start, end, kind, tuple(map(tuple, boxes))) for start,end,kind,boxes in links])
-            rows.add(image_id, text, links)
+            text = _karpathy_text(sentence, f"{path}: sentence {n+1} of image {image_id[:100]}")
+            try: links = _karpathy_links(sentence.get("links"), f"{path}: images[{i}].sentences[{n}].links")
+            except ValueError as e: rows.refuse(str(e))
+            else: rows.add(image_id, text, links)
     return rows.to_captions(split_and_size)
 
 def _json_size(image, where):
@@ -401,12 +404,14 @@ def read_captions(
     content = []
     if kind in (".xlsx",".xls",".ods"):
         raise ValueError(f"{path} is a workbook; save its table as CSV in UTF-8, and name that file")
+    if not path.is_dir(): one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file")
     if path.is_dir(): reader = read_entities
-    elif one_of(kind, (".json",".csv",".tsv",".token",".txt"), "ending of a captions file") == ".json":
+    elif kind == ".json":
         content = [_read_object(path)]
         reader = _from_coco if "annotations" in content[0] else _from_karpathy
     elif kind == ".txt": reader = _reader_of_text(path)
-    else: reader = read_tokens if kind == ".token" else read_csv
+    elif kind == ".token": reader = read_tokens
+    else: reader = read_csv
     layout = reader.__name__.rpartition("_")[2]
     options = [name for name in signature(reader).parameters if name not in ("path","value")]
     for name in kwargs: one_of(name, options, f"option of the layout {layout}, which {path} has:")

@@ -92,22 +92,8 @@ def _check(self:Captions):
     for image_id in self.image_ids:
         if not isinstance(image_id, str): raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
     require_unique(self.image_ids)
-    if len(self.image_of) != n_captions:
-        raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
-    outside = np.flatnonzero((self.image_of < 0) | (self.image_of >= n_images))
-    if len(outside):
-        i = outside[0]
-        raise ValueError(f"caption {i+1} of {n_captions} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
-                         f"{self.image_of[i]} is not in 0 to {n_images-1}")
-    empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
-    if empty:
-        where = some_names([f"caption {i+1} of {n_captions} (image {self.image_ids[self.image_of[i]]}) is "
-                            f"{self.texts[i]!r}" for i in empty])
-        raise ValueError(f"{len(empty)} captions are empty or no text: {where}; remove them")
-    uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=n_images) == 0)
-    if len(uncaptioned) and self.texts:
-        names = some_names([self.image_ids[i] for i in uncaptioned])
-        raise ValueError(f"{len(uncaptioned)} images have no caption: {names}; remove them")
+    self._require_images_of_captions()
+    self._require_texts()
     self._require_whole_letters()
     for split,image_id in zip(self.splits or (), self.image_ids):
         if not isinstance(split, str):
@@ -116,7 +102,35 @@ def _check(self:Captions):
         values = getattr(self, name)
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
     if self.links is not None: self._require_links()
-    if self.sizes is None: return
+    if self.sizes is not None: self._require_sizes()
+
+@patch
+def _require_images_of_captions(self:Captions):
+    n_images = len(self.image_ids)
+    n_captions = len(self.texts)
+    if len(self.image_of) != n_captions:
+        raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
+    outside = np.flatnonzero((self.image_of < 0) | (self.image_of >= n_images))
+    if len(outside):
+        i = outside[0]
+        raise ValueError(f"caption {i+1} of {n_captions} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
+                         f"{self.image_of[i]} is not in 0 to {n_images-1}")
+
+@patch
+def _require_texts(self:Captions):
+    "Refuse empty captions, and images without a caption among others that have some."
+    empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
+    if empty:
+        shown = [f"caption {i+1} of {len(self)} (image {self.image_ids[self.image_of[i]]}) is {self.texts[i]!r}" for i in empty]
+        raise ValueError(f"{len(empty)} captions are empty or no text: {some_names(shown)}; remove them")
+    uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=len(self.image_ids)) == 0)
+    if len(uncaptioned) and self.texts:
+        names = some_names([self.image_ids[i] for i in uncaptioned])
+        raise ValueError(f"{len(uncaptioned)} images have no caption: {names}; remove them")
+
+@patch
+def _require_sizes(self:Captions):
+    n_images = len(self.image_ids)
     if self.sizes.shape != (n_images,2):
         raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each picture")
     wrong = np.flatnonzero(~((self.sizes > 0) & np.isfinite(self.sizes)).all(1))

@@ -69,8 +69,8 @@ class Pictures:
         return path and _existing(path, self.folder)
 
     def _small(self, image_id):
-        path = self.small and within(self.small, f"{image_id}.jpg")
-        return path and _existing(path, self.small)
+        path = within(self.small, f"{image_id}.jpg") if self.small else None
+        return _existing(path, self.small) if path else None
 
 # %% ../../nbs/data/05_collection.ipynb #aca9f65e
 def open_picture(

@@ -66,7 +66,8 @@ def _picture_path(image):
 
 def _picture_of_array(pixels):
     "The picture that an array holds."
-    if pixels.dtype != np.uint8 or pixels.ndim not in (2,3) or pixels.ndim == 3 and pixels.shape[2] not in (3,4):
+    has_shape = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3,4))
+    if pixels.dtype != np.uint8 or not has_shape:
         raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or "
                         f"(height, width, 4), not {pixels.dtype} of shape {pixels.shape}")
     return opaque(Image.fromarray(pixels))

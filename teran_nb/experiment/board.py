@@ -167,7 +167,8 @@ class Board(MarkdownRepr):
             of_cells = [str(cell.result.about.get(name, "")) for cell in self.cells]
             return ", ".join(dict.fromkeys(of_cells))
         epochs = values("epochs")
-        how = [f"{epochs} epoch" if epochs == "1" else f"{epochs} epochs"] if epochs else []
+        how = []
+        if epochs: how.append(f"{epochs} epoch" if epochs == "1" else f"{epochs} epochs")
         how += [f"{name} {values(name)}" for name in ("seed","commit") if values(name)]
         where = filter(None, (values("protocol"),values("candidates")))
         parts = [", ".join(where), f"data {self.title}", ", ".join(how)]

@@ -255,7 +255,7 @@ def _printed(row, metric, protocol):
     if row not in PUBLISHED: return None
     if metric == "isda": return paper_table("iais", 2).row(PUBLISHED[row][1].rstrip("†"))["isda"]
     numbers = published(row, protocol)
-    return numbers and numbers.metrics.get(metric)
+    return numbers.metrics.get(metric) if numbers else None
 
 # %% ../../nbs/experiment/13_claims.ipynb #12946f1e
 def _write_claims(path, written):

@@ -157,7 +157,8 @@ def compare(
         if any(seed <= GRID_SEED < seed + members for seed in seeds):
             raise ValueError(f"the seeds {seeds} train a model of the table with seed {GRID_SEED}, by which the grid "
                              "chooses; leave that seed out")
-        grid_settings = settings | ({"epochs": grid_epochs} if grid_epochs else {})
+        grid_settings = dict(settings)
+        if grid_epochs: grid_settings["epochs"] = grid_epochs
         for row in lines: choices[row] = tune(data, row, grid, output, **grid_settings)
     for seed in seeds:
         for row in lines: lines[row] += (_outcome(data, row, seed, project_path(output), choices.get(row), settings),)

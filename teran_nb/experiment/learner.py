@@ -110,11 +110,12 @@ def update_weights(self:Learner,
     n:int, # Batches of the epoch
 ) -> None:
     "One step of the optimizer, with the learning rate of this step and clipped gradients."
-    c = self.config
-    per_epoch = math.ceil(n/c.accumulate)
-    rate = learning_rate_at(c, self.epoch*per_epoch + self.step//c.accumulate, per_epoch)
+    config = self.config
+    per_epoch = math.ceil(n/config.accumulate)
+    step = self.epoch*per_epoch + self.step//config.accumulate
+    rate = learning_rate_at(config, step, per_epoch)
     for group in self.optimizer.param_groups: group["lr"] = rate
-    self.accelerator.clip_grad_norm_(self.prepared.parameters(), c.max_grad_norm)
+    self.accelerator.clip_grad_norm_(self.prepared.parameters(), config.max_grad_norm)
     self.optimizer.step()
     self.optimizer.zero_grad(set_to_none=True)
 

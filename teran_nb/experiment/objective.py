@@ -162,12 +162,12 @@ def iais_loss(self:Objective,
     fraction_done:float, # Of the training, in [0,1]
 ) -> Tensor: # A number
     "IAIS of the true pairs, weighted by how much of the training is done (IAIS eq. 15-16)."
-    c = self.config.iais
+    config = self.config.iais
     sides = *regions.padded(),*words.padded()
-    if self.iais_head == "joint": maps = self.model.heads["joint"].relations(*sides, layer=c.layer)
-    else: maps = cosine_relations(*sides, c.temperature)
-    losses = iais(maps, c.mirror, c.anchors, c.form)
-    return c.weight_at(fraction_done)*self._reduce(losses)
+    if self.iais_head == "joint": maps = self.model.heads["joint"].relations(*sides, layer=config.layer)
+    else: maps = cosine_relations(*sides, config.temperature)
+    losses = iais(maps, config.mirror, config.anchors, config.form)
+    return config.weight_at(fraction_done)*self._reduce(losses)
 
 # %% ../../nbs/experiment/02_objective.ipynb #82a2f1e0
 @patch
@@ -179,13 +179,13 @@ def joint_loss(self:Objective,
     "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
     if self.pretraining is not None:
         return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
-    c = self.config
+    config = self.config
     others = batch.others.images,batch.others.captions
     pairs = batch.images,batch.captions,batch.image_of
-    hardest = hardest_candidates(self.model, *pairs, others, c.joint.hard_negatives)
+    hardest = hardest_candidates(self.model, *pairs, others, config.joint.hard_negatives)
     scores = mined_scores(self.model, images, captions, batch.image_of, others, hardest)
-    if c.joint.sigmoid_scores: scores = scores.sigmoid()
-    return self._reduce(mined_triplet(scores, c.margin, c.negatives))
+    if config.joint.sigmoid_scores: scores = scores.sigmoid()
+    return self._reduce(mined_triplet(scores, config.margin, config.negatives))
 
 # %% ../../nbs/experiment/02_objective.ipynb #e9f6dee0
 def _gather_vectors(x): return gather_packed(Packed(x, torch.arange(len(x)+1))).values

@@ -52,17 +52,18 @@ def read_runs(
     "What runs have measured on their test split."
     lines = {}
     for path in map(project_path, paths):
-        for result in _saved_table(path) if path.is_file() else _measured_by(path):
-            lines[result.about["model"]] = lines.get(result.about["model"], ()) + (result,)
-    return Results(lines)
+        measured = _saved_table(path) if path.is_file() else _measured_by(path)
+        for result in measured: lines.setdefault(result.about["model"], []).append(result)
+    return Results({row: tuple(results) for row,results in lines.items()})
 
 def _saved_table(path):
     "Results of a file; their runs lie in the same project."
     results = []
     for row,seeds in read_results(path).lines.items():
         for result in seeds:
-            run = {"run": str(project_path(result.about["run"], path.parent))} if result.about.get("run") else {}
-            results.append(replace(result, about=result.about | {"model": row} | run))
+            about = result.about | {"model": row}
+            if about.get("run"): about["run"] = str(project_path(about["run"], path.parent))
+            results.append(replace(result, about=about))
     return results
 
 def _measured_by(run):
@@ -81,11 +82,13 @@ def _measured_by(run):
 
 def _grid_beside(run):
     "What the grid beside a run chose, and the validation metric of every choice, as conditions of `compare`."
+    def label(folder): return Choice(read_plan(folder).about["overrides"], 0.).label
+    plan_name = run.name.rpartition("-seed")[0]
     validations = {}
-    for done in sorted(run.parent.glob(f"grid/*/{run.name.rpartition('-seed')[0]}-seed*/done")):
+    for done in sorted(run.parent.glob(f"grid/*/{plan_name}-seed*/done")):
         history = read_history(done.parent)
-        validations[Choice(read_plan(done.parent).about["overrides"], 0.).label] = history.best()[history.select]
-    return {"choice": Choice(read_plan(run).about["overrides"], 0.).label, "grid": validations} if validations else {}
+        validations[label(done.parent)] = history.best()[history.select]
+    return {"choice": label(run), "grid": validations} if validations else {}
 
 # %% ../../nbs/experiment/16_records.ipynb #eaf568f4
 _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pillow")
@@ -113,8 +116,8 @@ def record_of(
         if (run/"log.jsonl").is_file(): history = read_history(run).epochs
     if environment: machine = [str(environment[k]) for k in ("platform","device_name","device","cores")]
     def known(name): return about.get(name) or NOT_RECORDED
-    typed = re.match(r"OMP_NUM_THREADS=(\d+) ", command)
-    threads = int(typed[1]) if typed else known("threads")
+    in_command = re.match(r"OMP_NUM_THREADS=(\d+) ", command)
+    threads = int(in_command[1]) if in_command else known("threads")
     versions = {k: environment[k] for k in _PACKAGES if k in environment}
     seconds = sum(epoch["seconds"] for epoch in history)
     return {"seed": about.get("seed", NOT_RECORDED),

@@ -110,7 +110,8 @@ def trained_world(
     run:str|Path|Iterable, # A run, or another model; of several, the first
 ) -> str: # As `world` of `load_data`; `scenes` for a model that was not trained on drawn scenes
     "How many drawn scenes a run was trained on: `tiny`, `quick` or `scenes`."
-    first = run if isinstance(run, (str,Path)) else next(iter(run.values() if isinstance(run, dict) else run))
+    if isinstance(run, dict): run = run.values()
+    first = run if isinstance(run, (str,Path)) else next(iter(run))
     folder = project_path(user_path(first))
     if not (folder/"environment.json").is_file(): return "scenes" # no run
     return read_plan(folder).about["data"]["world"] or "scenes"
@@ -210,7 +211,8 @@ def check_parameters(*,
     if "row" in train: raise TypeError("the parameter row of check_parameters is now called model")
     require_known_parameters(_executed_cells())
     one_of(preset, PRESETS, "preset")
-    for row in [model] if isinstance(model, str) else model:
+    rows = [model] if isinstance(model, str) else model
+    for row in rows:
         one_of(row, ROWS, "model")
         named_configs(row, preset, pooling, text, overrides=with_head(head, overrides), **train)
     require_text(text)
@@ -222,5 +224,6 @@ def check_parameters(*,
     require_space(project_path(output))
     if resume: folder_to_resume(output, resume)
     if isinstance(run, dict): run = run.values()
-    for path in [run] if isinstance(run, (str,Path)) else run:
+    if isinstance(run, (str,Path)): run = [run]
+    for path in run:
         if path: model_folders(path)

@@ -75,7 +75,8 @@ def train_run(
 def _starting_model(plan, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
     network = plan.network
-    begin = plan.about.get("begin") and project_path(plan.about["begin"])
+    begin = plan.about.get("begin")
+    if begin: begin = project_path(begin)
     # a resumed run has a vocabulary of its own; without a checkpoint, its model is that of a killed first epoch
     if begin and resume and (folder/"model").is_dir(): begin = folder
     thaw = network.regions.thaw
@@ -144,13 +145,13 @@ def load_model(
 # %% ../../nbs/experiment/10_runs.ipynb #e2c693d2
 def _model_class(folder):
     "The class of the model in a folder; `Matcher` for an unknown one, because `Matcher.load` refuses it."
-    about = read_json(folder/"config.json", dict)
-    if "kind" in about: return _MODEL_CLASSES.get(str(about["kind"]), Matcher)
+    saved = read_json(folder/"config.json", dict)
+    if "kind" in saved: return _MODEL_CLASSES.get(str(saved["kind"]), Matcher)
     # format 1 has no `kind`
-    saved = checked(about.get("model"), dict, folder/"config.json")
-    reference = checked(saved.get("reference", {}), dict, folder/"config.json")
+    fields = checked(saved.get("model"), dict, folder/"config.json")
+    reference = checked(fields.get("reference", {}), dict, folder/"config.json")
     if reference.get("code"): return PublishedMatcher
-    variant = to_config(Variant, saved.get("variant", {}), earlier_names=EARLIER_VARIANT_FIELDS)
+    variant = to_config(Variant, fields.get("variant", {}), earlier_names=EARLIER_VARIANT_FIELDS)
     return Matcher if variant == Variant() else VariantMatcher
 
 # %% ../../nbs/experiment/10_runs.ipynb #d45f5628

@@ -97,10 +97,13 @@ def _label_ends(ax, ends):
         place = max(y, place+gap)
         ax.text(right + .02*(right-left), place, name, color=colour, fontsize=8, va="center")
 
+_REFERENCES = {"isda": ("isda_flat","flat maps"), "grounding": ("grounding_random","a random region")}
+
 def _reference(table, metric):
     "The reference value of a metric, `(value, name)`; None where the table has none."
-    column,name = {"isda": ("isda_flat","flat maps"), "grounding": ("grounding_random","a random region")}.get(metric, ("",""))
-    return (metric_named(metric).factor*table[column].mean(),name) if column in table else None
+    column,name = _REFERENCES.get(metric, ("",""))
+    if column not in table: return None
+    return metric_named(metric).factor*table[column].mean(),name
 
 EPOCH_METRICS = ("t2i_r1","t2i_ndcg_rouge","t2i_ndcg_spice","iais_singular","iais_distributed","isda")
 
@@ -264,16 +267,16 @@ def show_table_rows(
     deviations = [v.std(ddof=1) if len(v) > 1 else 0 for v in values.values()]
     ax = new_axis(ax, (6, 1.2+.3*len(values)))
     ax.barh(range(len(values)), means, xerr=deviations, color=COLOURS[5], height=.6, capsize=2, label="ours")
+    def published_values(protocol):
+        "Index and published value of the rows that a paper prints."
+        rows = {i: published(name, protocol) for i,name in enumerate(values) if name in PUBLISHED}
+        return {i: row.metrics[metric] for i,row in rows.items() if row and metric in row.metrics}
     protocols = [protocol] if protocol else ["COCO 1K","Flickr30k 1K"]
-    printed = {p: [] for p in protocols} # protocol to index and published value of those rows that a paper prints
-    for p in protocols:
-        for i,name in enumerate(values):
-            row = published(name, p) if name in PUBLISHED else None
-            if row and metric in row.metrics: printed[p].append((i,row.metrics[metric]))
-    protocol = max(printed, key=lambda p: len(printed[p]))
-    if printed[protocol]:
-        rows,paper_values = zip(*printed[protocol])
-        ax.plot(factor*np.array(paper_values), rows, "D", color=COLOURS[1], markersize=4, label=f"published, {protocol} (other data)")
+    protocol = max(protocols, key=lambda p: len(published_values(p)))
+    in_paper = published_values(protocol)
+    if in_paper:
+        ax.plot(factor*np.array(list(in_paper.values())), list(in_paper), "D", color=COLOURS[1], markersize=4,
+                label=f"published, {protocol} (other data)")
     ax.set(yticks=range(len(values)), yticklabels=[shortened(name, 32) for name in values], xlabel=unit)
     ax.set_xlim(0, 100 if unit == "%" else None)
     ax.set_title(_metric_title(metric), pad=22)
@@ -292,11 +295,12 @@ def show_pairs(
     rates = {name: s.rates for name,s in scores.items()}
     kinds = next(iter(rates.values()))
     ax = new_axis(ax, (5.6, 1.2+.14*len(kinds)*max(2, len(rates))))
-    for k,((name,row),colour,marker) in enumerate(zip(rates.items(), cycle(COLOURS), cycle(MARKERS))):
-        y = np.arange(len(kinds)) + .16*(k - (len(rates)-1)/2)
-        low,right,high = 100*np.array([(r.low,r.right,r.high) for r in row]).T
-        ax.hlines(y, low, high, color=colour, lw=1.5)
-        ax.plot(right, y, marker, color=colour, markersize=5, label=plain(name))
+    shifts = .16*(np.arange(len(rates)) - (len(rates)-1)/2) # of the models of one kind of pair
+    for name,shift,colour,marker in zip(rates, shifts, cycle(COLOURS), cycle(MARKERS)):
+        y = np.arange(len(kinds)) + shift
+        shares = 100*pd.DataFrame(rates[name])[["low","right","high"]]
+        ax.hlines(y, shares.low, shares.high, color=colour, lw=1.5)
+        ax.plot(shares.right, y, marker, color=colour, markersize=5, label=plain(name))
     ax.vlines([100*r.chance for r in kinds], np.arange(len(kinds))-.45, np.arange(len(kinds))+.45,
               color="grey", ls=":", lw=1, label="chance")
     names = [f"{shortened(r.kind, 32)} ({r.n_pairs:,})" for r in kinds]

@@ -6,7 +6,7 @@
 __all__ = ['QUERY_CHOICES', 'QueryResult', 'RankedItem', 'SearchedSplit', 'RankingSettings', 'Finder']
 
 # %% ../../nbs/look/08_finder.ipynb #a46a81cd
-import time
+import math, time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -331,7 +331,7 @@ def page_items(self:Finder,
 def page_count(self:Finder) -> int:
     "Pages of results, at least one."
     longest = max(len(self.kept_items(name)) for name in self.settings.shown_models)
-    return max(1, -(-longest//self.per_page))
+    return max(1, math.ceil(longest/self.per_page))
 
 # %% ../../nbs/look/08_finder.ipynb #3256ed1a
 @patch

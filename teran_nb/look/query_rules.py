@@ -74,7 +74,7 @@ def hard_successes(
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
 ) -> list[int]: # Indices of the queries, the smallest margin first
     "Queries whose true match is first by the smallest margin."
-    return _lowest(margins(sim, image_of, direction), getattr(ranks(sim, image_of), direction) == 0, n)
+    return _lowest(margins(sim, image_of, direction), _true_ranks(sim, image_of, direction) == 0, n)
 
 def hard_failures(
     sim:Tensor, # Similarities, `(images, captions)`
@@ -83,7 +83,9 @@ def hard_failures(
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
 ) -> list[int]: # Indices of the queries, the widest margin first
     "Queries with a wrong answer above the true match by the widest margin."
-    return _lowest(margins(sim, image_of, direction), getattr(ranks(sim, image_of), direction) > 0, n)
+    return _lowest(margins(sim, image_of, direction), _true_ranks(sim, image_of, direction) > 0, n)
+
+def _true_ranks(sim, image_of, direction): return getattr(ranks(sim, image_of), direction) # of each query, from 0
 
 def _lowest(values, eligible, n):
     "Indices of the lowest values among the eligible ones; the lower index wins a tie."
@@ -106,7 +108,7 @@ def wrong_but_relevant(
     relevance.require(sim.shape[1], len(sim))
     first = ranking(sim.T if direction == "t2i" else sim, 25)
     ndcg = ndcg_at_k(first, relevance, direction, 25)
-    return _lowest(-ndcg, getattr(ranks(sim, image_of), direction) > 0, n)
+    return _lowest(-ndcg, _true_ranks(sim, image_of, direction) > 0, n)
 
 # %% ../../nbs/look/02_query_rules.ipynb #84b19e67
 def ranking_with_true(

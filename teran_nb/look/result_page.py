@@ -43,7 +43,7 @@ class Thumbnails:
         folder:str|Path="", # The page's folder, for files; empty: data URIs
     ):
         self.side = side
-        self.folder = folder and Path(folder)
+        self.folder = Path(folder) if folder else ""
         self.files = [] # that were written, relative to the folder
         self.get = lru_cache(None if folder else keep)(self._load)
     def __call__(self,

@@ -312,7 +312,9 @@ def _by_importance(regions):
     largest_first = np.argsort(-area, kind="stable")
     overlap = box_iou(boxes, boxes).numpy()
     kept,repeated = [],[]
-    for i in largest_first: (repeated if (overlap[i,kept] > .3).any() else kept).append(i)
+    for i in largest_first:
+        if (overlap[i,kept] > .3).any(): repeated.append(i)
+        else: kept.append(i)
     return np.array(kept+repeated, dtype=int)
 
 # %% ../../nbs/look/01_show.ipynb #1c2b8b09

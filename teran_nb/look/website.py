@@ -178,7 +178,8 @@ def common_words(self:_SiteBuilder,
     sentences = {}
     for c in captions:
         words = self.result.captions.words[c]
-        texts = [words.texts[j] for j in sorted({*words.word_of}-{-1})]
+        compared = set(words.word_of) - {-1} # -1: a vector of no word
+        texts = [words.texts[j] for j in sorted(compared)]
         shown = [texts[j].casefold() for j in drawn_words(texts)]
         for word in dict.fromkeys(shown):
             sentences.setdefault(word, []).append(self.texts[c])
@@ -224,9 +225,10 @@ def query_pages(self:_SiteBuilder,
         texts[file] = self.page("site_queries.html", heading, f"{kind}-1.html", pages=pages, this_page=file,
                                 known=self.has_true_matches, sentences=sentences, pictures=images)
         for card,query in zip(sentences or images, shown):
-            text = self.texts[query] if sentences else card["name"]
-            row = self.shown_image(query) if sentences else query
-            note = kind[:-1] + (f", true match at rank {card['rank']+1}" if self.has_true_matches else "")
+            if kind == "sentences": text,row = self.texts[query],self.shown_image(query)
+            else: text,row = card["name"],query
+            note = kind.removesuffix("s")
+            if self.has_true_matches: note += f", true match at rank {card['rank']+1}"
             index.append([f"{file}#{card['anchor']}", str(text), note, self.thumbnail(row).address])
     return texts,index
 

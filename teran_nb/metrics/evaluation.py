@@ -103,14 +103,14 @@ def evaluate(
     if pooling: conditions["pooling"] = pooling
     conditions |= options
     ranked = retrieval(sim, captions.image_of, protocol, relevance, ndcg, conditions)
-    has_boxes = encoded_images.boxes is not None or collection.features.boxes is not None
     grounded = None
-    relation_metrics = {}
-    pair_scores = None
+    has_boxes = encoded_images.boxes is not None or collection.features.boxes is not None
     if has_boxes and any(captions.links or ()):
         grounded = grounding(model.alignments(collection, encoded_images, encoded_captions), captions.links)
+    relation_metrics = {}
     if relations or "joint" in getattr(model, "heads", {}):
         relation_metrics = relation_distances(model, collection, encoded_images, encoded_captions)
+    pair_scores = None
     if pairs is not None:
         pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
     return Evaluation(ranked, grounded, encoded_images, encoded_captions, sim, relation_metrics, pair_scores)

@@ -128,9 +128,9 @@ def _is_inside(points, true):
 def _ground(alignment, link, rule):
     "One phrase with its scores."
     if not len(alignment.cosines):
-        scores = PhraseScores(*[0.]*len(PhraseScores._fields))
-        return Grounded(alignment.image_id, alignment.caption, link, None, None, scores, None,
-                        alignment.boxes, alignment.size)
+        scores = PhraseScores._make(0. for _ in PhraseScores._fields)
+        return Grounded(alignment.image_id, alignment.caption, link, region=None, box=None, scores=scores,
+                        boxes=alignment.boxes, size=alignment.size)
     boxes = np.asarray(alignment.boxes, dtype=np.float64)
     cosines = _region_cosines(alignment, link, rule)
     true = _true_boxes(link, rule)

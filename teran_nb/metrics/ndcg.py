@@ -120,8 +120,9 @@ def agreement(
         for relevance in (first,second):
             values = np.array(_query_first(relevance, direction)[asked], dtype=np.float64)
             graded.append(Relevance(relevance.name, values))
-        row = {"direction": direction, "queries": len(asked), "spearman": _spearman(graded[0].values, graded[1].values)}
-        for judge,other in (graded[::-1],graded):
+        a,b = graded
+        row = {"direction": direction, "queries": len(asked), "spearman": _spearman(a.values, b.values)}
+        for judge,other in ((b,a),(a,b)):
             orders = {f"{other.name}'s order": other.values, "a random order": rng.random(other.values.shape)}
             for name,order in orders.items():
                 best = np.argsort(-order, axis=1, kind="stable")[:,:k]

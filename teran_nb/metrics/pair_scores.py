@@ -192,7 +192,8 @@ def score_pairs(
             scores = model.similarity(encoded_image, captions.take(rows), pooling=pooling)
             by_pair = scores.float().cpu().numpy().reshape(-1, 2)
             for (role,j),scores_of_pair in zip(compared, by_pair): sims[role][j] = scores_of_pair
-    about = (about or {}) | ({"pooling": pooling} if pooling else {})
+    about = dict(about or {})
+    if pooling: about["pooling"] = pooling
     return PairScores(pairs, sims["own"], sims["second"], sims["unrelated"], about)
 
 # %% ../../nbs/metrics/09_pair_scores.ipynb #34957e77

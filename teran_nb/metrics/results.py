@@ -161,7 +161,9 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
                 if is_shown: values.setdefault(k, {})[str(v)] = None
     several = any(len(seeds) > 1 for seeds in self.lines.values())
     known = {"±": "sample standard deviation over seeds"} if several else {}
-    for k,v in values.items(): known[k] = (" / " if "," in "".join(v) else ", ").join(v)
+    for name,texts in values.items():
+        has_comma = any("," in text for text in texts)
+        known[name] = (" / " if has_comma else ", ").join(texts)
     return known
 
 # %% ../../nbs/metrics/07_results.ipynb #2fc4ae21

@@ -297,12 +297,13 @@ class Retrieval(MarkdownRepr):
 # %% ../../nbs/metrics/06_retrieval.ipynb #05d314d7
 def _measure(sim, image_of, relevance, ndcg):
     "Metrics of one fold."
-    rank = ranks(sim, image_of)._asdict()
+    ranked = ranks(sim, image_of)
     metrics = {}
-    for d in ("t2i","i2t"):
-        for k in (1,5,10): metrics[f"{d}_r{k}"] = recall_at_k(rank[d], k)
-        metrics[f"{d}_median"] = float(np.floor(np.median(rank[d]))+1) # a whole rank, as the published code counts
-        metrics[f"{d}_mean"] = float(rank[d].mean()+1)
+    for direction in ("t2i","i2t"):
+        rank = getattr(ranked, direction)
+        for k in (1,5,10): metrics[f"{direction}_r{k}"] = recall_at_k(rank, k)
+        metrics[f"{direction}_median"] = float(np.floor(np.median(rank))+1) # a whole rank, as the published code counts
+        metrics[f"{direction}_mean"] = float(rank.mean()+1)
     metrics["rsum"] = sum(metrics[k] for k in RECALLS)
     metrics["mean_recall"] = metrics["rsum"]/len(RECALLS)
     for name,metric in own_metrics().items(): metrics |= _measure_own(name, metric.formula, sim, image_of)
@@ -353,8 +354,9 @@ def retrieval(
     conditions = {"protocol": protocol.name, "candidates": str(candidates)}
     if relevance: conditions["NDCG@25"] = str(ndcg)
     about = about or {}
-    for name in conditions.keys() & about.keys():
-        raise ValueError(f"about names {name}, which this measurement decides; leave it out")
+    decided_here = conditions.keys() & about.keys()
+    if decided_here:
+        raise ValueError(f"about names {min(decided_here)}, which this measurement decides; leave it out")
     measured = []
     for images,captions in parts:
         if len(parts) == 1: part_sim,part_relevance = sim,relevance

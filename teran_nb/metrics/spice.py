@@ -191,8 +191,8 @@ def spice_blocks(
     dtype:type=np.float64, # Of the scores
 ) -> Iterator[np.ndarray]: # Some rows of `spice_scores` after the other
     "SPICE of all captions with all images, in blocks of rows and bounded memory."
-    caption_tuples,caption_has = _distinct([[*map(tuple, tuples)] for tuples in captions])
-    image_tuples,image_has = _distinct([[*map(tuple, tuples)] for tuples in images])
+    caption_tuples,caption_counts = _distinct([list(map(tuple, tuples)) for tuples in captions])
+    image_tuples,image_counts = _distinct([list(map(tuple, tuples)) for tuples in images])
     concepts = {}
     for t in (*caption_tuples,*image_tuples):
         for concept in t: concepts.setdefault(concept, len(concepts)) # numbers in the order of their first use
@@ -200,24 +200,24 @@ def spice_blocks(
     def of_length(tuples, length):
         "Which tuples have this length, and the numbers of their concepts, `(tuples, length)`."
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
-        numbers = [[*map(concepts.get, tuples[i])] for i in chosen]
+        numbers = [list(map(concepts.get, tuples[i])) for i in chosen]
         return chosen,np.array(numbers, dtype=np.int64).reshape(-1, length)
-    by_length = [] # the tuples of captions, short ones first
-    holders = []
+    order = [] # of the tuples of captions: short ones first
+    blocks = []
     for length in (1,2,3):
         of_captions,caption_numbers = of_length(caption_tuples, length)
         of_images,image_numbers = of_length(image_tuples, length)
-        by_length += of_captions
-        images_with = image_has[:,of_images].T.astype(bool).tocsr()
-        holders.append(_holders(caption_numbers, image_numbers, images_with, similar))
-    caption_has = caption_has[:,by_length]
-    holders = vstack(holders, format="csr")
-    sizes = np.array([*map(len, captions)])
-    image_sizes = np.array([*map(len, images)])
+        order += of_captions
+        images_with = image_counts[:,of_images].T.astype(bool).tocsr()
+        blocks.append(_holders(caption_numbers, image_numbers, images_with, similar))
+    caption_counts = caption_counts[:,order]
+    holders = vstack(blocks, format="csr")
+    caption_sizes = np.array(list(map(len, captions)))
+    image_sizes = np.array(list(map(len, images)))
     starts = range(0, len(captions), _ROWS)
     for i in progress(starts, "SPICE", disable=len(captions)*len(images) < 10**7):
-        tp = (caption_has[i:i+_ROWS] @ holders).tocoo()
-        precision = tp.data/sizes[i+tp.row]
+        tp = (caption_counts[i:i+_ROWS] @ holders).tocoo()
+        precision = tp.data/caption_sizes[i+tp.row]
         recall = tp.data/image_sizes[tp.col]
         block = np.zeros(tp.shape, dtype)
         block[tp.row,tp.col] = 2*(precision*recall)/(precision+recall)

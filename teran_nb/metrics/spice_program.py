@@ -184,7 +184,9 @@ def _mark_slashes(concept, text):
     first,*others = concept.split("/")
     marked = before = first
     for part in others:
-        marked += ("\\/" if f"{before}/{part[:2]}" in text else "/") + part # the program changes endings of words
+        beginning = part[:2] # the program changes endings of words
+        in_captions = f"{before}/{beginning}" in text
+        marked += f"\\/{part}" if in_captions else f"/{part}"
         before = part
     return marked
 

@@ -165,9 +165,8 @@ def forward(self:CrossGraph,
     concepts = self.concepts(images, captions)
     pairs = len(regions),len(words),-1
     real = torch.cat([region_mask[:,None].expand(pairs), word_mask.expand(pairs)], 2)
-    sims = []
-    if self.image: sims.append(self.reconstruction_score(self.image, images.nodes[:,None], region_mask[:,None], concepts, real))
-    if self.text: sims.append(self.reconstruction_score(self.text, captions.nodes[None], word_mask[None], concepts, real))
+    sides = (self.image,images.nodes[:,None],region_mask[:,None]),(self.text,captions.nodes[None],word_mask[None])
+    sims = [self.reconstruction_score(scorer, nodes, mask, concepts, real) for scorer,nodes,mask in sides if scorer]
     both_real = region_mask.any(1)[:,None] & word_mask.any(1)
     return (sum(sims)/len(sims)).masked_fill(~both_real, 0)
 

@@ -31,7 +31,8 @@ def encoding_key(
 # %% ../../nbs/model/20_encoding_cache.ipynb #53491903
 def _save_encoded(images, path):
     "Write encoded images as a folder of tensors."
-    whole = {"whole": images.whole} | ({} if images.boxes is None else {"sizes": images.sizes})
+    whole = {"whole": images.whole}
+    if images.boxes is not None: whole["sizes"] = images.sizes
     try:
         with atomic(path) as tmp:
             tmp.mkdir()

@@ -28,7 +28,8 @@ def _random_side(lengths, dim, generator):
 def _finite_matrix(name, head, images, captions):
     "The scores of a head, refused if they are no finite matrix."
     shape = len(images.whole),len(captions.whole)
-    options = {"memory": 512, "show_progress_bar": False} | ({"pooling": "mrsw"} if head.ranks_by_alignment else {})
+    options = {"memory": 512, "show_progress_bar": False}
+    if head.ranks_by_alignment: options["pooling"] = "mrsw"
     try: sim = head.similarity(images, captions, **options)
     except Exception as e: # any error of a user's head
         cure = "; is `return` missing?" if "NoneType" in str(e) else ""

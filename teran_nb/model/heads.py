@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
 from ..core.config import add_entry, new_name
-from ..core.display import progress as show_progress
+from ..core.display import progress
 from .similarity import BlockOptions, every_pair, similarity
 from .encoder import Vectors
 
@@ -130,7 +130,7 @@ def reranked(
     scores = torch.zeros_like(sim)
     by_image = len(sim) <= sim.shape[1] # a call for each image, or for each caption where these are fewer
     items = torch.arange(min(sim.shape), device=sim.device).split(1)
-    for item in show_progress(items, "re-rank") if show_progress_bar else items:
+    for item in progress(items, "re-rank", disable=not show_progress_bar):
         if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
         else: rows,columns = chosen[:,item[0]].nonzero()[:,0],item
         sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[columns.cpu()])

@@ -56,7 +56,7 @@ def grouped_alignment(
     "Words against the groups of regions that they select (SPARC, arXiv 2401.09865)."
     require_masked(regions, region_mask, "regions")
     require_masked(words, word_mask, "words")
-    if not len(words) or regions.shape[::2] != words.shape[::2]:
+    if not len(words) or len(regions) != len(words) or regions.shape[-1] != words.shape[-1]:
         raise ValueError(f"regions {tuple(regions.shape)} and words {tuple(words.shape)} are not those of the same "
                          "captions, at least one, with vectors of one length")
     wide = torch.promote_types(regions.dtype, torch.float32)

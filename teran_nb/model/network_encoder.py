@@ -134,7 +134,7 @@ def encode_batches(self:NetworkEncoder,
     wholes = []
     sets = []
     with self.eval_mode(), torch.inference_mode():
-        for rows in progress(chunks, label) if show_progress_bar else chunks:
+        for rows in progress(chunks, label, disable=not show_progress_bar):
             whole,parts = encode(rows)
             wholes.append(whole.cpu())
             sets.append(parts.to("cpu"))

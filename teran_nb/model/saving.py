@@ -43,13 +43,13 @@ _SavedModel = TypedDict("_SavedModel", {"format": NotRequired[int], "kind": NotR
 
 def _saved_config(cls, folder):
     "The configuration of a saved model, by today's names of its fields."
-    about = read_json(folder/"config.json", _SavedModel)
-    saved = about["model"]
+    saved = read_json(folder/"config.json", _SavedModel)
+    fields = saved["model"]
     earlier_names = earlier_network_fields(cls)
-    if about.get("format", 1) == 1: # of 0.1.0, which had fields that are gone
+    if saved.get("format", 1) == 1: # of 0.1.0, which had fields that are gone
         known = {field.name for field in dataclasses.fields(cls.Config)} | earlier_names.keys()
-        saved = {name: value for name,value in saved.items() if name in known}
-    return to_config(cls.Config, saved, folder/"config.json", earlier_names)
+        fields = {name: value for name,value in fields.items() if name in known}
+    return to_config(cls.Config, fields, folder/"config.json", earlier_names)
 
 @patch
 def save(self:Network, folder:str|Path) -> None:
@@ -67,8 +67,8 @@ def save(self:Network, folder:str|Path) -> None:
         return
     with atomic(folder) as tmp:
         tmp.mkdir()
-        about = {"format": 2, "kind": type(self).__name__, "model": dataclasses.asdict(self.config)}
-        write_json(tmp/"config.json", about)
+        saved = {"format": 2, "kind": type(self).__name__, "model": dataclasses.asdict(self.config)}
+        write_json(tmp/"config.json", saved)
         save_text(self.text, tmp/"text")
         if self.vision is not None: self.vision.save(tmp/"vision")
         save_tensors(weights, tmp/"model.safetensors")
@@ -130,12 +130,12 @@ def _require_buildable(kind, config, folder, weights):
 def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network:
     "Open a model's folder, or that of its run, offline."
     folder = model_folder(folder)
-    about = read_json(folder/"config.json", _SavedModel)
-    if about.get("kind", cls.__name__) != cls.__name__:
-        raise ValueError(f"{folder} holds a {about['kind']}; open it with `load_model`")
+    saved = read_json(folder/"config.json", _SavedModel)
+    if saved.get("kind", cls.__name__) != cls.__name__:
+        raise ValueError(f"{folder} holds a {saved['kind']}; open it with `load_model`")
     config = _saved_config(cls, folder)
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
-    if about.get("format", 1) == 1: weights = {re.sub(r"^cross\.", "heads.", k): v for k,v in weights.items()}
+    if saved.get("format", 1) == 1: weights = {re.sub(r"^cross\.", "heads.", k): v for k,v in weights.items()}
     _require_buildable(cls, config, folder, weights)
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")

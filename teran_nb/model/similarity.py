@@ -6,6 +6,7 @@
 __all__ = ['BlockOptions', 'every_pair', 'similarity']
 
 # %% ../../nbs/model/03_similarity.ipynb #4416882d
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TypedDict
@@ -17,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
-from ..core.display import progress as show_progress
+from ..core.display import progress
 from .alignment import POOLINGS, Pooling
 
 # %% ../../nbs/model/03_similarity.ipynb #14647fac
@@ -61,7 +62,7 @@ def every_pair(
     rows = []
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32) if dtype else nullcontext()
     with autocast:
-        for i in show_progress(images, "similarity") if show_progress_bar else images:
+        for i in progress(images, "similarity", disable=not show_progress_bar):
             rows.append(torch.cat([block(i, c) for c in captions], 1))
     return torch.cat(rows)[image_order.argsort()][:,caption_order.argsort()]
 
@@ -173,7 +174,7 @@ class _Forward:
         self.buffer = regions.new_empty(largest, dtype=dtype) # the cosines of one block
         self.sum_dtype = torch.float64 if dtype == torch.float64 else torch.float32
         self.result = regions.new_zeros(len(region_offsets)-1, len(word_offsets)-1, dtype=self.sum_dtype)
-    def __len__(self): return -(-len(self.captions) // self.kept_blocks) * len(self.images)
+    def __len__(self): return math.ceil(len(self.captions)/self.kept_blocks) * len(self.images)
     def steps(self):
         "Each image block with some caption blocks, whose sorted words are kept meanwhile."
         for k in range(0, len(self.captions), self.kept_blocks):
@@ -182,9 +183,7 @@ class _Forward:
             for images in self.images: yield images,sorted_words
     def run(self, show_progress_bar=False):
         "Compute all blocks; returns the similarity matrix."
-        steps = self.steps()
-        if show_progress_bar: steps = show_progress(steps, "similarity", len(self))
-        for images,sorted_words in steps:
+        for images,sorted_words in progress(self.steps(), "similarity", len(self), disable=not show_progress_bar):
             regions = images.load(self.values[0], self.dtype)
             for captions,words in sorted_words:
                 shape = len(regions),len(words)
@@ -286,7 +285,7 @@ class _SumOfMaxima(torch.autograd.Function):
         else:
             result = _Backward(grad, wanted, regions, words, *offsets, sum_over, dtype, memory).run()
         regions_grad,words_grad = (None if r is None else r.to(v.dtype) for r,v in zip(result, (regions,words)))
-        return regions_grad,words_grad,*[None]*6
+        return regions_grad,words_grad,None,None,None,None,None,None # offsets and settings have no gradient
 
 # %% ../../nbs/model/03_similarity.ipynb #4898a22e
 def similarity(

@@ -90,7 +90,7 @@ class Detector:
 
     def _predict(self, x):
         "Scores in [0,1] `(n, boxes, classes)`, and boxes as fractions of the input, centre and size, `(n, boxes, 4)`."
-        prompts = {name: tokens.repeat(len(x), *[1]*(tokens.ndim-1)) for name,tokens in self.prompt_tokens.items()}
+        prompts = {name: torch.cat([tokens]*len(x)) for name,tokens in self.prompt_tokens.items()} # for each picture
         out = self.model(pixel_values=x, **prompts)
         if "dino" in self.kind: # a prompt scores as its best token
             of_tokens = out.logits.sigmoid()[...,:len(self.prompt_of)]

@@ -10,13 +10,13 @@ import io, platform, time
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import transformers
+from fastcore.basics import chunked
 from PIL import Image, __version__ as pillow_version
 
 from ..core.files import digest, user_path
@@ -95,7 +95,7 @@ def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     with closing(outcomes):
         if in_reader: yield from outcomes
         else:
-            while batch := list(islice(outcomes, batch_size)): yield from _extract_batch(batch, extractor)
+            for batch in chunked(outcomes, batch_size): yield from _extract_batch(batch, extractor)
 
 # %% ../../nbs/photos/04_extraction.ipynb #01b70aaa
 class NoUsablePictures(ValueError):
@@ -152,6 +152,10 @@ def _fill(writer, outcomes, files, extractor, thumbnails, stop):
     return left_out
 
 # %% ../../nbs/photos/04_extraction.ipynb #033b2276
+_VERSIONS = { # of what can change a feature
+    "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+    "pillow": pillow_version, "numpy": np.__version__}
+
 def extract_folder(
     pictures:str|Path, # Folder of pictures, searched with all folders below it
     extractor:Extractor, # From `build_extractor`
@@ -169,7 +173,7 @@ def extract_folder(
     if batch_size < 1: raise ValueError(f"batch_size is {batch_size}; it is at least 1")
     pictures = user_path(pictures)
     folder = user_path(folder)
-    thumbnails = thumbnails and user_path(thumbnails)
+    if thumbnails: thumbnails = user_path(thumbnails)
     left_out = {}
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
@@ -194,10 +198,7 @@ def extract_folder(
             raise NoUsablePictures(message, left_out)
         undetected = writer.counts["undetected"]
         if not partial: require_detections(extractor.name, undetected, len(writer.ids))
-        versions = { # that can change a feature
-            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-            "pillow": pillow_version, "numpy": np.__version__}
         writer.manifest["extraction"] = {
-            "spec": extractor.spec, "versions": versions, "left_out": left_out, "undetected": undetected}
+            "spec": extractor.spec, "versions": _VERSIONS, "left_out": left_out, "undetected": undetected}
     seconds = time.perf_counter()-start
     return Extraction(folder, extractor.name, len(writer.ids), writer.total, left_out, undetected, seconds, workers)

@@ -231,7 +231,8 @@ def _models_of(name, kind, fields):
     if not fields:
         raise ValueError(f"{name!r} names a model, and windows need none; "
                          "say windows, and how many by the setting count")
-    names = [models] if len(fields) == 1 else models.split(" + " if " + " in models else "+")
+    separator = " + " if " + " in models else "+" # the name of a folder may hold a +
+    names = models.split(separator) if len(fields) > 1 else [models]
     if len(names) != len(fields) or not all(map(str.strip, names)): raise _unnamed(name, kind, fields)
     return {field: model.strip() for field,model in zip(fields, names)}
 

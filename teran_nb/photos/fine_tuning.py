@@ -57,7 +57,8 @@ class LearningBackbone(nn.Module):
             raise ValueError(f"{backbone.name} has {len(blocks)} layers, and {layers} of them cannot learn; say 1 to "
                              f"{len(blocks)}, or -1 for all")
         self.network.requires_grad_(layers == -1)
-        for layer in blocks[-layers:] if layers > 0 else []: layer.requires_grad_(True)
+        if layers != -1:
+            for layer in blocks[-layers:]: layer.requires_grad_(True)
         if next(self.network.parameters()).is_meta: return
         blank = self.read([Image.new("RGB", (8,8))])
         with loading(backbone.source, **VISION_ERROR_WORDS): backbone.forward(blank).sum().backward()

@@ -6,7 +6,7 @@
 __all__ = ['PICTURE_SIDE', 'shrink', 'normalise_contrast', 'VisualWords', 'learn_words']
 
 # %% ../../nbs/photos/02_visual_words.ipynb #37632fcb
-import warnings
+import math, warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,7 +135,7 @@ def _read_shrunk(picture):
 def _sample_patches(pictures, patches, seed, show_progress_bar):
     "Random patches of pictures, `(n, 108)`, and the pictures that could not be read, with the reason."
     chosen = np.sort(np.random.default_rng(seed).permutation(len(pictures))[:_MAX_PICTURES])
-    per_picture = min(-(-patches//max(1, len(chosen))), _MAX_PATCHES_PER_PICTURE)
+    per_picture = min(math.ceil(patches/max(1, len(chosen))), _MAX_PATCHES_PER_PICTURE)
     samples = [np.empty((0,_PATCH_DIM), np.uint8)]
     left_out = {}
     for i in progress(chosen.tolist(), "reading pictures", disable=not show_progress_bar):
@@ -205,7 +205,7 @@ def picture(self:VisualWords,
     p = (p/np.abs(p).max(1, keepdims=True)*127+128).astype(np.uint8)
     p = p.reshape(-1, 3, _PATCH, _PATCH).transpose(0,2,3,1)
     edge = _PATCH*zoom+2
-    page = Image.new("RGB", (min(columns, len(p))*edge, -(-len(p)//columns)*edge), "white")
+    page = Image.new("RGB", (min(columns, len(p))*edge, math.ceil(len(p)/columns)*edge), "white")
     for i,values in enumerate(p):
         word = Image.fromarray(values).resize((_PATCH*zoom,)*2, Image.Resampling.NEAREST)
         page.paste(word, (i%columns*edge+1, i//columns*edge+1))

@@ -70,7 +70,8 @@ def work_folder(
     if begun and rename_fields(earlier, EARLIER_RECIPE_FIELDS) != request:
         raise ValueError(f"{work} is unfinished work of another recipe; {cure}")
     work.mkdir(parents=True, exist_ok=True)
-    write_json(path, request | ({"shares": shares} if shares > 1 else {}))
+    if shares > 1: request["shares"] = shares
+    write_json(path, request)
     if job.share.rank: # the first process has the lock, and tidies up
         yield shares
         return

@@ -9,13 +9,12 @@ __all__ = ['REGIONS', 'BOXES_BY', 'DualSettings', 'TORCH_DTYPES', 'DualConfig', 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TypedDict, Unpack, get_type_hints
 
 import numpy as np
 import torch
-from fastcore.basics import patch
+from fastcore.basics import chunked, patch
 from PIL import Image
 from torch import Tensor
 from transformers import AutoTokenizer
@@ -268,8 +267,7 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     sizes = []
     count = len(images) if isinstance(images, Collection) else None
     bar = progress(None, "encode pictures", count, disable=not show_progress_bar)
-    given = iter(given_images(images))
-    while batch := list(islice(given, batch_size)):
+    for batch in chunked(given_images(images), batch_size):
         pictures = [image.open() for image in batch]
         with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
             vectors = self._vectors(batch, pictures)

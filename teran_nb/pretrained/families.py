@@ -215,11 +215,11 @@ def preprocess(self:DualFamily,
     inputs = self.processor(pictures, return_tensors="pt")
     grids = []
     boxes = []
-    width_height = tuple(inputs["pixel_values"].shape[:-3:-1])
+    height,width = inputs["pixel_values"].shape[-2:]
     for picture in pictures:
         resized,corner,inner = placement(picture.size, self.processor)
-        if inner != width_height:
-            raise ValueError(f"the image processor of {self.name} makes {width_height} pixels of a picture of "
+        if inner != (width,height):
+            raise ValueError(f"the image processor of {self.name} makes {(width,height)} pixels of a picture of "
                              f"{picture.size}, where its settings say {inner}; it does more than resize and crop, so "
                              "the boxes of patches are not known")
         grids.append((inner[1]//self.side, inner[0]//self.side))

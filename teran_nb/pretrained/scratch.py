@@ -6,7 +6,7 @@
 __all__ = ['ScratchConfig', 'small_clip', 'train_clip']
 
 # %% ../../nbs/pretrained/07_scratch.ipynb #87183822
-import time
+import math, time
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -79,6 +79,12 @@ def _similarity(model, pixels, tokens):
     texts = model.get_text_features(**tokens).pooler_output
     return F.normalize(images, dim=-1) @ F.normalize(texts, dim=-1).T
 
+def _draw_captions(captions, rows, count, rng):
+    "Random captions of some images, and the row of each one's image among these: [0, 0, 1, ...]."
+    chosen = [rng.permutation(captions.of(i))[:count] for i in rows]
+    image_of = torch.repeat_interleave(torch.tensor(list(map(len, chosen))))
+    return [captions.texts[j] for j in chain(*chosen)],image_of
+
 def train_clip(
     collection:Collection, # Images with pictures and captions
     folder:str|Path, # New folder of the model, in the format of transformers
@@ -96,7 +102,7 @@ def train_clip(
     if device == "auto": device = pick_device()
     model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=.1)
-    steps = -(-len(collection)//config.batch_size)
+    steps = math.ceil(len(collection)/config.batch_size)
     total = config.epochs*steps
     rise = .11 if total == 10 else .1 # OneCycleLR divides by rise*total - 1, which is 0 for .1 of 10
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, config.learning_rate, total_steps=total, pct_start=rise)
@@ -105,13 +111,10 @@ def train_clip(
     for epoch in progress(range(config.epochs), "epochs", disable=not show_progress_bar):
         losses = []
         for rows in np.array_split(rng.permutation(len(collection)), steps):
-            chosen = [rng.permutation(captions.of(i))[:config.captions_per_image] for i in rows]
-            counts = torch.tensor([len(own_captions) for own_captions in chosen])
-            image_of = torch.repeat_interleave(counts).to(device) # [0, 0, 1, ...]
-            texts = [captions.texts[j] for j in chain(*chosen)]
+            texts,image_of = _draw_captions(captions, rows, config.captions_per_image, rng)
             tokens = tokenizer(texts, padding=True, truncation=True, return_tensors="pt", return_token_type_ids=False)
             sim = _similarity(model, pixels[rows].to(device).float(), tokens.to(device))
-            loss = info_nce(sim, image_of, model.logit_scale.exp())
+            loss = info_nce(sim, image_of.to(device), model.logit_scale.exp())
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)

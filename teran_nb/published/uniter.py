@@ -173,7 +173,8 @@ def _network_of(weights, path):
         if name not in weights or weights[name].ndim != 2:
             raise ValueError(f"{path} lacks {name}, so it is no UNITER; copy it again")
         return weights[name].shape
-    (pieces,width),positions = shape("embeddings.word_embeddings"),shape("embeddings.position_embeddings")[0]
+    pieces,width = shape("embeddings.word_embeddings")
+    positions = shape("embeddings.position_embeddings")[0]
     feed_forward = shape("encoder.layer.0.intermediate.dense")[0]
     features = shape("img_embeddings.img_linear")[1]
     numbers = [re.match(r"uniter\.encoder\.layer\.(\d+)\.", name) for name in weights]
@@ -255,10 +256,10 @@ def uniter_config(
     if path.is_file():
         content = open_checkpoint(path)
         return _network_of(_our_names(content, path), path)[0] if is_uniter(content) else None
-    saved = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
-    about = read_json(saved, dict) if saved else {}
-    if about.get("kind") != "UniterMatcher": return None
-    return to_config(NetworkConfig, about.get("model", {}), saved, EARLIER_NETWORK_FIELDS)
+    file = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
+    saved = read_json(file, dict) if file else {}
+    if saved.get("kind") != "UniterMatcher": return None
+    return to_config(NetworkConfig, saved.get("model", {}), file, EARLIER_NETWORK_FIELDS)
 
 def begin_with_uniter(
     config:NetworkConfig, # From `uniter_config`; another extractor or dropout is fine

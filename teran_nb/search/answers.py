@@ -31,7 +31,8 @@ def open_models(
     if isinstance(runs, Mapping): named = dict(runs)
     else:
         named = {}
-        for run in [runs] if isinstance(runs, (str,Path)) else runs: named[_short_name(run, named)] = run
+        runs = [runs] if isinstance(runs, (str,Path)) else runs
+        for run in runs: named[_short_name(run, named)] = run
     return dict(zip(named, load_models(list(named.values()), device, dual=dual)))
 
 def _short_name(run, taken):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import PIL.Image
 import torch
+from fastcore.basics import chunked
 import torch.nn.functional as F
 from fastcore.basics import chunked
 
@@ -277,8 +278,8 @@ def _new_images(images, columns, stored_paths, batch_size=256, share=Share()):
     rows = share.of(_image_count(images))
     numbered = zip(rows, islice(given, rows.start, rows.stop))
     seen = set()
-    while some := list(islice(numbered, batch_size)):
-        batch = [_NewImage(row, image, _known_metadata(images, row, image)) for row,image in some]
+    for pairs in chunked(numbered, batch_size):
+        batch = [_NewImage(row, image, _known_metadata(images, row, image)) for row,image in pairs]
         names = [new_image.name for new_image in batch]
         for name in names:
             if name in seen: raise ValueError(f"two images are named {name!r}; give each its own name")
@@ -295,12 +296,14 @@ def _refuse_other_pictures(batch, stored, images):
     "ValueError where an image is stored by another picture."
     for new_image in batch:
         name = new_image.name
-        path,new_path = stored.get(name),new_image.metadata.get("path")
+        path = stored.get(name)
+        new_path = new_image.metadata.get("path")
         if path is None or new_path is None or path == new_path: continue
         is_there = Path(path).is_file()
         if is_there and filecmp.cmp(path, new_path, shallow=False): continue
-        if isinstance(images, Collection): # its pictures may have moved, or have been away
-            if not is_there or Path(path) == images.picture_path(name, small=True): continue
+        # pictures of a collection may have moved, or have been away
+        of_collection = isinstance(images, Collection)
+        if of_collection and (not is_there or Path(path) == images.picture_path(name, small=True)): continue
         raise ValueError(f"the index holds {path} as image {name!r}, and {new_path} is another picture of this name; "
                          f"give it as GivenImage('a name', picture=Path({new_path!r})), or replace it by update=True")
 

@@ -247,10 +247,9 @@ def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors
 @patch
 def count(self:EdgeBackend, conditions:Sequence[Condition]=()) -> int:
     if self.shard is None: return 0
-    q = self.types
     with self._engine_call():
-        if conditions: return self.shard.count(q.CountRequest(filter=self.filter_for(conditions)))
-        if self._count is None: self._count = self.shard.count(q.CountRequest())
+        if conditions: return self.shard.count(self.types.CountRequest(filter=self.filter_for(conditions)))
+        if self._count is None: self._count = self.shard.count(self.types.CountRequest())
     return self._count
 
 @patch
@@ -294,11 +293,12 @@ def _open(self:EdgeBackend):
         if problem := reading_problem(shard, sparse_fields): self._refuse(problem)
     with self._engine_call():
         self.shard = self.types.EdgeShard.load(str(shard))
-        first,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
-    dims = {len(region) for point in first for region in (point.vector or {}).get("regions", [])}
-    if not dims <= {self.layout.dim}:
+        points,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
+    vectors = (points[0].vector or {}) if points else {}
+    wrong = [len(region) for region in vectors.get("regions", []) if len(region) != self.layout.dim]
+    if wrong:
         raise ValueError(f"{layout_file}: layout.dim is {self.layout.dim}, and the vectors in {shard} have "
-                         f"{dims.pop()} numbers; copy the index again")
+                         f"{wrong[0]} numbers; copy the index again")
 
 @patch
 def load_centroids(self:EdgeBackend, centroid_field:str, count:int) -> Tensor:

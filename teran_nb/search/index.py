@@ -261,10 +261,11 @@ def similarity(self:Index,
         if ranking.needs_words and not len(captions.parts[j]):
             sims[:,j] = 0
             continue
-        known = [i for i,key in enumerate(keys) if key in self._row_of_key] # another process may have added the others
-        if not known: continue
-        rows = torch.tensor([self._row_of_key[keys[i]] for i in known])
-        sims[rows,j] = torch.tensor([scores[i] for i in known])
+        # another process may have added the others
+        score_of = {self._row_of_key[key]: score for key,score in zip(keys, scores) if key in self._row_of_key}
+        if not score_of: continue
+        rows = torch.tensor(list(score_of))
+        sims[rows,j] = torch.tensor(list(score_of.values()))
         if is_cross_encoder: self._rerank(sims[:,j], rows, rerank, ranking, captions.take([j]))
     return sims
 
@@ -275,7 +276,8 @@ def _rerank(self:Index, sims, rows, rerank, ranking, caption):
     exact = ranking.exact_scores(images, caption)[:,0]
     # images that were not re-ranked stay below all that were
     sims[rows] = sims[rows] - sims[rows].max() - 1 + exact.min()
-    sims[[self._row_of_key[self.backend.key_of(x.image_id)] for x in images]] = exact
+    keys = [self.backend.key_of(image.image_id) for image in images]
+    sims[[self._row_of_key[key] for key in keys]] = exact
 
 # %% ../../nbs/search/11_index.ipynb #0c0cdb9d
 @patch

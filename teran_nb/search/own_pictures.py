@@ -6,7 +6,7 @@
 __all__ = ['encode_or_index', 'OwnPictures', 'open_own_pictures']
 
 # %% ../../nbs/search/15_own_pictures.ipynb #d4c2eb96
-import warnings
+import math, warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +131,7 @@ def _unlike_training(model, collection):
     "A warning if more than a fifth of the pictures, 200 at most, are unlike the training images of a model; else empty."
     training = getattr(model, "provenance", None)
     if training is None or not len(collection): return ""
-    sample = collection.image_ids[::-(-len(collection)//200)]
+    sample = collection.image_ids[::math.ceil(len(collection)/200)]
     unlike = sum(training.is_out_of_distribution(collection.features[k]) for k in sample)
     if unlike <= .2*len(sample): return ""
     return (f"{unlike} of {len(sample)} pictures are unlike the images that this model was trained on ({training.data}): "

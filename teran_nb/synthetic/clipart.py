@@ -8,7 +8,7 @@ __all__ = ['PAINTS', 'SIZES', 'WHITE', 'KINDS', 'shade', 'spline', 'Brush', 'Kin
 # %% ../../nbs/synthetic/00_clipart.ipynb #09f6ed4c
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import cos, pi, sin
+from math import ceil, cos, pi, sin
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -450,7 +450,7 @@ def contact_sheet(
     colours:int=64, # Of the palette, 2 to 256
 ) -> Image.Image: # With a palette, on white
     "Pictures side by side, for the figures of these pages."
-    rows = -(-len(pictures)//columns)
+    rows = ceil(len(pictures)/columns)
     page = Image.new("RGB", (columns*cell[0],rows*cell[1]), "white")
     for i,picture in enumerate(pictures):
         x = i%columns*cell[0]+(cell[0]-picture.width)//2

@@ -260,17 +260,18 @@ def _cast(rng, backdrop):
 # %% ../../nbs/synthetic/01_drawing.ipynb #5fa6956b
 def _candidate(rng, kind, size, backdrop, canvas):
     "A box in a zone where the kind belongs; once in a while in another zone."
-    k = KINDS[kind]
+    drawn = KINDS[kind]
     zones = BACKDROPS[backdrop].zones
-    allowed = [zone for zone in zones if zone in k.where or rng.random() < .013]
+    allowed = [zone for zone in zones if zone in drawn.where or rng.random() < .013]
     zone = rng.choice(allowed or list(zones))
     low, high = zones[zone]
-    y = rng.uniform(low, high)
-    nearness = 1 if zone in _ALOFT else .85+.25*(y-low)/(high-low)
-    h = round(k.height*SIZES[size]*nearness)
-    w = round(h*k.aspect*rng.uniform(.94,1.06))
+    edge = rng.uniform(low, high) # upper edge aloft, else the lower one; a share of the height
+    nearness = 1 if zone in _ALOFT else .85+.25*(edge-low)/(high-low)
+    h = round(drawn.height*SIZES[size]*nearness)
+    w = round(h*drawn.aspect*rng.uniform(.94,1.06))
     x = rng.randint(3, canvas[0]-w-3)
-    y = round(y*canvas[1])-(0 if zone in _ALOFT else h)
+    y = round(edge*canvas[1])
+    if zone not in _ALOFT: y -= h
     return tuple(map(float, (x,y,x+w,y+h)))
 
 def _is_free(box, boxes):

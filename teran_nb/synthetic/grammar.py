@@ -340,10 +340,12 @@ def _stated(scene, rng, order):
         noun = rng.choice(NAMES[scene.things[i].kind])
         attribute = rng.choice(("colour","size"))
         meant = things_meant(scene.things, noun)
-        values = {getattr(scene.things[j], attribute) for j in meant}
-        names = (COLOUR_NAMES | SIZE_NAMES)[values.pop()] if len(values) == 1 else ()
+        value = getattr(scene.things[i], attribute)
+        differs = any(getattr(scene.things[j], attribute) != value for j in meant)
         repeated = any(set(meant) & set(words[1].things) for words in statements)
-        if not names or len(statements) == 2 or repeated: continue # no break: scenes depend on each random choice
+        names = (COLOUR_NAMES | SIZE_NAMES)[value] # none for a medium size
+        is_full = len(statements) == 2 # no break: scenes depend on each random choice
+        if is_full or differs or repeated or not names: continue
         head, verb = (plural(noun),"are") if len(meant) > 1 else (noun,"is")
         if "person" in _KINDS_OF[noun] and attribute == "colour": verb += " in"
         name = _Word(rng.choice([n for n in names if n != "little"]), attribute, meant)

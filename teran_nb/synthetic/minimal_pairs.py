@@ -109,7 +109,8 @@ def _other_object(s, scene, rng):
     "Another noun of those that belong into this backdrop."
     zones = BACKDROPS[scene.backdrop].zones
     kinds = [kind for kind in KINDS if set(zones) & set(KINDS[kind].where) and s.first.noun not in NAMES[kind]]
-    return s._replace(first=s.first._replace(noun=rng.choice(NAMES[rng.choice(kinds)])))
+    kind = rng.choice(kinds)
+    return s._replace(first=s.first._replace(noun=rng.choice(NAMES[kind])))
 
 @register_change("colour", "alone", "and", "spatial")
 def _other_colour(s, scene, rng):
@@ -125,7 +126,8 @@ def _other_size(s, scene, rng):
 def _other_number(s, scene, rng):
     "One more or one less, with probabilities that balance the number words."
     n = s.first.number
-    return s._replace(first=s.first._replace(number=n+1 if n == 1 or n == 2 and rng.random() < .1 else n-1))
+    one_more = n == 1 or (n == 2 and rng.random() < .1)
+    return s._replace(first=s.first._replace(number=n+1 if one_more else n-1))
 
 @register_change("relation", "spatial")
 def _opposite_relation(s, scene, rng): return s._replace(relation=OPPOSITES[s.relation])
@@ -277,6 +279,7 @@ def _boxes_meant(collection, i):
     "The boxes of all things that the captions of an image mean."
     links = collection.captions.links
     boxes = set()
+    if links is None: return boxes
     for j in collection.captions.of(i):
-        for link in links[j] if links else (): boxes.update(link.boxes)
+        for link in links[j]: boxes.update(link.boxes)
     return boxes
