@@ -23,7 +23,7 @@ from ..metrics.results import Results
 from .rows import ROWS, trained_as
 from .datasets import Data, upgrade_source
 from .plans import Plan, make_plan
-from .run_folders import read_plan, same_run_folder
+from .run_folders import in_project, read_plan, same_run_folder
 from .runs import evaluate_run, read_history, train_run
 
 # %% ../../nbs/experiment/11_compare.ipynb #90e0a101
@@ -45,15 +45,9 @@ def _plan(data, row, seed, output, settings, chosen=None):
     begins = ROWS[row].begins
     if begins:
         begin = train_once(_plan(data, begins, seed, output, settings), data, output)
-        settings = settings | {"begin": _in_project(begin)}
+        settings = settings | {"begin": in_project(begin)}
     overrides = (settings.get("overrides") or {}) | (chosen or {})
     return make_plan(data, row, seed=seed, **settings | {"overrides": overrides})
-
-def _in_project(folder):
-    "The path of a folder as text, relative to the project where it lies in it."
-    folder = folder.resolve()
-    project = project_path(".").resolve()
-    return str(folder.relative_to(project) if folder.is_relative_to(project) else folder)
 
 # %% ../../nbs/experiment/11_compare.ipynb #7d626a2f
 GRID_SEED = 9 # Of every run of a grid; no run of a table has it
@@ -132,7 +126,7 @@ def _how_trained(plan, run, choices):
     epochs = read_history(run).epochs
     seconds = sum(epoch["seconds"] for epoch in epochs)
     about = {"epochs": plan.training.epochs, "epochs trained": len(epochs)}
-    about |= {"seconds": round(seconds), "run": _in_project(run)}
+    about |= {"seconds": round(seconds), "run": in_project(run)}
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.validation for choice in choices}}
     return about
 

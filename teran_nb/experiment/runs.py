@@ -44,7 +44,7 @@ from .learner import fit
 from .rows import ROWS, trained_as
 from .datasets import Data, load_data
 from .plans import Plan
-from .run_folders import member_plans, model_folders, read_plan, same_run_folder
+from .run_folders import in_project, member_plans, model_folders, read_plan, same_run_folder
 
 # %% ../../nbs/experiment/10_runs.ipynb #bad45649
 def train_run(
@@ -182,7 +182,7 @@ def _origin(folder):
     plan = read_plan(run)
     environment = read_json(run/"environment.json", _Environment, "copy the run again")
     return {"model": plan.about["model"], "changed": plan.changed, "seed": environment["seed"],
-            "commit": environment["commit"], "run": str(run)}
+            "commit": environment["commit"], "run": in_project(run)}
 
 def _tested_row(row, origins, folders):
     "The row that is tested, refused where the models were not trained for it."
