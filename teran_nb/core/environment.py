@@ -52,7 +52,8 @@ def git_commit_hash(
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
-        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+        commit = git("rev-parse", "--short", "HEAD")
+        return f"{commit}+" if changed else commit
     except (subprocess.CalledProcessError, FileNotFoundError): return ""
 
 def _processor_name():
@@ -76,7 +77,7 @@ def environment(
     on_gpu = "cuda" in str(device)
     return {
         "python": platform.python_version(),
-        **{p: _version(p) for p in ("teran_nb","transformers","accelerate","numpy","pillow")},
+        **{package: _version(package) for package in ("teran_nb","transformers","accelerate","numpy","pillow")},
         "torch": str(torch.__version__), # names the build too, such as +cu130
         "commit": git_commit_hash(),
         "platform": platform.platform(),

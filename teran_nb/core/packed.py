@@ -23,7 +23,8 @@ class Packed:
         values:Tensor, # Vectors of all sets, `(total, dim)`
         offsets:Tensor|np.ndarray|Sequence[int], # Start of each set and the end of the last one, `(n+1,)`
     ):
-        if values.ndim != 2: raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
+        if values.ndim != 2:
+            raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
         offsets = torch.as_tensor(offsets, dtype=torch.int64)
         rises = offsets.ndim == 1 and len(offsets) and (offsets.diff() >= 0).all()
         if not rises or offsets[0] != 0 or offsets[-1] != len(values):
@@ -58,7 +59,7 @@ def _pick(self:Packed, numbers):
     "The sets with these numbers, a copy."
     lengths = self.lengths[numbers]
     offsets = _offsets(lengths)
-    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from a row of the copy to its row here
+    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from rows of the copy to rows here
     rows = torch.arange(len(shift)) + shift
     return Packed(self.values[rows.to(self.values.device)], offsets)
 

@@ -179,7 +179,8 @@ def texts(self:Store,
         if digest(array.tobytes()) == self.manifest["sha256"].get(name): return array
         raise ValueError(f"{self.path/name}.bin does not match its checksum; the {self.kind} is damaged, copy it again")
     ends = read(f"{part}_ends", "<i8", (count,))
-    data = read(part, np.uint8, (int(ends[-1]) if count else 0,)).tobytes()
+    length = int(ends[-1]) if count else 0
+    data = read(part, np.uint8, (length,)).tobytes()
     return [data[start:stop].decode("utf8") for start,stop in pairwise([0, *ends.tolist()])]
 
 # %% ../../nbs/core/10_stores.ipynb #73b2c9bd
@@ -212,7 +213,8 @@ class JoinedArrays:
             start,stop,step = rows.indices(len(self))
             k = min(np.searchsorted(self.starts, start, "right") - 1, len(self.arrays) - 1)
             first = self.starts[k]
-            if step == 1 and stop <= self.starts[k+1]: return self.arrays[k][start-first:max(start, stop)-first]
+            if step == 1 and stop <= self.starts[k+1]:
+                return self.arrays[k][start-first:max(start, stop)-first]
             rows = range(start, stop, step)
         rows = row_numbers(rows, len(self))
         if not rows.ndim: return self[rows] # a number of torch or numpy in an array

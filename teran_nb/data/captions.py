@@ -41,7 +41,8 @@ class Captions(MarkdownRepr):
         image_of = np.asarray(self.image_of)
         if np.any(image_of % 1): raise ValueError("image_of has values that are no whole numbers")
         object.__setattr__(self, "image_of", image_of.astype(np.int64))
-        if self.sizes is not None: object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
+        if self.sizes is not None:
+            object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
         self._check()
     def __len__(self): return len(self.texts)
     def of(self,
@@ -73,8 +74,8 @@ def some_names(
     names:list, # Names, such as image ids
 ) -> str: # Each cut to 100 letters
     "The first three of many names, for an error message."
-    shown = ", ".join(str(name)[:100] for name in names[:3])
-    return shown + (f" and {len(names)-3:,} more" if len(names) > 3 else "")
+    first_three = ", ".join(str(name)[:100] for name in names[:3])
+    return f"{first_three} and {len(names)-3:,} more" if len(names) > 3 else first_three
 
 def require_unique(
     image_ids:list, # Names of images
@@ -90,7 +91,8 @@ def _check(self:Captions):
     n_images = len(self.image_ids)
     n_captions = len(self.texts)
     for image_id in self.image_ids:
-        if not isinstance(image_id, str): raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
+        if not isinstance(image_id, str):
+            raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
     require_unique(self.image_ids)
     self._require_images_of_captions()
     self._require_texts()
@@ -98,9 +100,9 @@ def _check(self:Captions):
     for split,image_id in zip(self.splits or (), self.image_ids):
         if not isinstance(split, str):
             raise ValueError(f"the split of image {image_id[:100]} is {split!r}, no text; name one, or splits=None")
-    for name,n,what in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",n_captions,"captions")):
-        values = getattr(self, name)
-        if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
+    for field,n,noun in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",n_captions,"captions")):
+        values = getattr(self, field)
+        if values is not None and len(values) != n: raise ValueError(f"{len(values)} {field} for {n} {noun}")
     if self.links is not None: self._require_links()
     if self.sizes is not None: self._require_sizes()
 
@@ -121,8 +123,11 @@ def _require_texts(self:Captions):
     "Refuse empty captions, and images without a caption among others that have some."
     empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
     if empty:
-        shown = [f"caption {i+1} of {len(self)} (image {self.image_ids[self.image_of[i]]}) is {self.texts[i]!r}" for i in empty]
-        raise ValueError(f"{len(empty)} captions are empty or no text: {some_names(shown)}; remove them")
+        places = []
+        for i in empty:
+            image_id = self.image_ids[self.image_of[i]]
+            places.append(f"caption {i+1} of {len(self)} (image {image_id}) is {self.texts[i]!r}")
+        raise ValueError(f"{len(empty)} captions are empty or no text: {some_names(places)}; remove them")
     uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=len(self.image_ids)) == 0)
     if len(uncaptioned) and self.texts:
         names = some_names([self.image_ids[i] for i in uncaptioned])
@@ -133,20 +138,21 @@ def _require_sizes(self:Captions):
     n_images = len(self.image_ids)
     if self.sizes.shape != (n_images,2):
         raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each picture")
-    wrong = np.flatnonzero(~((self.sizes > 0) & np.isfinite(self.sizes)).all(1))
-    if len(wrong):
-        width,height = self.sizes[wrong[0]]
-        raise ValueError(f"the picture of image {self.image_ids[wrong[0]][:100]} has the size {width:g} x {height:g}; "
+    are_sizes = ((self.sizes > 0) & np.isfinite(self.sizes)).all(1)
+    if not are_sizes.all():
+        i = are_sizes.argmin()
+        width,height = self.sizes[i]
+        raise ValueError(f"the picture of image {self.image_ids[i][:100]} has the size {width:g} x {height:g}; "
                          "width and height must be finite and above 0")
 
 @patch
 def _require_whole_letters(self:Captions):
     "Refuse half of a UTF-16 pair, which damaged JSON may hold and no file can keep."
-    for what,texts in (("caption",self.texts),("image id",self.image_ids)):
+    for noun,texts in (("caption",self.texts),("image id",self.image_ids)):
         try: "".join(texts).encode("utf8")
         except UnicodeEncodeError:
             text = next(text for text in texts if re.search("[\ud800-\udfff]", text))
-            raise ValueError(f"{what} {text[:100]!r} holds half of a letter; no file can keep it, so correct it") from None
+            raise ValueError(f"{noun} {text[:100]!r} holds half of a letter; no file can keep it, so correct it") from None
 
 # %% ../../nbs/data/00_captions.ipynb #411c566d
 @patch
@@ -178,7 +184,8 @@ def split(self:Captions,
     name:str, # Name of a split, such as `train`
 ) -> Captions: # Its images and their captions
     "The captions of one split."
-    if self.splits is None: raise ValueError(f"these captions have no splits, so there is no split {name!r}")
+    if self.splits is None:
+        raise ValueError(f"these captions have no splits, so there is no split {name!r}")
     one_of(name, sorted(set(self.splits)), "split")
     return self.select([i for i,s in enumerate(self.splits) if s == name])
 
@@ -189,7 +196,8 @@ def hold_out(self:Captions,
     seed:int=0, # Of the draw
 ) -> Captions: # The same captions; all other images are in `train`
     "Draw splits at random."
-    if self.splits is not None: raise ValueError("these captions have splits already; draw none, or remove theirs")
+    if self.splits is not None:
+        raise ValueError("these captions have splits already; draw none, or remove theirs")
     n_images = len(self.image_ids)
     if "train" in counts or min(counts.values(), default=0) < 1 or sum(counts.values()) >= n_images:
         raise ValueError(f"{counts} cannot be held out of {n_images} images: give at least one image to each split but "
@@ -221,8 +229,8 @@ def is_box(
 
 def _has_link_types(start, end, kind, boxes):
     "Whether the fields of a `Link` have their types; numbers may be those of numpy."
-    if not (isinstance(start, Integral) and isinstance(end, Integral) and isinstance(kind, str)): return False
-    return isinstance(boxes, tuple|list) and all(map(is_box, boxes))
+    are_places = isinstance(start, Integral) and isinstance(end, Integral)
+    return are_places and isinstance(kind, str) and isinstance(boxes, tuple|list) and all(map(is_box, boxes))
 
 @patch
 def _require_links(self:Captions):
@@ -284,7 +292,8 @@ def _to_karpathy(captions):
 def _to_csv(captions, path):
     if captions.links is not None:
         raise ValueError(f"{path}: a CSV has no room for links; save as .json, or without links")
-    if not captions.texts: raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
+    if not captions.texts:
+        raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, ["image","caption",*_size_and_split(captions, 0)])
     writer.writeheader()
@@ -300,5 +309,7 @@ def save(self:Captions,
     path = user_path(path)
     ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     one_of(ending, (".json",".json.gz",".csv"), "ending of a captions file")
-    data = (_to_csv(self, path) if ending == ".csv" else _to_karpathy(self)).encode("utf8")
-    with atomic(path) as tmp: tmp.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    text = _to_csv(self, path) if ending == ".csv" else _to_karpathy(self)
+    data = text.encode("utf8")
+    if path.suffix == ".gz": data = gzip.compress(data, mtime=0)
+    with atomic(path) as tmp: tmp.write_bytes(data)

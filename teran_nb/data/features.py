@@ -87,7 +87,8 @@ class Features(Store):
     def _map_parts(self):
         self.stores = []
         manifest = self.manifest
-        if "image_ids" in manifest: has_names = len(manifest["image_ids"]) == manifest["count"] # version 1
+        is_version_1 = "image_ids" in manifest
+        if is_version_1: has_names = len(manifest["image_ids"]) == manifest["count"]
         else: has_names = {"image_ids","image_ids_ends"} <= set(manifest["sha256"])
         if not has_names or not {"offsets","values"} <= set(manifest["sha256"]):
             raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
@@ -127,7 +128,7 @@ class Features(Store):
     def __setstate__(self, path): self.__init__(path)
 
     @cached_property
-    def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)} # Image id to its number
+    def index(self) -> dict: return {image_id: i for i,image_id in enumerate(self.image_ids)} # Image id to its number
     def __contains__(self, image_id:str) -> bool: return image_id in self.index
 
 # %% ../../nbs/data/03_features.ipynb #eb7ba07b
@@ -157,7 +158,8 @@ def _map_joined(self:Features):
     if unsafe or not manifest["shares"]:
         raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
     self.stores = [Features(self.path/name) for name in manifest["shares"]]
-    if {name: digest(store.manifest) for name,store in zip(manifest["shares"], self.stores)} != manifest["sha256"]:
+    checksums = {name: digest(store.manifest) for name,store in zip(manifest["shares"], self.stores)}
+    if checksums != manifest["sha256"]:
         raise ValueError(f"{self.path} and the stores that it joins do not belong together; copy the feature store again")
     starts = np.cumsum([0, *[store.manifest["regions"] for store in self.stores]])
     self.offsets = np.concatenate([[0], *[store.offsets[1:] + start for store,start in zip(self.stores, starts)]])
@@ -195,7 +197,8 @@ def join_features(
         occurrences.update(store.image_ids)
         counts += Counter(store.manifest.get("counts", {}))
     repeated = [image_id for image_id,n in occurrences.items() if n > 1]
-    if repeated: raise ValueError(f"{folder}: image {repeated[0]} is in two of the stores; give each image once")
+    if repeated:
+        raise ValueError(f"{folder}: image {repeated[0]} is in two of the stores; give each image once")
     regions = sum(len(store.values) for store in stores)
     numbers = {"count": sum(map(len, stores)), "regions": regions, "counts": dict(counts)}
     checksums = {name: digest(store.manifest) for name,store in zip(names, stores)}

@@ -66,7 +66,7 @@ def match_names(
     for form in forms:
         if not unmatched: break
         count = Counter(map(form, image_ids))
-        unique = {form(k): k for k in image_ids if count[form(k)] == 1}
+        unique = {form(image_id): image_id for image_id in image_ids if count[form(image_id)] == 1}
         if form is _in_lower_case: # HOUSE beside house is another image
             unique = {key: image_id for key,image_id in unique.items() if image_id not in name_of}
         for name in list(unmatched):

@@ -54,14 +54,16 @@ def picture_files(
     left_out = {} if left_out is None else left_out
     def leave_out_folder(error):
         path = Path(error.filename)
-        if stops: raise PermissionError(f"folder {path} cannot be read ({error.strerror}); allow it, or move it away")
+        if stops:
+            raise PermissionError(f"folder {path} cannot be read ({error.strerror}); allow it, or move it away")
         left_out[path] = "folder that cannot be read"
     files = []
     for place,folders,names in os.walk(user_path(folder), onerror=leave_out_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             path = Path(place, name)
-            if path.is_symlink(): left_out[path] = "link to a folder, which is not followed; copy the folder here"
+            if path.is_symlink():
+                left_out[path] = "link to a folder, which is not followed; copy the folder here"
         for name in names:
             if name.startswith("."): continue
             path = Path(place, name)
@@ -69,7 +71,8 @@ def picture_files(
             if ending in UNREAD_SUFFIXES: left_out[path] = f"{ending} is not read here; save it as JPEG or PNG"
             if ending not in PICTURE_SUFFIXES: continue
             if path.is_file(): files.append(path)
-            elif stops: raise FileNotFoundError(f"{path} is no file, or a link to one that is not there; remove it")
+            elif stops:
+                raise FileNotFoundError(f"{path} is no file, or a link to one that is not there; remove it")
             else: left_out[path] = "no file, or a link to one that is not there"
     return sorted(files)
 
@@ -112,8 +115,8 @@ def _reasons_by_name(reasons, folder, pictures):
         name = path.relative_to(folder)
         has_twin = path.suffix.lower() in UNREAD_SUFFIXES and name.with_suffix("").as_posix() in pictures
         if has_twin: continue
-        shown = os.fsencode(name.as_posix()).decode("utf8", "backslashreplace") # it may hold bytes that are not UTF-8
-        named[shown] = reason
+        text = os.fsencode(name.as_posix()).decode("utf8", "backslashreplace") # it may hold bytes that are not UTF-8
+        named[text] = reason
     return named
 
 # %% ../../nbs/data/02_pictures.ipynb #91c453b7
@@ -124,7 +127,8 @@ def opaque(
     if picture.mode == "F":
         raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
     if picture.mode == "I": picture = picture.convert("I;16") # older versions of Pillow open 16 bits as 32
-    if picture.mode.startswith("I;16"): picture = Image.fromarray((np.asarray(picture)//256).astype(np.uint8))
+    if picture.mode.startswith("I;16"):
+        picture = Image.fromarray((np.asarray(picture)//256).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
@@ -159,7 +163,10 @@ def upright(
 # %% ../../nbs/data/02_pictures.ipynb #e1bca579
 class _WhileReading:
     "Pillow's limit and its warnings about odd metadata are off while at least one thread reads a picture."
-    def __init__(self): self.lock,self.threads,self.settings = threading.Lock(),0,ExitStack()
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.threads = 0
+        self.settings = ExitStack()
     def __enter__(self):
         with self.lock:
             self.threads += 1
