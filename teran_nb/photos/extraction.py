@@ -91,7 +91,8 @@ def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     jobs = [(str(path), extractor if in_reader else None, extractor.max_side, thumbnails) for path in paths]
     def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
     outcomes = (_read(job) for job in jobs)
-    if workers > 1: outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
+    if workers > 1:
+        outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
     with closing(outcomes):
         if in_reader: yield from outcomes
         else:
@@ -118,21 +119,31 @@ def require_detections(
 def _select(files, folder, only):
     "The requested pictures of a folder."
     if only is None: return files
-    if isinstance(only, str): raise ValueError(f"`only` is the text {only!r}; give a list, such as {[only]}")
+    if isinstance(only, str):
+        raise ValueError(f"`only` is the text {only!r}; give a list, such as {[only]}")
     only = list(only)
     if not only:
         raise ValueError("`only` is an empty list, so there is nothing to extract; leave it out for all pictures")
-    missing = [k for k in only if k not in files]
+    missing = [image_id for image_id in only if image_id not in files]
     if missing:
         raise ValueError(f"{len(missing)} pictures that are asked for are not in {folder}, such as {missing[0]!r}; "
                          f"there are such as {next(iter(files))!r}")
-    return {k: files[k] for k in sorted(only)}
+    return {image_id: files[image_id] for image_id in sorted(only)}
+
+def _source_hash(files):
+    "Hash of ids, sizes and dates of files; the same where a stopped run can be continued."
+    stamps = []
+    for image_id,path in files.items():
+        status = path.stat()
+        stamps.append((image_id, status.st_size, status.st_mtime_ns))
+    return digest(stamps)
 
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
     if outcome.reason: return outcome.reason
-    r = to_full_size(outcome.content, outcome.size, outcome.full_size)
-    try: writer.add(image_id, r.features, r.boxes, outcome.full_size, r.classes, r.confidences)
+    full_size = outcome.full_size
+    regions = to_full_size(outcome.content, outcome.size, full_size)
+    try: writer.add(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences)
     except ValueError as e: return str(e)
     if thumbnails:
         path = thumbnails/f"{image_id}.jpg"
@@ -148,7 +159,8 @@ def _fill(writer, outcomes, files, extractor, thumbnails, stop):
         if reason and stop: raise ValueError(f"{path} {reason}; bad='skip' goes on without it")
         if reason: left_out[path] = reason
         elif outcome.content.classes is not None:
-            writer.counts["undetected"] += extractor.class_names[outcome.content.classes[0]] == WHOLE_PICTURE
+            first_class = extractor.class_names[outcome.content.classes[0]]
+            writer.counts["undetected"] += first_class == WHOLE_PICTURE
     return left_out
 
 # %% ../../nbs/photos/04_extraction.ipynb #033b2276
@@ -178,15 +190,14 @@ def extract_folder(
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
     start = time.perf_counter()
-    # names, sizes and dates of the files tell whether a stopped run can be continued
-    source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]) if resume else ""
+    source_hash = _source_hash(files) if resume else ""
     writer = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
-                           expect=len(files)*extractor.max_regions, source_hash=source)
+                           expect=len(files)*extractor.max_regions, source_hash=source_hash)
     with ExitStack() as stack:
         stack.enter_context(writer)
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
-        files = {k: p for k,p in files.items() if k not in writer.ids}
+        files = {image_id: path for image_id,path in files.items() if image_id not in writer.ids}
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
         outcomes = stack.enter_context(closing(outcomes))
         outcomes = progress(outcomes, "extracting", len(files), disable=not show_progress_bar)

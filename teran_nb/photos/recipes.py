@@ -72,7 +72,8 @@ class Recipe:
         object.__setattr__(self, "merge", tuple(self.merge))
         one_of(self.missing, MISSING, "value of missing")
         checked(self.held_out, dict[str,int], "held_out", "say how many images: {'val': 100, 'test': 100}")
-        if self.held_out and not self.captions: raise ValueError("held_out needs captions, whose images it draws")
+        if self.held_out and not self.captions:
+            raise ValueError("held_out needs captions, whose images it draws")
         stops_at_bad(self.bad)
         if not (self.pictures or self.published.files or self.merge):
             raise ValueError("nothing to prepare: name a folder of pictures, a file of features, "
@@ -105,20 +106,20 @@ def recipe_captions(
         warnings.simplefilter("always")
         options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
         captions = read_captions(path, **options)
-        if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
-        try:
-            matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        if not len(captions):
+            raise ValueError(f"{path} holds no captions; give captions='' where there are none")
+        try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
-        what = "features" if recipe.published.files else "usable pictures"
-        try: captions = match_captions(captions, image_ids, missing, what)
+        needed = "features" if recipe.published.files else "usable pictures"
+        try: captions = match_captions(captions, image_ids, missing, needed)
         except ValueError as e: raise ValueError(f"{path}: {e}; {_cure_of_names(captions, image_ids)}") from None
         try:
             if recipe.held_out: captions = captions.hold_out(recipe.held_out, recipe.selection.seed)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         if usable is not None:
             image_ids = usable
-            captions = match_captions(captions, usable, "drop", what)
+            captions = match_captions(captions, usable, "drop", needed)
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
@@ -126,8 +127,8 @@ def recipe_captions(
         examples = ", ".join(uncaptioned[:3])
         notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {examples}"))
     for split,count in recipe.held_out.items():
-        kept = captions.splits.count(split)
-        if kept < count: notes.append((path.name, f"{kept:,} of the {count:,} images drawn for {split} have {what}"))
+        n = captions.splits.count(split)
+        if n < count: notes.append((path.name, f"{n:,} of the {count:,} images drawn for {split} have {needed}"))
     if captions.splits is None: notes.append((path.name, _missing_splits(len(captions.image_ids))))
     return captions,notes
 
@@ -159,10 +160,11 @@ def request_of(
     if published.sizes not in ("","unit","pictures"): sources.append(project_path(published.sizes))
     extracts = recipe.pictures and not published.files and extractor is None
     if extracts: sources += model_files(recipe.extractor, recipe.extractor_settings)
-    others = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
-    state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(others))}
+    other_files = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
+    state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(other_files))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
-    if not recipe.held_out: del request["held_out"] # as in requests of earlier versions, so that they still open
+    if not recipe.held_out:
+        del request["held_out"] # as in requests of earlier versions, so that they still open
     return json.loads(json.dumps(request, default=str)) # a path as its text
 
 def _other_files(recipe):
