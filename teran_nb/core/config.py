@@ -25,7 +25,7 @@ def one_of(
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones, and the most similar one (ValueError)."
     try: is_known = value in known
-    except TypeError: is_known = False # a list, where names are asked for
+    except TypeError: is_known = False # a list, where a name is expected
     if is_known: return value
     names = [str(each) for each in known]
     similar = get_close_matches(str(value), names, 1)
@@ -39,7 +39,6 @@ def stops_at_bad(
 ) -> bool: # True for `stop`
     "Whether a row or file that cannot be used is an error; another value is refused (ValueError)."
     return one_of(bad, ("stop","skip"), "value of bad") == "stop"
-
 
 # %% ../../nbs/core/03_config.ipynb #3268c712
 def bounded(

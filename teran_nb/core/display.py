@@ -130,5 +130,4 @@ def left_out_table(
     if not left_out: return ""
     text = "\n\n" + markdown_table(["left out","why"], list(left_out.items())[:20])
     more = len(left_out)-20
-    if more > 0: text += f"\n\n... and {more:,} more in `left_out`"
-    return text
+    return text + (f"\n\n... and {more:,} more in `left_out`" if more > 0 else "")

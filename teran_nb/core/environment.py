@@ -52,8 +52,7 @@ def git_commit_hash(
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
-        commit = git("rev-parse", "--short", "HEAD")
-        return f"{commit}+" if changed else commit
+        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
     except (subprocess.CalledProcessError, FileNotFoundError): return ""
 
 def _processor_name():

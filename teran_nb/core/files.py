@@ -54,8 +54,7 @@ def require_file(
     try: mode = path.stat().st_mode
     except (OSError, ValueError): raise FileNotFoundError(f"file {path} is not there") from None
     kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
-    if not stat.S_ISREG(mode):
-        raise FileNotFoundError(f"{path} is {kind}, and a file is needed; name the file")
+    if not stat.S_ISREG(mode): raise FileNotFoundError(f"{path} is {kind}, and a file is needed; name the file")
     return path
 
 # %% ../../nbs/core/02_files.ipynb #2133a6d3

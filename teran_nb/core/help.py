@@ -26,7 +26,7 @@ def parameter_help(
 def show_docments() -> None:
     "Let `help()` show the comments of this package's parameters too."
     pydoc_getdoc = pydoc.getdoc
-    if hasattr(pydoc_getdoc, "original"): return # it does already
+    if hasattr(pydoc_getdoc, "original"): return # an earlier call did it
     def getdoc(thing):
         text = pydoc_getdoc(thing)
         ours = str(getattr(thing, "__module__", "")).startswith("teran_nb.")

@@ -38,7 +38,7 @@ def _offline_reason():
     if _forbidden.get(): return _forbidden.get()
     if constants.HF_HUB_OFFLINE: return "HF_HUB_OFFLINE forbids asking the hub"
     try: get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of whichever library it asks with
+    except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of any library
     return ""
 
 def _refused(error, name, kind, instead):

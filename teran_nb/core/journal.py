@@ -67,7 +67,7 @@ class StoreJournal:
             os.fsync(f.fileno())
 
     def _read(self):
-        "All lines; an incomplete last one is removed."
+        "All entries of the file; an incomplete last line is removed."
         if not self.file.is_file(): return []
         *lines,incomplete = self.file.read_bytes().split(b"\n")
         if incomplete: os.truncate(self.file, self.file.stat().st_size - len(incomplete))

@@ -23,8 +23,7 @@ class Packed:
         values:Tensor, # Vectors of all sets, `(total, dim)`
         offsets:Tensor|np.ndarray|Sequence[int], # Start of each set and the end of the last one, `(n+1,)`
     ):
-        if values.ndim != 2:
-            raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
+        if values.ndim != 2: raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
         offsets = torch.as_tensor(offsets, dtype=torch.int64)
         rises = offsets.ndim == 1 and len(offsets) and (offsets.diff() >= 0).all()
         if not rises or offsets[0] != 0 or offsets[-1] != len(values):
@@ -50,13 +49,13 @@ def _offsets(lengths):
 
 @patch
 def _run(self:Packed, start, stop):
-    "Sets `start` to `stop`, a view."
+    "The sets from `start` to `stop`, as a view."
     offsets = self.offsets[start:max(start,stop)+1]
     return Packed(self.values[offsets[0]:offsets[-1]], offsets - offsets[0])
 
 @patch
 def _pick(self:Packed, numbers):
-    "The sets with these numbers, a copy."
+    "A copy of the sets with these numbers."
     lengths = self.lengths[numbers]
     offsets = _offsets(lengths)
     shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from rows of the copy to rows here

@@ -213,8 +213,7 @@ class JoinedArrays:
             start,stop,step = rows.indices(len(self))
             k = min(np.searchsorted(self.starts, start, "right") - 1, len(self.arrays) - 1)
             first = self.starts[k]
-            if step == 1 and stop <= self.starts[k+1]:
-                return self.arrays[k][start-first:max(start, stop)-first]
+            if step == 1 and stop <= self.starts[k+1]: return self.arrays[k][start-first:max(start, stop)-first]
             rows = range(start, stop, step)
         rows = row_numbers(rows, len(self))
         if not rows.ndim: return self[rows] # a number of torch or numpy in an array

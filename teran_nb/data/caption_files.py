@@ -345,8 +345,7 @@ def _read_chains(path):
     for thing in tree.iter("object"):
         for node in thing.iter("bndbox"):
             box = tuple(max(0., number(node, side)-1) for side in ("xmin","ymin","xmax","ymax"))
-            if not _is_box(list(box)):
-                raise ValueError(f"{path}: the box {box} is inverted; copy the file again")
+            if not _is_box(list(box)): raise ValueError(f"{path}: the box {box} is inverted; copy the file again")
             for chain in thing.iter("name"): boxes.setdefault(chain.text, []).append(box)
     size = tree.find("size")
     if size is None: raise ValueError(f"{path} has no size of its picture")

@@ -34,15 +34,14 @@ class Captions(MarkdownRepr):
     splits:list|None=None # Split of each image, such as `train`, where known
     links:list|None=None # Tuple of `Link` for each caption, where known
     def __post_init__(self):
-        for name in ("texts","image_ids","splits","links"): # columns of pandas and numpy too
+        for name in ("texts","image_ids","splits","links"): # they may be columns of pandas or numpy
             values = getattr(self, name)
             if values is None or isinstance(values, list): continue
             object.__setattr__(self, name, values.tolist() if hasattr(values, "tolist") else list(values))
         image_of = np.asarray(self.image_of)
         if np.any(image_of % 1): raise ValueError("image_of has values that are no whole numbers")
         object.__setattr__(self, "image_of", image_of.astype(np.int64))
-        if self.sizes is not None:
-            object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
+        if self.sizes is not None: object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.float64))
         self._check()
     def __len__(self): return len(self.texts)
     def of(self,
@@ -89,7 +88,6 @@ def require_unique(
 @patch
 def _check(self:Captions):
     n_images = len(self.image_ids)
-    n_captions = len(self.texts)
     for image_id in self.image_ids:
         if not isinstance(image_id, str):
             raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
@@ -100,7 +98,7 @@ def _check(self:Captions):
     for split,image_id in zip(self.splits or (), self.image_ids):
         if not isinstance(split, str):
             raise ValueError(f"the split of image {image_id[:100]} is {split!r}, no text; name one, or splits=None")
-    for field,n,noun in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",n_captions,"captions")):
+    for field,n,noun in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",len(self),"captions")):
         values = getattr(self, field)
         if values is not None and len(values) != n: raise ValueError(f"{len(values)} {field} for {n} {noun}")
     if self.links is not None: self._require_links()
@@ -109,13 +107,12 @@ def _check(self:Captions):
 @patch
 def _require_images_of_captions(self:Captions):
     n_images = len(self.image_ids)
-    n_captions = len(self.texts)
-    if len(self.image_of) != n_captions:
-        raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
+    if len(self.image_of) != len(self):
+        raise ValueError(f"{len(self)} captions but {len(self.image_of)} image indices")
     outside = np.flatnonzero((self.image_of < 0) | (self.image_of >= n_images))
     if len(outside):
         i = outside[0]
-        raise ValueError(f"caption {i+1} of {n_captions} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
+        raise ValueError(f"caption {i+1} of {len(self)} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
                          f"{self.image_of[i]} is not in 0 to {n_images-1}")
 
 @patch
@@ -123,10 +120,8 @@ def _require_texts(self:Captions):
     "Refuse empty captions, and images without a caption among others that have some."
     empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
     if empty:
-        places = []
-        for i in empty:
-            image_id = self.image_ids[self.image_of[i]]
-            places.append(f"caption {i+1} of {len(self)} (image {image_id}) is {self.texts[i]!r}")
+        ids = [self.image_ids[self.image_of[i]] for i in empty]
+        places = [f"caption {i+1} of {len(self)} (image {name}) is {self.texts[i]!r}" for i,name in zip(empty, ids)]
         raise ValueError(f"{len(empty)} captions are empty or no text: {some_names(places)}; remove them")
     uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=len(self.image_ids)) == 0)
     if len(uncaptioned) and self.texts:
@@ -184,8 +179,7 @@ def split(self:Captions,
     name:str, # Name of a split, such as `train`
 ) -> Captions: # Its images and their captions
     "The captions of one split."
-    if self.splits is None:
-        raise ValueError(f"these captions have no splits, so there is no split {name!r}")
+    if self.splits is None: raise ValueError(f"these captions have no splits, so there is no split {name!r}")
     one_of(name, sorted(set(self.splits)), "split")
     return self.select([i for i,s in enumerate(self.splits) if s == name])
 
@@ -196,8 +190,7 @@ def hold_out(self:Captions,
     seed:int=0, # Of the draw
 ) -> Captions: # The same captions; all other images are in `train`
     "Draw splits at random."
-    if self.splits is not None:
-        raise ValueError("these captions have splits already; draw none, or remove theirs")
+    if self.splits is not None: raise ValueError("these captions have splits already; draw none, or remove theirs")
     n_images = len(self.image_ids)
     if "train" in counts or min(counts.values(), default=0) < 1 or sum(counts.values()) >= n_images:
         raise ValueError(f"{counts} cannot be held out of {n_images} images: give at least one image to each split but "
@@ -225,7 +218,7 @@ def is_box(
     try: x1,y1,x2,y2 = box
     except (TypeError, ValueError): return False
     try: return bool(-FAR < x1 <= x2 < FAR and -FAR < y1 <= y2 < FAR)
-    except TypeError: return False # text
+    except TypeError: return False # a corner is text
 
 def _has_link_types(start, end, kind, boxes):
     "Whether the fields of a `Link` have their types; numbers may be those of numpy."
@@ -287,13 +280,12 @@ def _to_karpathy(captions):
     images = []
     for i,image_id in enumerate(captions.image_ids):
         images.append({"id": image_id} | _size_and_split(captions, i) | {"sentences": sentences[i]})
-    return json.dumps({"images": images}, ensure_ascii=False, default=lambda value: value.tolist()) # numpy's numbers
+    return json.dumps({"images": images}, ensure_ascii=False, default=lambda value: value.tolist()) # of numbers of numpy
 
 def _to_csv(captions, path):
     if captions.links is not None:
         raise ValueError(f"{path}: a CSV has no room for links; save as .json, or without links")
-    if not captions.texts:
-        raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
+    if not captions.texts: raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, ["image","caption",*_size_and_split(captions, 0)])
     writer.writeheader()

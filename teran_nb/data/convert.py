@@ -138,7 +138,7 @@ class Source:
 def _cause(error):
     "Why a row or file cannot be read, as one clause."
     is_ours = isinstance(error, ValueError) and not isinstance(error, (json.JSONDecodeError,UnicodeError))
-    text = " ".join(str(error).split())[:400] # some hold bytes or arrays of the file
+    text = " ".join(str(error).split())[:400] # some errors hold bytes or arrays of the file
     return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
 
 @patch
@@ -228,16 +228,12 @@ def _add_source_row(writer, source, row, first):
     "Put one row into the store, with classes and confidences where the first row has them."
     regions,clipped = source.read(row)
     dim = regions.features.shape[-1]
-    if dim != writer.dim:
-        raise ValueError(f"{row}: features are {dim} long, those of the first image {writer.dim}")
-    if regions.image_id in writer.ids:
-        raise ValueError(f"{row}: an earlier row or file has this id and is kept")
+    if dim != writer.dim: raise ValueError(f"{row}: features are {dim} long, those of the first image {writer.dim}")
+    if regions.image_id in writer.ids: raise ValueError(f"{row}: an earlier row or file has this id and is kept")
     classes = None if first.classes is None else regions.classes
     confidences = None if first.confidences is None else regions.confidences
     try: writer.add(regions.image_id, regions.features, regions.boxes, regions.size, classes, confidences)
-    except ValueError as e:
-        problem = str(e).removeprefix(f"image {regions.image_id}: ")
-        raise ValueError(f"{row}: {problem}") from None
+    except ValueError as e: raise ValueError(f"{row}: {str(e).removeprefix(f'image {regions.image_id}: ')}") from None
     writer.counts["boxes clipped"] += clipped
 
 # %% ../../nbs/data/08_convert.ipynb #8bf1b902
@@ -285,8 +281,7 @@ def write_table(
     with atomic(path) as tmp, open(tmp, "w", encoding="utf8", newline="") as table:
         for regions in images:
             image_id = regions.image_id
-            if regions.boxes is None:
-                raise ValueError(f"image {image_id} has no boxes, and this table needs them")
+            if regions.boxes is None: raise ValueError(f"image {image_id} has no boxes, and this table needs them")
             if re.search(r"[\t\r\n]", image_id):
                 raise ValueError(f"image id {image_id!r} holds a tab or a line break; a table cannot keep it")
             width,height = regions.size

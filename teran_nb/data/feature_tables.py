@@ -156,8 +156,7 @@ def vinvl_tables(
     try: names = yaml.safe_load(text)
     except Exception as e: # its constructors raise any error
         raise ValueError(f"{path} is not yaml: {' '.join(str(e).split())}") from None
-    if not isinstance(names, dict) or "feature" not in names:
-        raise ValueError(f"{path} names no feature table")
+    if not isinstance(names, dict) or "feature" not in names: raise ValueError(f"{path} names no feature table")
     keys = ("feature","label","hw")
     checked({key: names[key] for key in keys if key in names}, dict[str,str], path, "give the name of a file")
     tables = []

@@ -43,8 +43,7 @@ def require_regions(
         fail(f"{name} have the shape {np.shape(values)}, not ({len(features)},)")
     if regions.classes is not None:
         classes = np.asarray(regions.classes)
-        if classes.dtype.kind not in "iu":
-            fail("classes are not whole numbers; give indices into class_names")
+        if classes.dtype.kind not in "iu": fail("classes are not whole numbers; give indices into class_names")
         if classes.min() < 0 or classes.max() >= 2**31:
             fail("classes are not between 0 and 2,147,483,647; give indices into class_names")
     if regions.confidences is not None and not np.isfinite(np.asarray(regions.confidences, dtype=float)).all():
@@ -160,8 +159,7 @@ def add(self:FeatureWriter,
     confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
 ) -> None:
     "Add the regions of one image."
-    # before an image is added, when the caller's counts of the last one are complete
-    if self.journal: self.journal.keep_chunk()
+    if self.journal: self.journal.keep_chunk() # only now the caller's counts of the last image are complete
     boxes = None if boxes is None else np.asarray(boxes, dtype=np.float32)
     classes = None if classes is None else np.asarray(classes)
     size = None if size is None else tuple(size)

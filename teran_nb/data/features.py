@@ -87,8 +87,7 @@ class Features(Store):
     def _map_parts(self):
         self.stores = []
         manifest = self.manifest
-        is_version_1 = "image_ids" in manifest
-        if is_version_1: has_names = len(manifest["image_ids"]) == manifest["count"]
+        if "image_ids" in manifest: has_names = len(manifest["image_ids"]) == manifest["count"] # version 1
         else: has_names = {"image_ids","image_ids_ends"} <= set(manifest["sha256"])
         if not has_names or not {"offsets","values"} <= set(manifest["sha256"]):
             raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
@@ -96,12 +95,10 @@ class Features(Store):
         def part(name): return self.array(name, *parts[name]) if name in manifest["sha256"] else None
         self.offsets = part("offsets")
         self.values = part("values")
-        # None where features came without boxes
-        self.boxes = part("boxes")
-        self.sizes = part("sizes")
-        # None where not known
-        self.classes = part("classes")
-        self.confidences = part("confidences")
+        self.boxes = part("boxes") # None where features came without boxes
+        self.sizes = part("sizes") # None where features came without boxes
+        self.classes = part("classes") # None where not known
+        self.confidences = part("confidences") # None where not known
 
     @cached_property
     def image_ids(self) -> list: # Names of the images, in order; read when they are asked for
@@ -197,8 +194,7 @@ def join_features(
         occurrences.update(store.image_ids)
         counts += Counter(store.manifest.get("counts", {}))
     repeated = [image_id for image_id,n in occurrences.items() if n > 1]
-    if repeated:
-        raise ValueError(f"{folder}: image {repeated[0]} is in two of the stores; give each image once")
+    if repeated: raise ValueError(f"{folder}: image {repeated[0]} is in two of the stores; give each image once")
     regions = sum(len(store.values) for store in stores)
     numbers = {"count": sum(map(len, stores)), "regions": regions, "counts": dict(counts)}
     checksums = {name: digest(store.manifest) for name,store in zip(names, stores)}

@@ -79,8 +79,7 @@ def _decode_arrays(arrays:Mapping) -> SourceRegions:
 # %% ../../nbs/data/07_formats.ipynb #b3c3e7fe
 def _decode_npz(file, box_file=None):
     "One image from an archive; from a second file its boxes, where they are apart."
-    if box_file is not None and not box_file.is_file():
-        raise ValueError(f"its boxes {box_file} are not there")
+    if box_file is not None and not box_file.is_file(): raise ValueError(f"its boxes {box_file} are not there")
     with _load(file) as arrays:
         regions = _decode_arrays(arrays)
         is_padded = any(name in arrays for name in _NAMES["count"])
@@ -94,15 +93,13 @@ def npz_rows(
     options:Options=Options(), # Not used
 ) -> Iterator[SourceRow]: # One per image
     "A folder of archives, one per image."
-    if path.is_file():
-        raise ValueError(f"{path} is a file; name the folder of `<image id>.npz`, one for each image")
+    if path.is_file(): raise ValueError(f"{path} is a file; name the folder of `<image id>.npz`, one for each image")
     for file in sorted(path.glob("*.npz")): yield SourceRow(file, "", file.stem, partial(_decode_npz, file))
 
 def _teran_folders(path):
     "The folders of features and of boxes."
     features = path if path.name.endswith("_att") else only_file(path, "*_att")
-    if features is None:
-        raise FileNotFoundError(f"{path} holds no folder *_att; name the folder that holds it")
+    if features is None: raise FileNotFoundError(f"{path} holds no folder *_att; name the folder that holds it")
     return features,features.with_name(features.name.removesuffix("att") + "box")
 
 def teran_rows(
@@ -195,8 +192,7 @@ def _read_msgpack(data):
                              "Python objects could run any program, so they are refused")
         return np.frombuffer(entry["data"], dtype).reshape(entry.get("shape", ()))
     arrays = _need("msgpack").unpackb(data, raw=False, object_hook=to_array, strict_map_key=False)
-    if not isinstance(arrays, dict):
-        raise ValueError(f"holds a {type(arrays).__name__}, not a dictionary of arrays")
+    if not isinstance(arrays, dict): raise ValueError(f"holds a {type(arrays).__name__}, not a dictionary of arrays")
     return arrays
 
 # %% ../../nbs/data/07_formats.ipynb #e80a3500
@@ -266,8 +262,7 @@ def _decode_group(groups, name):
 def _array_rows(path, file, features, id_file):
     "The rows of an HDF5 file with long arrays."
     _require_bounded(file[features].nbytes, path.stat().st_size)
-    if "pos_boxes" in file:
-        places = [slice(int(start), int(stop)) for start,stop in _Group(file)["pos_boxes"]]
+    if "pos_boxes" in file: places = [slice(int(start), int(stop)) for start,stop in _Group(file)["pos_boxes"]]
     else: places = range(len(file[features]))
     key = next((key for key in ("image_ids","image_id","img_ids","img_id","ids") if key in file), None)
     if id_file: ids = _one_per_image(_read_ids(id_file), len(places), id_file)

@@ -78,8 +78,7 @@ class _Columns:
             if isinstance(value, str): texts.append(value)
             elif value is not None: texts.extend(value)
         for text in texts:
-            if not isinstance(text, str):
-                raise ValueError(f"a caption is a str, not {type(text).__name__}: {text!r}")
+            if not isinstance(text, str): raise ValueError(f"a caption is a str, not {type(text).__name__}: {text!r}")
         return [text for text in texts if text.strip()]
     def image_id_of(self, row, number):
         "The image id of a row, which names a file; the number of the row where no column has ids."
@@ -126,7 +125,7 @@ class _NoFeatures:
 
 @contextmanager
 def _naming(where, column):
-    "Errors name the row and the column."
+    "Let errors name the row and the column."
     try: yield
     except Exception as e: # decoders raise any error on damaged pictures
         reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
@@ -284,8 +283,7 @@ def from_dataset(
                 reason = some_names(writer.problems) or "there are no rows"
                 raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
         writer.save_captions()
-    if writer.problems:
-        warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
+    if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
     return Collection.open(folder)
 
 def _dataset_key(dataset, columns, extractor, root, bad):

@@ -58,7 +58,7 @@ def match_names(
         _without_ending, # house.JPG is house
         _in_lower_case, # HOUSE is house, as on Windows
         _without_folders, # val2014/house is house
-        by_pattern, # what the caller says
+        by_pattern, # the pattern of the caller finds the same part
         _number] # 139 is COCO_val2014_000000000139
     image_ids = list(image_ids)
     unmatched = dict.fromkeys(names)

@@ -152,8 +152,7 @@ def given_sentences(
                         f"{type(given).__name__}")
     texts = list(texts)
     for text in texts:
-        if not isinstance(text, str):
-            raise TypeError(f"a sentence is a str, not {type(text).__name__}: {text!r}")
+        if not isinstance(text, str): raise TypeError(f"a sentence is a str, not {type(text).__name__}: {text!r}")
         if not text.isascii() and re.search("[\ud800-\udfff]", text):
             raise ValueError(f"{text!r} holds half of a character (a surrogate), as text that was cut may; leave it out")
     return texts

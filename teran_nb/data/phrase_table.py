@@ -67,8 +67,7 @@ def _read_row(row, number, sizes, pixels):
         raise ValueError(f"image {name[:100]!r} has no captions; name it as the captions do, with or without its "
                          "ending")
     words = tuple(_words(row.get("phrase") or ""))
-    if not words:
-        raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
+    if not words: raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
     try: box = [float(corner) for corner in corners]
     except (TypeError,ValueError):
         raise ValueError(f"the box {str(corners)[:200]} of image {name[:100]} is not four numbers; "
@@ -121,8 +120,7 @@ def read_phrases(
     stops = stops_at_bad(bad)
     errors = []
     table = read_table(path, ("phrase","x1","y1","x2","y2"), refuse=errors.append)
-    if not {"filename","image"} & set(table.columns):
-        raise ValueError(f"{path} has no column filename or image")
+    if not {"filename","image"} & set(table.columns): raise ValueError(f"{path} has no column filename or image")
     sizes = captions.sizes if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes is None:
         raise ValueError(f"{path}: the sizes of the pictures are not known to the captions; give sizes, "
@@ -138,8 +136,7 @@ def read_phrases(
         else:
             _,boxes = phrases.setdefault(i, {}).setdefault(words, (row["phrase"].strip(), []))
             boxes.append(box)
-    if errors and stops:
-        raise ValueError(f"{errors[0]} ({len(errors)} such rows in all; bad='skip' leaves them out)")
+    if errors and stops: raise ValueError(f"{errors[0]} ({len(errors)} such rows in all; bad='skip' leaves them out)")
     if not phrases: raise ValueError(f"{path} holds no phrases")
     if errors: warnings.warn(f"{path}: left out {len(errors)} bad rows, such as {errors[0]}", stacklevel=2)
     images = list(phrases)

@@ -54,16 +54,14 @@ def picture_files(
     left_out = {} if left_out is None else left_out
     def leave_out_folder(error):
         path = Path(error.filename)
-        if stops:
-            raise PermissionError(f"folder {path} cannot be read ({error.strerror}); allow it, or move it away")
+        if stops: raise PermissionError(f"folder {path} cannot be read ({error.strerror}); allow it, or move it away")
         left_out[path] = "folder that cannot be read"
     files = []
     for place,folders,names in os.walk(user_path(folder), onerror=leave_out_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in folders:
             path = Path(place, name)
-            if path.is_symlink():
-                left_out[path] = "link to a folder, which is not followed; copy the folder here"
+            if path.is_symlink(): left_out[path] = "link to a folder, which is not followed; copy the folder here"
         for name in names:
             if name.startswith("."): continue
             path = Path(place, name)
@@ -71,8 +69,7 @@ def picture_files(
             if ending in UNREAD_SUFFIXES: left_out[path] = f"{ending} is not read here; save it as JPEG or PNG"
             if ending not in PICTURE_SUFFIXES: continue
             if path.is_file(): files.append(path)
-            elif stops:
-                raise FileNotFoundError(f"{path} is no file, or a link to one that is not there; remove it")
+            elif stops: raise FileNotFoundError(f"{path} is no file, or a link to one that is not there; remove it")
             else: left_out[path] = "no file, or a link to one that is not there"
     return sorted(files)
 
@@ -127,8 +124,7 @@ def opaque(
     if picture.mode == "F":
         raise ValueError("has floating-point pixels, whose white is not known; save it with 8 or 16 bits")
     if picture.mode == "I": picture = picture.convert("I;16") # older versions of Pillow open 16 bits as 32
-    if picture.mode.startswith("I;16"):
-        picture = Image.fromarray((np.asarray(picture)//256).astype(np.uint8))
+    if picture.mode.startswith("I;16"): picture = Image.fromarray((np.asarray(picture)//256).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
@@ -178,7 +174,7 @@ class _WhileReading:
     def __exit__(self, *error):
         with self.lock:
             self.threads -= 1
-            if not self.threads: self.settings.close() # both are as before
+            if not self.threads: self.settings.close() # restores the limit and the warnings
 
 _while_reading = _WhileReading() # the settings belong to the whole process
 

@@ -141,8 +141,7 @@ def open_provenance(
     folder = user_path(folder)
     if not (folder/"provenance.json").exists(): return None
     content = read_json(folder/"provenance.json", _ProvenanceFile, _COPY_MODEL)
-    subspace = None
-    if "limit" in content: subspace = _open_subspace(folder/"provenance.safetensors", content["limit"])
+    subspace = _open_subspace(folder/"provenance.safetensors", content["limit"]) if "limit" in content else None
     spec = content.get("spec") or content.get("recipe")
     return Provenance(content["data"], content["extractor"], spec and tuple(spec), content["words"], subspace, folder)
 

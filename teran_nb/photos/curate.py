@@ -38,8 +38,7 @@ class Selection:
             raise ValueError(f"ids is the text {self.ids!r}; give a list, such as {[self.ids]}")
         ids = self.ids.tolist() if hasattr(self.ids, "tolist") else self.ids or () # arrays have no truth value
         object.__setattr__(self, "ids", tuple(ids))
-        if self.images < 0:
-            raise ValueError(f"images must be at least 0, which is all of them; not {self.images}")
+        if self.images < 0: raise ValueError(f"images must be at least 0, which is all of them; not {self.images}")
     def indices(self,
         image_ids:Sequence[str], # Images to choose from
         splits:Sequence[str]|None=None, # Split of each image, where known

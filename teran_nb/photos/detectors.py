@@ -62,8 +62,7 @@ class Detector:
         tokenizer = load_vision_part(AutoTokenizer.from_pretrained, name)
         require_rows(tokenizer, config.text_config.vocab_size, name)
         tokenize = self._tokenize_joined if "dino" in self.kind else self._tokenize_each
-        def tokenize_word(): return tokenizer(["a word"])
-        with loading(name, **VISION_ERROR_WORDS, probe=tokenize_word): tokenize(config, tokenizer)
+        with loading(name, **VISION_ERROR_WORDS, probe=lambda: tokenizer(["a word"])): tokenize(config, tokenizer)
 
     def _tokenize_each(self, config, tokenizer):
         "Keep each prompt as a sentence of its own, as OWL-ViT and OWLv2 read them."

@@ -74,7 +74,7 @@ def _read(job):
 
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
 def _extract_batch(outcomes, extractor):
-    "Regions, or a reason, in place of pixels."
+    "The outcomes with regions, or a reason, in place of their pixels."
     pictures = [Image.fromarray(outcome.content) for outcome in outcomes if not outcome.reason]
     extracted = iter(extract_each(extractor, pictures))
     for outcome in outcomes:
@@ -91,8 +91,7 @@ def _outcomes(paths, extractor, batch_size, workers, thumbnails=False):
     jobs = [(str(path), extractor if in_reader else None, extractor.max_side, thumbnails) for path in paths]
     def lost(job, status): return _Outcome(reason=f"ended the process that read it (exit status {status})")
     outcomes = (_read(job) for job in jobs)
-    if workers > 1:
-        outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
+    if workers > 1: outcomes = parallel_map("teran_nb.photos.extraction._read", jobs, workers, on_death=lost)
     with closing(outcomes):
         if in_reader: yield from outcomes
         else:
@@ -119,8 +118,7 @@ def require_detections(
 def _select(files, folder, only):
     "The requested pictures of a folder."
     if only is None: return files
-    if isinstance(only, str):
-        raise ValueError(f"`only` is the text {only!r}; give a list, such as {[only]}")
+    if isinstance(only, str): raise ValueError(f"`only` is the text {only!r}; give a list, such as {[only]}")
     only = list(only)
     if not only:
         raise ValueError("`only` is an empty list, so there is nothing to extract; leave it out for all pictures")
@@ -129,14 +127,6 @@ def _select(files, folder, only):
         raise ValueError(f"{len(missing)} pictures that are asked for are not in {folder}, such as {missing[0]!r}; "
                          f"there are such as {next(iter(files))!r}")
     return {image_id: files[image_id] for image_id in sorted(only)}
-
-def _source_hash(files):
-    "Hash of ids, sizes and dates of files; the same where a stopped run can be continued."
-    stamps = []
-    for image_id,path in files.items():
-        status = path.stat()
-        stamps.append((image_id, status.st_size, status.st_mtime_ns))
-    return digest(stamps)
 
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
@@ -159,8 +149,7 @@ def _fill(writer, outcomes, files, extractor, thumbnails, stop):
         if reason and stop: raise ValueError(f"{path} {reason}; bad='skip' goes on without it")
         if reason: left_out[path] = reason
         elif outcome.content.classes is not None:
-            first_class = extractor.class_names[outcome.content.classes[0]]
-            writer.counts["undetected"] += first_class == WHOLE_PICTURE
+            writer.counts["undetected"] += extractor.class_names[outcome.content.classes[0]] == WHOLE_PICTURE
     return left_out
 
 # %% ../../nbs/photos/04_extraction.ipynb #033b2276
@@ -190,7 +179,10 @@ def extract_folder(
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
     start = time.perf_counter()
-    source_hash = _source_hash(files) if resume else ""
+    source_hash = ""
+    if resume: # names, sizes and dates of the files tell whether a stopped run can be continued
+        stamps = [(image_id, path.stat().st_size, path.stat().st_mtime_ns) for image_id,path in files.items()]
+        source_hash = digest(stamps)
     writer = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
                            expect=len(files)*extractor.max_regions, source_hash=source_hash)
     with ExitStack() as stack:

@@ -75,11 +75,8 @@ class Windows:
         self.spec = "windows", asdict(config)
     def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "Windows and descriptors of each picture."
-        result = []
-        for picture in pictures:
-            boxes = windows(picture.size, self.max_regions)
-            result.append(ExtractedRegions(describe(picture, boxes), boxes))
-        return result
+        all_boxes = [windows(picture.size, self.max_regions) for picture in pictures]
+        return [ExtractedRegions(describe(picture, boxes), boxes) for picture,boxes in zip(pictures, all_boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #be6546dc
 @dataclass(frozen=True)
@@ -143,11 +140,8 @@ class Patches:
         y, x = (v.ravel() for v in np.mgrid[:rows,:columns])
         boxes = np.stack([x/columns*wide, y/rows*high, (x+1)/columns*wide, (y+1)/rows*high], 1)
         features = self.backbone.maps(pictures).flatten(2).mT.cpu().numpy()
-        result = []
-        for picture,vectors in zip(pictures, features):
-            in_pixels = (boxes*np.tile(picture.size, 2)).astype(np.float32)
-            result.append(ExtractedRegions(vectors, in_pixels))
-        return result
+        in_pixels = [(boxes*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
+        return [ExtractedRegions(*regions) for regions in zip(features, in_pixels)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #08eb91fb
 WHOLE_PICTURE = "whole picture" # Class of the only region of a picture without a detection

@@ -53,8 +53,7 @@ class Prepared(MarkdownRepr):
         if len(duplicates.splits) > 1: facts["same picture in two splits"] = len(duplicates.pairs)
         rows = [(name, value if isinstance(value, str) else f"{value:,}") for name,value in facts.items()]
         text = markdown_table(["",self.folder.name], rows)
-        for file,note in self.manifest["notes"]:
-            text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
+        for file,note in self.manifest["notes"]: text += f"\n\n{escape_markdown(file)}: {escape_markdown(note)}"
         return text + left_out_table(self.left_out)
 
 # %% ../../nbs/photos/10_prepare.ipynb #d75a99ce
@@ -204,8 +203,7 @@ def prepare(
     job = PrepareJob(recipe, work, extractor, resume, device, batch_size, workers, show_progress_bar, share)
     if share.rank == 0: _make(job, request, output, near)
     elif recipe.pictures and not recipe.published.files:
-        with work_folder(job, request) as shares:
-            make_features(job, _recipe_pictures(recipe, {}), shares)
+        with work_folder(job, request) as shares: make_features(job, _recipe_pictures(recipe, {}), shares)
     wait_for(output.is_dir)
     return _open_prepared(output, recipe, request, near)
 

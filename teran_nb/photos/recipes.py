@@ -44,7 +44,7 @@ class PublishedFeatures:
 @dataclass(frozen=True)
 class Recipe:
     "What a collection is made from."
-    # what
+    # images
     pictures:str="" # Folder of pictures; `example` draws some, with captions. With `published`, only for display
     published:PublishedFeatures=PublishedFeatures() # Published region features, in place of the extractor's
     pattern:str="" # Regular expression for the part of names that pictures, features and captions share
@@ -72,8 +72,7 @@ class Recipe:
         object.__setattr__(self, "merge", tuple(self.merge))
         one_of(self.missing, MISSING, "value of missing")
         checked(self.held_out, dict[str,int], "held_out", "say how many images: {'val': 100, 'test': 100}")
-        if self.held_out and not self.captions:
-            raise ValueError("held_out needs captions, whose images it draws")
+        if self.held_out and not self.captions: raise ValueError("held_out needs captions, whose images it draws")
         stops_at_bad(self.bad)
         if not (self.pictures or self.published.files or self.merge):
             raise ValueError("nothing to prepare: name a folder of pictures, a file of features, "
@@ -106,8 +105,7 @@ def recipe_captions(
         warnings.simplefilter("always")
         options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
         captions = read_captions(path, **options)
-        if not len(captions):
-            raise ValueError(f"{path} holds no captions; give captions='' where there are none")
+        if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
         try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
@@ -163,8 +161,7 @@ def request_of(
     other_files = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
     state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(other_files))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
-    if not recipe.held_out:
-        del request["held_out"] # as in requests of earlier versions, so that they still open
+    if not recipe.held_out: del request["held_out"] # as in requests of earlier versions, so that they still open
     return json.loads(json.dumps(request, default=str)) # a path as its text
 
 def _other_files(recipe):

@@ -148,8 +148,7 @@ def save_random_vision(
     seed_everything(seed)
     model = auto.from_config(config)
     with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim > 1: weight.mul_(spread)
+        for weight in model.parameters(): weight.mul_(spread if weight.ndim > 1 else 1)
     model.save_pretrained(folder)
     processor = {"do_resize": True, "size": {"height": 32, "width": 32}, "do_rescale": True, "rescale_factor": 1/255,
                  "do_normalize": True, "image_mean": [.5]*3, "image_std": [.5]*3, "resample": 3}

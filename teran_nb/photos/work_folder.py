@@ -45,7 +45,7 @@ class PrepareJob:
     share:Share=Share(0, 1) # Which of several processes this is
 
 # %% ../../nbs/photos/09_work_folder.ipynb #a725c95f
-_MAY_CHANGE = ("bad","missing","merge","prefix","captions","caption_options","state") # fields of a request
+_MAY_CHANGE = ("bad","missing","merge","prefix","captions","caption_options","state") # of a request
 
 @contextmanager
 def work_folder(
@@ -143,8 +143,7 @@ def _join_shares(folder, stores, images):
         empty = store.with_suffix(".json")
         if empty.is_file(): left_out |= read_json(empty)
         else: left_out |= Features(store).extraction["left_out"]
-    if not filled:
-        raise ValueError(f"none of the {images} pictures could be used: {next(iter(left_out.items()))}")
+    if not filled: raise ValueError(f"none of the {images} pictures could be used: {next(iter(left_out.items()))}")
     undetected = sum(store.extraction["undetected"] for store in filled)
     extraction = filled[0].extraction | {"left_out": left_out, "undetected": undetected}
     require_detections(filled[0].extractor, undetected, sum(map(len, filled)))
@@ -167,8 +166,7 @@ def _picture_sizes(files, pattern):
         sizes[image_id] = list(size)
     shorter = {}
     for image_id,size in sizes.items(): # of two files of one image, `match_names` takes the first
-        for name in (image_id.rpartition("/")[2], id_by_pattern(image_id, pattern)):
-            shorter.setdefault(name, size)
+        for name in (image_id.rpartition("/")[2], id_by_pattern(image_id, pattern)): shorter.setdefault(name, size)
     return shorter | sizes
 
 def _row_ids(source):
@@ -187,9 +185,8 @@ def _convert(job, files):
         sizes = job.work/"sizes.json"
         write_json(sizes, _picture_sizes(files, recipe.pattern))
     elif sizes and sizes != "unit": sizes = project_path(sizes)
-    options = dict(published.options)
-    for name in ("ids","classes"):
-        if name in options: options[name] = str(project_path(options[name]))
+    files_named = {"ids","classes"} & published.options.keys()
+    options = published.options | {name: str(project_path(published.options[name])) for name in files_named}
     source = Source(tuple(published.paths), published.format, sizes, recipe.pattern, Options(**options))
     if files and recipe.bad == "stop": # two pictures of one image are refused before the conversion, which takes long
         match_names(files, _row_ids(source), recipe.pattern)

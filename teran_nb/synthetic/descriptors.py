@@ -170,6 +170,5 @@ def windows(
     for columns,rows,w,h in _GRIDS:
         for y in np.linspace(0, 1, rows):
             for x in np.linspace(0, 1, columns): shares.append((x*(1-w), y*(1-h), x*(1-w)+w, y*(1-h)+h))
-    if not 1 <= count <= len(shares):
-        raise ValueError(f"a picture has 1 to {len(shares)} windows, not {count}")
+    if not 1 <= count <= len(shares): raise ValueError(f"a picture has 1 to {len(shares)} windows, not {count}")
     return (np.array(shares[:count])*np.tile(size, 2)).astype(np.float32)

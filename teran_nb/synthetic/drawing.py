@@ -277,10 +277,8 @@ def _candidate(rng, kind, size, backdrop, canvas):
 def _is_free(box, boxes):
     "Whether every box keeps seven tenths of itself free when `box` is added."
     boxes = [*boxes, box]
-    for i,each in enumerate(boxes):
-        others = boxes[:i]+boxes[i+1:]
-        if total_overlap(each, others) > .3: return False
-    return True
+    shares = [total_overlap(each, boxes[:i]+boxes[i+1:]) for i,each in enumerate(boxes)]
+    return max(shares) <= .3
 
 def _city_block(a, b):
     "Twice the distance between the centres of two boxes, across plus down."

@@ -51,8 +51,7 @@ def plural(
     "The plural of a noun."
     if noun in _IRREGULAR: return _IRREGULAR[noun]
     if noun.endswith("y") and noun[-2] not in "aeiou": return noun[:-1]+"ies"
-    ending = "es" if noun.endswith(("s","x","ch","sh")) else "s"
-    return noun+ending
+    return noun+("es" if noun.endswith(("s","x","ch","sh")) else "s")
 
 def things_meant(
     things:Sequence, # Things of a scene
@@ -314,8 +313,7 @@ def _bare(scene, rng, order):
     phrase = _refer(scene.things, order[0], rng, .15)
     words = phrase.words
     if len(words) > 3 and not phrase.many and rng.random() < .5: words = words[1:]
-    place = _where(scene, rng, phrase) if rng.random() < .3 else ""
-    return _join(*words, place)
+    return _join(*words, _where(scene, rng, phrase) if rng.random() < .3 else "")
 
 @_form("middle")
 def _exists(scene, rng, order):
@@ -434,7 +432,7 @@ def _linked_boxes(links): return set().union(*(l.boxes for l in links))
 def _bare_text(text): return text.lower().rstrip(".")
 
 def _caption(scene, rng, order, forms, before):
-    "A caption of three to twenty words that no caption `before` has, preferably about other things than they are."
+    "A caption of three to twenty words that no caption `before` has, preferably about other things than those."
     texts = {_bare_text(text) for text,_ in before}
     linked = [_linked_boxes(links) for _,links in before]
     all_forms = sum(_FORMS.values(), [])

@@ -121,16 +121,14 @@ def _other_colour(s, scene, rng):
 @register_change("size", "alone", "and", "spatial")
 def _other_size(s, scene, rng):
     if not s.first.size: return None
-    other = "large" if s.first.size == "small" else "small"
-    return s._replace(first=s.first._replace(size=other))
+    return s._replace(first=s.first._replace(size="large" if s.first.size == "small" else "small"))
 
 @register_change("number", "number")
 def _other_number(s, scene, rng):
     "One more or one less, with probabilities that balance the number words."
     n = s.first.number
     one_more = n == 1 or (n == 2 and rng.random() < .1)
-    number = n+1 if one_more else n-1
-    return s._replace(first=s.first._replace(number=number))
+    return s._replace(first=s.first._replace(number=n+1 if one_more else n-1))
 
 @register_change("relation", "spatial")
 def _opposite_relation(s, scene, rng): return s._replace(relation=OPPOSITES[s.relation])
@@ -219,8 +217,7 @@ def _counted(scene, rng, mention, opening):
     for _ in range(20):
         named = mention(rng.choice(several if many else scene.things))
         n = len(things_meant(scene.things, *named[:3]))
-        if (n > 1) == many and n <= len(NUMBERS):
-            return Statement(named._replace(number=n), opening=opening)
+        if (n > 1) == many and n <= len(NUMBERS): return Statement(named._replace(number=n), opening=opening)
     return None
 
 # %% ../../nbs/synthetic/05_minimal_pairs.ipynb #a0a82523

@@ -64,8 +64,7 @@ def _pair(boxes, rng):
     "A box around one thing and its nearest neighbour."
     def centre(b): return (b[0]+b[2])/2, (b[1]+b[3])/2
     a = rng.choice(boxes)
-    others = [box for box in boxes if box is not a]
-    b = min(others, key=lambda box: math.dist(centre(a), centre(box)))
+    b = min((box for box in boxes if box is not a), key=lambda box: math.dist(centre(a), centre(box)))
     return min(a[0],b[0]), min(a[1],b[1]), max(a[2],b[2]), max(a[3],b[3])
 
 def _background(boxes, size, rng):
@@ -92,8 +91,7 @@ def detector_boxes(
             boxes.append(_jittered(b, size, rng, low, high))
     if rng.random() < .4: boxes.append((0,0,*size))
     total = rng.randint(max(12, len(boxes)), max(36, len(boxes)))
-    pair_weight = 1 if len(things) > 1 else 0
-    weights = (3, pair_weight, 4)
+    weights = (3, 1 if len(things) > 1 else 0, 4)
     for kind in rng.choices(("part","pair","background"), weights, k=total-len(boxes)):
         if kind == "part": box = _part(rng.choice(things), rng)
         elif kind == "pair": box = _pair(things, rng)
