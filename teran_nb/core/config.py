@@ -25,7 +25,7 @@ def one_of(
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones, and the most similar one (ValueError)."
     try: is_known = value in known
-    except TypeError: is_known = False # a list, where names are asked for
+    except TypeError: is_known = False # a list, where a name is expected
     if is_known: return value
     names = [str(each) for each in known]
     similar = get_close_matches(str(value), names, 1)
@@ -39,7 +39,6 @@ def stops_at_bad(
 ) -> bool: # True for `stop`
     "Whether a row or file that cannot be used is an error; another value is refused (ValueError)."
     return one_of(bad, ("stop","skip"), "value of bad") == "stop"
-
 
 # %% ../../nbs/core/03_config.ipynb #3268c712
 def bounded(
@@ -96,7 +95,8 @@ def _as_type(value, old, name):
     if isinstance(value, list): value = tuple(value)
     if isinstance(old, float) and isinstance(value, str) and re.fullmatch(r"[-+.\deE]+", value):
         with suppress(ValueError): value = float(value) # other text is refused below
-    if isinstance(old, (bool,int,float,str,tuple)): checked(value, type(old), name, f"it takes a value such as {old!r}")
+    if isinstance(old, (bool,int,float,str,tuple)):
+        checked(value, type(old), name, f"it takes a value such as {old!r}")
     return float(value) if isinstance(old, float) else value
 
 def override(
@@ -105,12 +105,12 @@ def override(
 ) -> Any: # Changed copy
     "Change fields of a nested configuration by their dotted names."
     for name,value in changes.items():
-        field,_,rest = name.partition(".")
+        field,_,inner_name = name.partition(".")
         one_of(field, [f.name for f in dataclasses.fields(config)], f"field of {type(config).__name__}")
         old = getattr(config, field)
-        if rest and not dataclasses.is_dataclass(old):
+        if inner_name and not dataclasses.is_dataclass(old):
             raise ValueError(f"{field} has no fields of its own; say {field}, not {name}")
-        new = override(old, {rest: value}) if rest else _as_type(value, old, name)
+        new = override(old, {inner_name: value}) if inner_name else _as_type(value, old, name)
         config = require_in_range(dataclasses.replace(config, **{field: new}))
     return config
 
@@ -124,14 +124,14 @@ def rename_fields(
     except RecursionError:
         raise ValueError("the values are nested too deep for a configuration, which has a few levels") from None
     for before,after in names.items():
-        *parts,field = before.split(".")
+        *outer_fields,field = before.split(".")
         source = renamed
-        for part in parts: source = checked(source.get(part, {}), dict, part)
+        for outer in outer_fields: source = checked(source.get(outer, {}), dict, outer)
         if field not in source: continue
         value = source.pop(field)
-        *parts,field = after.split(".")
+        *outer_fields,field = after.split(".")
         target = renamed
-        for part in parts: target = checked(target.setdefault(part, {}), dict, part)
+        for outer in outer_fields: target = checked(target.setdefault(outer, {}), dict, outer)
         target[field] = value
     return renamed
 

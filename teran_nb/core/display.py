@@ -65,8 +65,9 @@ def progress(
     if _in_kernel(): bar_type,seconds = _KernelBar,1
     elif is_terminal: bar_type,seconds = tqdm,.1
     else: bar_type,seconds = tqdm,10
+    columns = None if is_terminal else 120 # a terminal has a width of its own
     return bar_type(items, desc=desc, total=total, mininterval=seconds, disable=disable,
-                    dynamic_ncols=is_terminal, ncols=None if is_terminal else 120, **kwargs)
+                    dynamic_ncols=is_terminal, ncols=columns, **kwargs)
 
 # %% ../../nbs/core/04_display.ipynb #79d30c2b
 @contextmanager
@@ -108,7 +109,8 @@ def markdown_table(
     right = [bool(rows) and all(map(is_number, column[1:])) for column in columns]
     rule = ["-"*(width-1) + ":" if r else "-"*width for width,r in zip(widths, right)]
     def line(cells):
-        return "| " + " | ".join(c.rjust(w) if r else c.ljust(w) for c,w,r in zip(cells, widths, right)) + " |"
+        padded = [cell.rjust(width) if r else cell.ljust(width) for cell,width,r in zip(cells, widths, right)]
+        return "| " + " | ".join(padded) + " |"
     return "\n".join(map(line, [header, rule, *rows]))
 
 class MarkdownRepr:

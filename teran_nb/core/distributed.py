@@ -25,18 +25,18 @@ def gather_packed(
     packed:Packed, # This process's sets
 ) -> Packed: # The sets of all processes, in order; only this process's carry a gradient
     "Gather packed sets of different sizes."
-    own_lengths = packed.lengths.to(packed.values.device)
-    padded = gather(pad_across_processes(own_lengths[None], dim=1, pad_index=-1)) # a row for each process
-    lengths = [row[row >= 0] for row in padded]
+    lengths_here = packed.lengths.to(packed.values.device)
+    padded_lengths = gather(pad_across_processes(lengths_here[None], dim=1, pad_index=-1)) # a row for each process
+    lengths = [row[row >= 0] for row in padded_lengths]
     sizes = [int(row.sum()) for row in lengths]
-    parts = list(gather(pad_across_processes(packed.values.detach(), dim=0)).split(max(sizes)))
-    processes = len(sizes)
-    for i,n in enumerate(sizes): parts[i] = parts[i][:n]
     detached = packed.values.detach()
-    own = detached + processes*(packed.values - detached) # the value of `packed`, and `processes` times its gradient
-    parts[torch.distributed.get_rank()] = own
+    padded_values = gather(pad_across_processes(detached, dim=0))
+    values = [padded[:n] for padded,n in zip(padded_values.split(max(sizes)), sizes)] # of each process
+    processes = len(sizes)
+    # the values of `packed`, and `processes` times their gradient
+    values[torch.distributed.get_rank()] = detached + processes*(packed.values - detached)
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), torch.cat(lengths).cpu().cumsum(0)])
-    return Packed(torch.cat(parts), offsets)
+    return Packed(torch.cat(values), offsets)
 
 # %% ../../nbs/core/16_distributed.ipynb #5fd540e7
 PRECISIONS = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"} # Ours to accelerate's

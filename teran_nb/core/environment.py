@@ -76,7 +76,7 @@ def environment(
     on_gpu = "cuda" in str(device)
     return {
         "python": platform.python_version(),
-        **{p: _version(p) for p in ("teran_nb","transformers","accelerate","numpy","pillow")},
+        **{package: _version(package) for package in ("teran_nb","transformers","accelerate","numpy","pillow")},
         "torch": str(torch.__version__), # names the build too, such as +cu130
         "commit": git_commit_hash(),
         "platform": platform.platform(),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked', 'open_plain', 'read_bytes', 'read_text',
-           'gc_paused', 'read_json', 'digest', 'file_stamps']
+           'gc_paused', 'read_json', 'read_json_lines', 'digest', 'file_stamps']
 
 # %% ../../nbs/core/02_files.ipynb #d318f481
 import gc, gzip, hashlib, json, os, stat, zlib
@@ -34,7 +34,7 @@ def project_path(
 ) -> Path: # Absolute path
     "The path that a user of a workflow means."
     start = Path(start or Path.cwd()).resolve()
-    root = next((p for p in (start, *start.parents) if (p/"settings.ini").is_file()), start)
+    root = next((folder for folder in (start, *start.parents) if (folder/"settings.ini").is_file()), start)
     return root/user_path(path) if str(path) else root
 
 # %% ../../nbs/core/02_files.ipynb #58ab88a1
@@ -145,6 +145,19 @@ def read_json(
         if str(e).startswith(str(path)): raise
         raise ValueError(f"{path} is not JSON ({e}); it may be cut off") from None
     return checked(value, schema, path, cure)
+
+def read_json_lines(
+    path:str|Path, # Text file with one JSON value a line, with or without gzip
+    schema:Any=Any, # Types that each value must have
+    cure:str="it may be cut off, copy it again", # What to do about a line that does not fit, for the error
+) -> Iterator[tuple[str,Any]]: # Place of each value, such as `log.jsonl line 3`, and the value
+    "Read JSON values line by line; empty lines are left out, and a damaged one is named in the error."
+    for number,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: a text may hold other line ends
+        if not line.strip(): continue
+        place = f"{path} line {number}"
+        try: value = json.loads(line)
+        except (ValueError, RecursionError) as e: raise ValueError(f"{place} is not JSON ({e}); {cure}") from None
+        yield place,checked(value, schema, place, cure)
 
 # %% ../../nbs/core/02_files.ipynb #fb18243e
 def digest(

@@ -20,13 +20,14 @@ def heat_map(
     shape:tuple[int,int]|None=None, # Rows and columns of the map; None: 48 along the longer side
 ) -> Tensor: # NaN where no region lies, `(rows, columns)`
     "Values of regions spread over the picture; overlapping regions are averaged."
-    wrong = (~values.isfinite()).nonzero().flatten()
-    if len(wrong):
-        i = int(wrong[0])
-        raise ValueError(f"the value of region {i} is {float(values[i])}, and {len(wrong)} of {len(values)} are not "
+    not_finite = (~values.isfinite()).nonzero().flatten()
+    if len(not_finite):
+        i = int(not_finite[0])
+        raise ValueError(f"the value of region {i} is {float(values[i])}, and {len(not_finite)} of {len(values)} are not "
                          "finite; leave these regions out")
     width,height = map(float, size)
-    rows,columns = shape or (max(1, round(48*side/max(width, height))) for side in (height,width))
+    longest = max(width, height)
+    rows,columns = shape or (max(1, round(48*height/longest)),max(1, round(48*width/longest)))
     boxes = torch.as_tensor(boxes, dtype=torch.float64)
     across = _covered(boxes[:,0], boxes[:,2], width, columns)
     down = _covered(boxes[:,1], boxes[:,3], height, rows)

@@ -25,12 +25,12 @@ def parameter_help(
 # %% ../../nbs/core/13_help.ipynb #060c02bd
 def show_docments() -> None:
     "Let `help()` show the comments of this package's parameters too."
-    docstring = pydoc.getdoc
-    if hasattr(docstring, "original"): return # it does already
+    pydoc_getdoc = pydoc.getdoc
+    if hasattr(pydoc_getdoc, "original"): return # an earlier call did it
     def getdoc(thing):
-        text = docstring(thing)
+        text = pydoc_getdoc(thing)
         ours = str(getattr(thing, "__module__", "")).startswith("teran_nb.")
         if not ours or not (inspect.isroutine(thing) or inspect.isclass(thing)): return text
         return "\n\n".join(part for part in (text, parameter_help(thing)) if part)
-    getdoc.original = docstring
+    getdoc.original = pydoc_getdoc
     pydoc.getdoc = getdoc

@@ -29,16 +29,16 @@ def no_download(
     why:str, # For the error
 ) -> Iterator[None]:
     "Load models from folders and the cache only, because a file and not the user names them."
-    before = _forbidden.set(why)
+    token = _forbidden.set(why)
     try: yield
-    finally: _forbidden.reset(before)
+    finally: _forbidden.reset(token)
 
 def _offline_reason():
     "Why the hub cannot be reached, by one short request; empty if it can."
     if _forbidden.get(): return _forbidden.get()
     if constants.HF_HUB_OFFLINE: return "HF_HUB_OFFLINE forbids asking the hub"
     try: get_session().head(constants.ENDPOINT, timeout=5)
-    except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of whichever library it asks with
+    except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of any library
     return ""
 
 def _refused(error, name, kind, instead):
@@ -58,13 +58,13 @@ def load_from_hub(
 ) -> Any: # What the loader gives
     "Load a model from a folder, the cache, or the hub."
     if not name or str(name)[0] == "~": name = str(user_path(name))
-    folder = os.path.isdir(name)
-    if folder and not os.path.isfile(f"{name}/config.json"):
+    is_folder = os.path.isdir(name)
+    if is_folder and not os.path.isfile(f"{name}/config.json"):
         raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")
-    if folder: require_model_folder(name)
+    if is_folder: require_model_folder(name)
     try: return load(name, local_files_only=True)
     except Exception as e: # a name without its files is an OSError; tokenizers raises plain exceptions
-        if folder or not isinstance(e, OSError): raise _refused(e, name, kind, instead) from None
+        if is_folder or not isinstance(e, OSError): raise _refused(e, name, kind, instead) from None
     why = _offline_reason()
     if not why:
         try: return load(name)
@@ -86,15 +86,15 @@ _MOST_LAYERS = 1000
 
 def _most_layers(settings):
     "The largest number of layers in a configuration and those inside it."
-    most = 0
-    inside = [settings]
-    while inside:
-        part = inside.pop()
+    layers = 0
+    unread = [settings]
+    while unread:
+        part = unread.pop()
         values = part.items() if isinstance(part, dict) else [("",value) for value in part]
         for key,value in values:
-            if isinstance(value, (dict,list)): inside.append(value)
-            elif "layers" in key and isinstance(value, (int,float)): most = max(most, value)
-    return most
+            if isinstance(value, (dict,list)): unread.append(value)
+            elif "layers" in key and isinstance(value, (int,float)): layers = max(layers, value)
+    return layers
 
 # 5,000,000 is several times the largest vocabulary that is known
 _TokenNumber = Annotated[int, Must(lambda x: 0 <= x < 5_000_000, "the number of a token, from 0 to 4,999,999")]
@@ -111,9 +111,9 @@ _SETTINGS = [f"{part}config.json" for part in ("","generation_","tokenizer_","pr
 def _require_settings(file, size, changed): # once for each size and time of change
     if file.name in _VOCABULARIES: read_json(file, _VOCABULARIES[file.name], "copy the tokenizer again")
     if file.name not in _SETTINGS: return
-    most = _most_layers(read_json(file, dict))
-    if most > _MOST_LAYERS:
-        raise ValueError(f"{file} asks for {most:,} layers, and at most {_MOST_LAYERS:,} are built; copy it again")
+    layers = _most_layers(read_json(file, dict))
+    if layers > _MOST_LAYERS:
+        raise ValueError(f"{file} asks for {layers:,} layers, and at most {_MOST_LAYERS:,} are built; copy it again")
 
 def require_model_folder(
     folder:str|Path, # Of a model as transformers saves it

@@ -67,10 +67,10 @@ class StoreJournal:
             os.fsync(f.fileno())
 
     def _read(self):
-        "All lines; an incomplete last one is removed."
+        "All entries of the file; an incomplete last line is removed."
         if not self.file.is_file(): return []
-        *lines,cut = self.file.read_bytes().split(b"\n")
-        if cut: os.truncate(self.file, self.file.stat().st_size - len(cut))
+        *lines,incomplete = self.file.read_bytes().split(b"\n")
+        if incomplete: os.truncate(self.file, self.file.stat().st_size - len(incomplete))
         entries = []
         for i,line in enumerate(lines, 1):
             try: entry = json.loads(line)

@@ -49,16 +49,16 @@ def _offsets(lengths):
 
 @patch
 def _run(self:Packed, start, stop):
-    "Sets `start` to `stop`, a view."
+    "The sets from `start` to `stop`, as a view."
     offsets = self.offsets[start:max(start,stop)+1]
     return Packed(self.values[offsets[0]:offsets[-1]], offsets - offsets[0])
 
 @patch
 def _pick(self:Packed, numbers):
-    "The sets with these numbers, a copy."
+    "A copy of the sets with these numbers."
     lengths = self.lengths[numbers]
     offsets = _offsets(lengths)
-    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from a row of the copy to its row here
+    shift = torch.repeat_interleave(self.offsets[numbers] - offsets[:-1], lengths) # from rows of the copy to rows here
     rows = torch.arange(len(shift)) + shift
     return Packed(self.values[rows.to(self.values.device)], offsets)
 

@@ -66,7 +66,8 @@ def content_policy(
     "What a page may load and run: its own style and script, known by their hashes, and pictures."
     directives = ["default-src 'none'", f"img-src {images}", f"style-src {_hashes(styles)}",
                   f"script-src {_hashes(scripts)}", "base-uri 'none'", "form-action 'none'"]
-    if style_attributes: directives.append(f"style-src-attr 'unsafe-hashes' {_hashes(sorted(set(style_attributes)))}")
+    if style_attributes:
+        directives.append(f"style-src-attr 'unsafe-hashes' {_hashes(sorted(set(style_attributes)))}")
     return "; ".join(directives)
 
 # %% ../../nbs/core/07_pages.ipynb #272b9cd0

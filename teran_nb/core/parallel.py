@@ -67,7 +67,7 @@ def parallel_map(
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder)/"job.pickle"
         job.write_bytes(_pickled(function, inputs))
-        running = [_start(job, k, workers) for k in range(workers)]
+        running = [_start(job, first, workers) for first in range(workers)]
         try:
             for i,item in enumerate(inputs):
                 worker = running[i%workers]
@@ -84,10 +84,10 @@ def parallel_map(
                 if error: raise _failed(item, *error)
                 yield result
         finally:
-            for p in running:
-                p.kill()
-                p.wait()
-                p.stdout.close()
+            for worker in running:
+                worker.kill()
+                worker.wait()
+                worker.stdout.close()
 
 # %% ../../nbs/core/06_parallel.ipynb #7a9eca3e
 def _pickled(function, inputs):
@@ -100,9 +100,9 @@ def _pickled(function, inputs):
 
 def _dead(item, status, deaths):
     "The error for workers that ended without a result."
-    what = f"the worker that was given {item!r} ended early"
-    if deaths > 1: what = f"{deaths} workers ended one after the other, the last at {item!r}"
-    return RuntimeError(f"{what} (exit status {status}); the messages of the workers say why, or workers=1 shows it")
+    problem = f"the worker that was given {item!r} ended early"
+    if deaths > 1: problem = f"{deaths} workers ended one after the other, the last at {item!r}"
+    return RuntimeError(f"{problem} (exit status {status}); the messages of the workers say why, or workers=1 shows it")
 
 def _failed(item, message, trace):
     "The error for a function that raised in a worker."

@@ -56,7 +56,7 @@ def _list_check(check_item):
     return check
 
 def _row_check(checks):
-    "A list of so many values, each of its own kind."
+    "The check of a list with a fixed number of values, each of its own kind."
     def check(value):
         if not isinstance(value, (list,tuple)) or len(value) != len(checks):
             return f" is {_shown(value)}, not a list of {len(checks)}"
@@ -75,7 +75,7 @@ def _dict_check(check_item):
     return check
 
 def _fields_check(checks, required):
-    "An object with these fields and any others."
+    "The check of an object that has the required fields and may have others."
     def check(value):
         if not isinstance(value, dict): return f" is {_shown(value)}, not an object"
         for key in required:
@@ -88,7 +88,7 @@ def _fields_check(checks, required):
 
 # %% ../../nbs/core/01_schema.ipynb #2a23e383
 def _any_check(checks, optional):
-    "One of several; `optional` accepts None too."
+    "The check of a value that fits one of several schemas; with `optional`, None fits too."
     def check(value):
         if optional and value is None: return ""
         problem = ""

@@ -179,7 +179,8 @@ def texts(self:Store,
         if digest(array.tobytes()) == self.manifest["sha256"].get(name): return array
         raise ValueError(f"{self.path/name}.bin does not match its checksum; the {self.kind} is damaged, copy it again")
     ends = read(f"{part}_ends", "<i8", (count,))
-    data = read(part, np.uint8, (int(ends[-1]) if count else 0,)).tobytes()
+    length = int(ends[-1]) if count else 0
+    data = read(part, np.uint8, (length,)).tobytes()
     return [data[start:stop].decode("utf8") for start,stop in pairwise([0, *ends.tolist()])]
 
 # %% ../../nbs/core/10_stores.ipynb #73b2c9bd

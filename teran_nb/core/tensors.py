@@ -66,7 +66,7 @@ def require_archive(
             if unpacked > most_unpacked(size): problem = f"unpacks to {unpacked/1e6:,.0f} MB"
             else:
                 broken = archive.testzip()
-                problem = broken and f"{broken} does not match its checksum"
+                problem = f"{broken} does not match its checksum" if broken else ""
     except Exception as e: problem = f"{type(e).__name__}: {e}" # zipfile raises any error on damaged files
     if problem: raise ValueError(f"{path} is damaged or cut off ({problem}); {cure}")
 

@@ -48,7 +48,7 @@ def _remove(path):
 
 @lru_cache # once for each folder and process
 def _sweep(folder):
-    "Remove what killed writers left in a folder: older than a day and not locked."
+    "Remove what killed writers left in a folder, where it is older than a day and not locked."
     for part in folder.glob(f".*{_ENDING}"):
         with suppress(OSError, RuntimeError), locked(part): # another process may sweep the folder too
             changed = max(p.stat().st_mtime for p in [part, *part.rglob("*")])

@@ -9,7 +9,7 @@ __all__ = ['SPLIT_NAMES', 'read_csv', 'read_lines', 'read_tokens', 'read_karpath
 import math, re, warnings
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
 from xml.etree import ElementTree
 
 from ..core.schema import Must, checked
@@ -23,15 +23,22 @@ SPLIT_NAMES = { # Splits of this library, by the names that files give them, in 
     "train": "train", "training": "train", "val": "val", "validation": "val", "valid": "val", "dev": "val",
     "test": "test", "testing": "test"}
 
+class _Row(NamedTuple):
+    "One caption of a file."
+    image_id:str
+    text:str
+    links:tuple|None=None # None where the file has none
+    line:int=0 # Its line in the file; 0 where its number is named instead
+
 class _Rows:
     "The captions that a reader finds in a file, and what is wrong with the rows that cannot be used."
     def __init__(self, path, bad):
         self.path = path
         self.stops = stops_at_bad(bad)
-        self.rows = [] # (image id, text, links or None, line or 0)
+        self.rows = []
         self.problems = [] # of rows that are left out
 
-    def add(self, image_id, text, links=None, line=0): self.rows.append((image_id, text, links, line))
+    def add(self, image_id, text, links=None, line=0): self.rows.append(_Row(image_id, text, links, line))
 
     def refuse(self, problem):
         "Stop at a row that cannot be used, or leave it out."
@@ -46,45 +53,47 @@ class _Rows:
         sizes = _of_all_images(self.path, "size", [size for _,size in images.values()])
         if splits: splits = [SPLIT_NAMES.get(split.lower(), split) for split in splits]
         index = {image_id: i for i,image_id in enumerate(images)}
-        texts = [text for _,text,_,_ in rows]
-        image_of = [index[image_id] for image_id,_,_,_ in rows]
-        links = [links or () for _,_,links,_ in rows]
-        has_links = any(links is not None for _,_,links,_ in rows)
-        try: return Captions(texts, image_of, list(images), sizes, splits, links if has_links else None)
+        texts = [row.text for row in rows]
+        image_of = [index[row.image_id] for row in rows]
+        has_links = any(row.links is not None for row in rows)
+        links = [row.links or () for row in rows] if has_links else None
+        try: return Captions(texts, image_of, list(images), sizes, splits, links)
         except ValueError as e: raise ValueError(f"{self.path}: {e}") from None
 
     def _usable(self, images):
         "The images and rows that can be used; the others are an error or a warning."
         if not self.rows and not self.problems: return images,[] # a file of images without captions is whole
-        usable,wrong = [],[]
+        usable = []
+        new_problems = []
         for i,row in enumerate(self.rows, 1):
-            image_id,text,_,line = row
+            name = row.image_id[:100]
             problem = ""
-            if image_id not in images:
-                problem = f"({text[:100]!r}) belongs to image {image_id[:100] or repr('')}, which is unknown"
-            elif not text.strip(): problem = f"is empty (image {image_id[:100]})"
-            caption = f"the caption in line {line}" if line else f"caption {i} of {len(self.rows)}"
-            if problem: wrong.append(f"{self.path}: {caption} {problem}")
+            if row.image_id not in images:
+                problem = f"({row.text[:100]!r}) belongs to image {name or repr('')}, which is unknown"
+            elif not row.text.strip(): problem = f"is empty (image {name})"
+            caption = f"the caption in line {row.line}" if row.line else f"caption {i} of {len(self.rows)}"
+            if problem: new_problems.append(f"{self.path}: {caption} {problem}")
             else: usable.append(row)
-        captioned = {image_id for image_id,*_ in usable}
+        captioned = {row.image_id for row in usable}
         uncaptioned = [image_id for image_id in images if image_id not in captioned]
-        without = f"{len(uncaptioned)} images without captions, such as {some_names(uncaptioned)}"
-        if self.stops and wrong: raise ValueError(f"{wrong[0]}; {len(wrong)} such in all; bad='skip' leaves them out")
-        if self.stops and uncaptioned: raise ValueError(f"{self.path} has {without}; bad='skip' leaves them out")
-        problems = self.problems + wrong
+        images_left = f"{len(uncaptioned)} images without captions, such as {some_names(uncaptioned)}"
+        if self.stops and new_problems:
+            raise ValueError(f"{new_problems[0]}; {len(new_problems)} such in all; bad='skip' leaves them out")
+        if self.stops and uncaptioned: raise ValueError(f"{self.path} has {images_left}; bad='skip' leaves them out")
+        problems = self.problems + new_problems
         left_out = []
         if problems:
             first = problems[0].removeprefix(str(self.path)).lstrip(": /")
             left_out.append(f"{len(problems)} rows that cannot be used, the first: {first}")
-        if uncaptioned: left_out.append(without)
+        if uncaptioned: left_out.append(images_left)
         if left_out: warnings.warn(f"{self.path}: left out {'; and '.join(left_out)}", stacklevel=4)
         return {image_id: images[image_id] for image_id in images if image_id in captioned},usable
 
-def _of_all_images(path, what, values):
+def _of_all_images(path, field, values):
     "One value for each image; None, with a warning, where only some images have one."
     missing = sum(not value for value in values)
     if 0 < missing < len(values):
-        warnings.warn(f"{path}: {missing} of {len(values)} images have no {what}, so the {what}s of the others are not "
+        warnings.warn(f"{path}: {missing} of {len(values)} images have no {field}, so the {field}s of the others are not "
                       "used", stacklevel=4)
     return None if missing else values
 
@@ -245,7 +254,7 @@ def _karpathy_links(links, where):
 def _from_karpathy(path, value, key="", bad="stop"):
     if not value.get("images"): raise ValueError(f"{path} has no list of images; is it another layout?")
     images = checked(value, _Karpathy, Path(path), _OTHER_LAYOUT)["images"]
-    key = key or next((k for k in ("id","cocoid","filename","imgid") if k in images[0]), "")
+    key = key or next((field for field in ("id","cocoid","filename","imgid") if field in images[0]), "")
     names = [image.get(key) for image in images]
     if None in names:
         problem = f"image {names.index(None)+1} of {len(names)} has no {key or 'id, cocoid, filename or imgid'}"
@@ -357,7 +366,8 @@ def _without_marks(line, boxes):
     for mark in _PHRASE.finditer(line):
         chain,kind,phrase = mark.groups()
         text += line[end:mark.start()]
-        if chain in boxes: links.append(Link(len(text), len(text)+len(phrase), kind or "phrase", tuple(boxes[chain])))
+        if chain in boxes:
+            links.append(Link(len(text), len(text)+len(phrase), kind or "phrase", tuple(boxes[chain])))
         text += phrase
         end = mark.end()
     return text + line[end:], tuple(links)

@@ -34,7 +34,7 @@ class Captions(MarkdownRepr):
     splits:list|None=None # Split of each image, such as `train`, where known
     links:list|None=None # Tuple of `Link` for each caption, where known
     def __post_init__(self):
-        for name in ("texts","image_ids","splits","links"): # columns of pandas and numpy too
+        for name in ("texts","image_ids","splits","links"): # they may be columns of pandas or numpy
             values = getattr(self, name)
             if values is None or isinstance(values, list): continue
             object.__setattr__(self, name, values.tolist() if hasattr(values, "tolist") else list(values))
@@ -73,8 +73,8 @@ def some_names(
     names:list, # Names, such as image ids
 ) -> str: # Each cut to 100 letters
     "The first three of many names, for an error message."
-    shown = ", ".join(str(name)[:100] for name in names[:3])
-    return shown + (f" and {len(names)-3:,} more" if len(names) > 3 else "")
+    first_three = ", ".join(str(name)[:100] for name in names[:3])
+    return f"{first_three} and {len(names)-3:,} more" if len(names) > 3 else first_three
 
 def require_unique(
     image_ids:list, # Names of images
@@ -88,9 +88,9 @@ def require_unique(
 @patch
 def _check(self:Captions):
     n_images = len(self.image_ids)
-    n_captions = len(self.texts)
     for image_id in self.image_ids:
-        if not isinstance(image_id, str): raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
+        if not isinstance(image_id, str):
+            raise ValueError(f"the image id {image_id!r} is no text; give str({image_id!r})")
     require_unique(self.image_ids)
     self._require_images_of_captions()
     self._require_texts()
@@ -98,22 +98,21 @@ def _check(self:Captions):
     for split,image_id in zip(self.splits or (), self.image_ids):
         if not isinstance(split, str):
             raise ValueError(f"the split of image {image_id[:100]} is {split!r}, no text; name one, or splits=None")
-    for name,n,what in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",n_captions,"captions")):
-        values = getattr(self, name)
-        if values is not None and len(values) != n: raise ValueError(f"{len(values)} {name} for {n} {what}")
+    for field,n,noun in (("sizes",n_images,"images"), ("splits",n_images,"images"), ("links",len(self),"captions")):
+        values = getattr(self, field)
+        if values is not None and len(values) != n: raise ValueError(f"{len(values)} {field} for {n} {noun}")
     if self.links is not None: self._require_links()
     if self.sizes is not None: self._require_sizes()
 
 @patch
 def _require_images_of_captions(self:Captions):
     n_images = len(self.image_ids)
-    n_captions = len(self.texts)
-    if len(self.image_of) != n_captions:
-        raise ValueError(f"{n_captions} captions but {len(self.image_of)} image indices")
+    if len(self.image_of) != len(self):
+        raise ValueError(f"{len(self)} captions but {len(self.image_of)} image indices")
     outside = np.flatnonzero((self.image_of < 0) | (self.image_of >= n_images))
     if len(outside):
         i = outside[0]
-        raise ValueError(f"caption {i+1} of {n_captions} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
+        raise ValueError(f"caption {i+1} of {len(self)} ({self.texts[i][:100]!r}) belongs to an unknown image: its index "
                          f"{self.image_of[i]} is not in 0 to {n_images-1}")
 
 @patch
@@ -121,8 +120,9 @@ def _require_texts(self:Captions):
     "Refuse empty captions, and images without a caption among others that have some."
     empty = [i for i,text in enumerate(self.texts) if not isinstance(text, str) or not text.strip()]
     if empty:
-        shown = [f"caption {i+1} of {len(self)} (image {self.image_ids[self.image_of[i]]}) is {self.texts[i]!r}" for i in empty]
-        raise ValueError(f"{len(empty)} captions are empty or no text: {some_names(shown)}; remove them")
+        ids = [self.image_ids[self.image_of[i]] for i in empty]
+        places = [f"caption {i+1} of {len(self)} (image {name}) is {self.texts[i]!r}" for i,name in zip(empty, ids)]
+        raise ValueError(f"{len(empty)} captions are empty or no text: {some_names(places)}; remove them")
     uncaptioned = np.flatnonzero(np.bincount(self.image_of, minlength=len(self.image_ids)) == 0)
     if len(uncaptioned) and self.texts:
         names = some_names([self.image_ids[i] for i in uncaptioned])
@@ -133,20 +133,21 @@ def _require_sizes(self:Captions):
     n_images = len(self.image_ids)
     if self.sizes.shape != (n_images,2):
         raise ValueError(f"sizes have the shape {self.sizes.shape}, not ({n_images}, 2): width and height of each picture")
-    wrong = np.flatnonzero(~((self.sizes > 0) & np.isfinite(self.sizes)).all(1))
-    if len(wrong):
-        width,height = self.sizes[wrong[0]]
-        raise ValueError(f"the picture of image {self.image_ids[wrong[0]][:100]} has the size {width:g} x {height:g}; "
+    are_sizes = ((self.sizes > 0) & np.isfinite(self.sizes)).all(1)
+    if not are_sizes.all():
+        i = are_sizes.argmin()
+        width,height = self.sizes[i]
+        raise ValueError(f"the picture of image {self.image_ids[i][:100]} has the size {width:g} x {height:g}; "
                          "width and height must be finite and above 0")
 
 @patch
 def _require_whole_letters(self:Captions):
     "Refuse half of a UTF-16 pair, which damaged JSON may hold and no file can keep."
-    for what,texts in (("caption",self.texts),("image id",self.image_ids)):
+    for noun,texts in (("caption",self.texts),("image id",self.image_ids)):
         try: "".join(texts).encode("utf8")
         except UnicodeEncodeError:
             text = next(text for text in texts if re.search("[\ud800-\udfff]", text))
-            raise ValueError(f"{what} {text[:100]!r} holds half of a letter; no file can keep it, so correct it") from None
+            raise ValueError(f"{noun} {text[:100]!r} holds half of a letter; no file can keep it, so correct it") from None
 
 # %% ../../nbs/data/00_captions.ipynb #411c566d
 @patch
@@ -217,12 +218,12 @@ def is_box(
     try: x1,y1,x2,y2 = box
     except (TypeError, ValueError): return False
     try: return bool(-FAR < x1 <= x2 < FAR and -FAR < y1 <= y2 < FAR)
-    except TypeError: return False # text
+    except TypeError: return False # a corner is text
 
 def _has_link_types(start, end, kind, boxes):
     "Whether the fields of a `Link` have their types; numbers may be those of numpy."
-    if not (isinstance(start, Integral) and isinstance(end, Integral) and isinstance(kind, str)): return False
-    return isinstance(boxes, tuple|list) and all(map(is_box, boxes))
+    are_places = isinstance(start, Integral) and isinstance(end, Integral)
+    return are_places and isinstance(kind, str) and isinstance(boxes, tuple|list) and all(map(is_box, boxes))
 
 @patch
 def _require_links(self:Captions):
@@ -279,7 +280,7 @@ def _to_karpathy(captions):
     images = []
     for i,image_id in enumerate(captions.image_ids):
         images.append({"id": image_id} | _size_and_split(captions, i) | {"sentences": sentences[i]})
-    return json.dumps({"images": images}, ensure_ascii=False, default=lambda value: value.tolist()) # numpy's numbers
+    return json.dumps({"images": images}, ensure_ascii=False, default=lambda value: value.tolist()) # of numbers of numpy
 
 def _to_csv(captions, path):
     if captions.links is not None:
@@ -300,5 +301,7 @@ def save(self:Captions,
     path = user_path(path)
     ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     one_of(ending, (".json",".json.gz",".csv"), "ending of a captions file")
-    data = (_to_csv(self, path) if ending == ".csv" else _to_karpathy(self)).encode("utf8")
-    with atomic(path) as tmp: tmp.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    text = _to_csv(self, path) if ending == ".csv" else _to_karpathy(self)
+    data = text.encode("utf8")
+    if path.suffix == ".gz": data = gzip.compress(data, mtime=0)
+    with atomic(path) as tmp: tmp.write_bytes(data)

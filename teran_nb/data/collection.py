@@ -29,9 +29,9 @@ from .feature_writer import FeatureWriter
 @lru_cache(64)
 def _files_by_stem(folder, changed):
     "Picture files of a folder, as it was when it was last changed, by their names without ending."
-    pictures = [p for p in folder.iterdir() if p.suffix.lower() in PICTURE_SUFFIXES]
+    pictures = [path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES]
     pictures.sort(reverse=True) # so that of several the first in alphabetical order stays, as in `find_pictures`
-    return {p.name[:-len(p.suffix)]: p for p in pictures}
+    return {path.name[:-len(path.suffix)]: path for path in pictures}
 
 def _existing(path, folder=None):
     "`path` where it is a file, which links must not lead out of `folder`; else None."
@@ -98,17 +98,18 @@ def match_captions(
     one_of(missing, MISSING, "value of missing")
     available = set(image_ids)
     captioned = captions.image_ids
-    if not captioned: raise ValueError("there are no captions and no images in them; give those of at least one image")
-    kept = [i for i,image_id in enumerate(captioned) if image_id in available]
-    if not kept:
+    if not captioned:
+        raise ValueError("there are no captions and no images in them; give those of at least one image")
+    indices = [i for i,image_id in enumerate(captioned) if image_id in available]
+    if not indices:
         raise ValueError(f"{what} and captions share no image: the captions name images such as {captioned[0][:100]!r}, "
                          f"{what} are there of {min(available, default='none')[:100]!r}")
-    if len(kept) == len(captioned): return captions
+    if len(indices) == len(captioned): return captions
     lacking = [image_id[:100] for image_id in captioned if image_id not in available]
     problem = f"have captions and no {what}, such as {', '.join(lacking[:3])}"
     if missing == "refuse": raise ValueError(f"{len(lacking):,} images {problem}; missing='drop' leaves them out")
     warnings.warn(f"left out {len(lacking):,} images that {problem}", stacklevel=3)
-    return captions.select(kept)
+    return captions.select(indices)
 
 # %% ../../nbs/data/05_collection.ipynb #bd5e0a21
 class Collection:
@@ -140,7 +141,7 @@ class Collection:
     @property
     def image_ids(self) -> list: return self.captions.image_ids
     @cached_property
-    def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)}
+    def index(self) -> dict: return {image_id: i for i,image_id in enumerate(self.image_ids)}
     def __contains__(self, image_id:str) -> bool: return image_id in self.index
 
 # %% ../../nbs/data/05_collection.ipynb #f20e1112

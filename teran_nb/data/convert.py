@@ -35,7 +35,7 @@ def read_sizes(
     else: rows = _size_entries(read_json(path), path)
     sizes = {}
     for where,row in rows.items():
-        key = next((k for k in ("id","image") if row.get(k) not in (None,"")), "image_id")
+        key = next((key for key in ("id","image") if row.get(key) not in (None,"")), "image_id")
         try: size = float(row["width"]),float(row["height"])
         except (KeyError, TypeError, ValueError, OverflowError): size = 0,0
         if not all(0 < v < np.inf for v in size) or not isinstance(row.get(key), (str,int)):
@@ -51,8 +51,9 @@ def _size_entries(value, path):
     if isinstance(value, dict) and "images" not in value:
         entries = {}
         for image_id,size in value.items():
-            if isinstance(size, list) and len(size) == 2: size = {"width": size[0], "height": size[1]}
-            entries[f"entry {image_id[:100]!r}"] = (size if isinstance(size, dict) else {}) | {"id": image_id}
+            fields = size if isinstance(size, dict) else {}
+            if isinstance(size, list) and len(size) == 2: fields = {"width": size[0], "height": size[1]}
+            entries[f"entry {image_id[:100]!r}"] = fields | {"id": image_id}
         return entries
     entries = value["images"] if isinstance(value, dict) else value
     entries = checked(entries, list[dict], path, "it needs id, width and height of each image")
@@ -67,7 +68,8 @@ def fit_boxes(
     "Clip boxes that exceed their picture a little; refuse boxes of another picture size."
     boxes = np.asarray(boxes, np.float32)
     limit = np.array([*size,*size], np.float32)
-    if boxes.ndim != 2 or boxes.shape[1] != 4: raise ValueError(f"boxes have the shape {boxes.shape}, not (regions, 4)")
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise ValueError(f"boxes have the shape {boxes.shape}, not (regions, 4)")
     excess = np.maximum(-boxes, boxes-limit).max(1)
     if (excess > tolerance).any():
         i = int(np.argmax(excess))
@@ -126,8 +128,9 @@ class Source:
         return [user_path(path) for path in paths]
     @property
     def files(self) -> list[Path]:
-        named = [Path(file) for file in (self.options.ids,self.options.classes) if file]
-        return named + [file for path in self.paths for file in source_files(path, self.format)]
+        files = [Path(file) for file in (self.options.ids,self.options.classes) if file]
+        for path in self.paths: files += source_files(path, self.format)
+        return files
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
@@ -135,7 +138,7 @@ class Source:
 def _cause(error):
     "Why a row or file cannot be read, as one clause."
     is_ours = isinstance(error, ValueError) and not isinstance(error, (json.JSONDecodeError,UnicodeError))
-    text = " ".join(str(error).split())[:400] # some hold bytes or arrays of the file
+    text = " ".join(str(error).split())[:400] # some errors hold bytes or arrays of the file
     return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
 
 @patch
@@ -256,7 +259,8 @@ def convert(
                        boxes=first.boxes is not None, source_hash=fingerprint) as writer:
         finished = set(writer.ids)
         resumed = len(writer.ids)
-        for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
+        rows = source.rows()
+        for row in progress(rows, f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
             try:
                 image_id = source.image_id(row)
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below

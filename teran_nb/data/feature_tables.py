@@ -112,7 +112,7 @@ def tables_in(
     folder:Path, # Folder of one table in several files
 ) -> list[Path]: # `*.tsv`, `*.tsv.0`, each plain or .gz, sorted
     "The tables of a folder."
-    return sorted(p for p in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", p.name.lower()))
+    return sorted(file for file in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", file.name.lower()))
 
 # %% ../../nbs/data/06_feature_tables.ipynb #50e72844
 def bottom_up_rows(
@@ -120,7 +120,8 @@ def bottom_up_rows(
     options:Options=Options(), # Not used
 ) -> Iterator[SourceRow]: # One per image
     "Tables of bottom-up attention or LXMERT."
-    for file in tables_in(path) if path.is_dir() else [path]:
+    tables = tables_in(path) if path.is_dir() else [path]
+    for file in tables:
         for number,_,line in table_lines(file):
             image_id = line[:200].split(b"\t")[0].decode("utf8", "replace")
             if number == 1 and image_id == "image_id": continue # the names of the columns
@@ -136,7 +137,7 @@ def only_file(
     for pattern in patterns: files.update(folder.glob(pattern))
     files = sorted(files)
     if len(files) > 1:
-        names = ", ".join(p.name for p in files[:4])
+        names = ", ".join(file.name for file in files[:4])
         raise ValueError(f"{folder} holds several: {names}; name one file of them (for VinVL its yaml)")
     return files[0] if files else None
 
@@ -148,16 +149,18 @@ def vinvl_tables(
     folder = path if path.is_dir() else path.parent
     if path.suffix.lower() not in (".yaml",".yml"):
         labels = only_file(folder, "predictions.tsv", "*label.tsv")
-        features = path if not path.is_dir() else only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
+        features = path
+        if path.is_dir(): features = only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
         return [features, labels, only_file(folder, "*hw.tsv")]
     text = read_text(path)
     try: names = yaml.safe_load(text)
     except Exception as e: # its constructors raise any error
         raise ValueError(f"{path} is not yaml: {' '.join(str(e).split())}") from None
     if not isinstance(names, dict) or "feature" not in names: raise ValueError(f"{path} names no feature table")
-    checked({k: names[k] for k in ("feature","label","hw") if k in names}, dict[str,str], path, "give the name of a file")
+    keys = ("feature","label","hw")
+    checked({key: names[key] for key in keys if key in names}, dict[str,str], path, "give the name of a file")
     tables = []
-    for key in ("feature","label","hw"):
+    for key in keys:
         table = folder/names[key] if key in names else None
         if table and not table.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{folder} names {names[key]}, which is outside of it; that is refused")

@@ -55,9 +55,9 @@ def _require_boxes(boxes, n, size, fail):
     w,h = size
     if not (0 < w < np.inf and 0 < h < np.inf): fail(f"size {w} x {h} is not a picture's")
     x1,y1,x2,y2 = boxes.T
-    good = (0 <= x1) & (x1 < x2) & (x2 <= w) & (0 <= y1) & (y1 < y2) & (y2 <= h) # False for NaN
-    if not good.all():
-        i = good.argmin()
+    fits = (0 <= x1) & (x1 < x2) & (x2 <= w) & (0 <= y1) & (y1 < y2) & (y2 <= h) # False for NaN
+    if not fits.all():
+        i = fits.argmin()
         fail(f"boxes[{i}] = {boxes[i].round(2).tolist()} is inverted or outside its {w:g} x {h:g} picture")
 
 # %% ../../nbs/data/04_feature_writer.ipynb #053a37ec
@@ -73,7 +73,8 @@ class FeatureWriter:
         boxes:bool=True, # False for features without boxes; nothing can be drawn in their pictures
         source_hash:str="", # Hash of what the features are made from; if given, a stopped writer is continued
     ):
-        if dtype not in ("float16","float32"): raise ValueError(f"features are kept as float16 or float32, not {dtype}")
+        if dtype not in ("float16","float32"):
+            raise ValueError(f"features are kept as float16 or float32, not {dtype}")
         self.path = user_path(path)
         self.dim = dim
         self.boxes = boxes
@@ -158,7 +159,7 @@ def add(self:FeatureWriter,
     confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
 ) -> None:
     "Add the regions of one image."
-    if self.journal: self.journal.keep_chunk() # before an image, when the caller's counts of the last one are complete
+    if self.journal: self.journal.keep_chunk() # only now the caller's counts of the last image are complete
     boxes = None if boxes is None else np.asarray(boxes, dtype=np.float32)
     classes = None if classes is None else np.asarray(classes)
     size = None if size is None else tuple(size)
@@ -191,7 +192,8 @@ class _ImageJournal(StoreJournal):
         self.writer = writer
         self.unkept_ids = {} # number of regions of each image that has no entry yet
         self.kept_names = 0 # class names that are in the entries
-        if entries := self.entries(): self._continue(entries)
+        entries = self.entries()
+        if entries: self._continue(entries)
         if not writer.ids: self.begin()
 
     def add(self, image_id, count): self.unkept_ids[image_id] = count
@@ -216,8 +218,9 @@ class _ImageJournal(StoreJournal):
         writer.class_names = []
         for entry in entries: writer.class_names += entry["class_names"]
         self.kept_names = len(writer.class_names)
-        sizes = {part: np.dtype(dtype).itemsize*int(np.prod(shape))
-                 for part,(dtype,shape) in feature_parts(writer.manifest, len(writer.ids), writer.total).items()}
+        sizes = {} # bytes of each part
+        for part,(dtype,shape) in feature_parts(writer.manifest, len(writer.ids), writer.total).items():
+            sizes[part] = np.dtype(dtype).itemsize*int(np.prod(shape))
         self.reopen(sizes, entries[-1]["sha256"])
         writer.optional_parts = {part: part in self.parts.files for part in ("classes","confidences")}
 

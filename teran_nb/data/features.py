@@ -95,12 +95,10 @@ class Features(Store):
         def part(name): return self.array(name, *parts[name]) if name in manifest["sha256"] else None
         self.offsets = part("offsets")
         self.values = part("values")
-        # None where features came without boxes
-        self.boxes = part("boxes")
-        self.sizes = part("sizes")
-        # None where not known
-        self.classes = part("classes")
-        self.confidences = part("confidences")
+        self.boxes = part("boxes") # None where features came without boxes
+        self.sizes = part("sizes") # None where features came without boxes
+        self.classes = part("classes") # None where not known
+        self.confidences = part("confidences") # None where not known
 
     @cached_property
     def image_ids(self) -> list: # Names of the images, in order; read when they are asked for
@@ -127,7 +125,7 @@ class Features(Store):
     def __setstate__(self, path): self.__init__(path)
 
     @cached_property
-    def index(self) -> dict: return {k: i for i,k in enumerate(self.image_ids)} # Image id to its number
+    def index(self) -> dict: return {image_id: i for i,image_id in enumerate(self.image_ids)} # Image id to its number
     def __contains__(self, image_id:str) -> bool: return image_id in self.index
 
 # %% ../../nbs/data/03_features.ipynb #eb7ba07b
@@ -157,7 +155,8 @@ def _map_joined(self:Features):
     if unsafe or not manifest["shares"]:
         raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
     self.stores = [Features(self.path/name) for name in manifest["shares"]]
-    if {name: digest(store.manifest) for name,store in zip(manifest["shares"], self.stores)} != manifest["sha256"]:
+    checksums = {name: digest(store.manifest) for name,store in zip(manifest["shares"], self.stores)}
+    if checksums != manifest["sha256"]:
         raise ValueError(f"{self.path} and the stores that it joins do not belong together; copy the feature store again")
     starts = np.cumsum([0, *[store.manifest["regions"] for store in self.stores]])
     self.offsets = np.concatenate([[0], *[store.offsets[1:] + start for store,start in zip(self.stores, starts)]])

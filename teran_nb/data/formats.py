@@ -51,7 +51,7 @@ def _require_bounded(unpacked, size):
 def _decode_arrays(arrays:Mapping) -> SourceRegions:
     "The regions of one image from its arrays by name."
     def array(field):
-        name = next((k for k in _NAMES[field] if k in arrays), None)
+        name = next((name for name in _NAMES[field] if name in arrays), None)
         try: return None if name is None else np.asarray(arrays[name])
         except Exception as e: raise ValueError(_reason(e)) from None
     features = array("features")
@@ -85,7 +85,8 @@ def _decode_npz(file, box_file=None):
         is_padded = any(name in arrays for name in _NAMES["count"])
     if box_file is None: return regions
     boxes = _load(box_file, "r")
-    return replace(regions, boxes=boxes[:len(regions.features)] if is_padded else boxes, unit=False)
+    if is_padded: boxes = boxes[:len(regions.features)]
+    return replace(regions, boxes=boxes, unit=False)
 
 def npz_rows(
     path:Path, # Folder of `<image id>.npz`
@@ -177,12 +178,14 @@ def _need(module):
         raise ImportError(f"this format needs the package {package}, which is not installed: "
                           "pip install -e '.[formats]' -c constraints.txt") from None
 
+def _as_text(value): return value.decode() if isinstance(value, bytes) else value
+
 def _read_msgpack(data):
     "The entries of a msgpack dictionary, with arrays as msgpack_numpy writes them."
     def to_array(entry):
-        entry = {k.decode() if isinstance(k, bytes) else k: v for k,v in entry.items()}
+        entry = {_as_text(key): value for key,value in entry.items()}
         if "nd" not in entry: return entry
-        dtype = entry["type"].decode() if isinstance(entry["type"], bytes) else entry["type"]
+        dtype = _as_text(entry["type"])
         is_number = isinstance(dtype, str) and re.fullmatch(r"[<>|=]?[fiub]\d+", dtype)
         if entry.get("kind") not in (None,"",b"") or not is_number:
             raise ValueError(f"holds an array of type {dtype!r}, not of numbers; "
@@ -209,7 +212,7 @@ def _lmdb_problem(file, size, changed):
     try: problems = _need("lmdb.verify").verify(file)
     except (ImportError, OSError): raise
     except Exception as e: return str(e) # what stops the verification
-    return next((p for p in problems if "a leak" not in p), None) # pages that nothing uses harm no reader
+    return next((problem for problem in problems if "a leak" not in problem), None) # pages that nothing uses harm no reader
 
 def lmdb_rows(
     path:Path, # `data.mdb` or its folder
@@ -252,8 +255,8 @@ def _decode_group(groups, name):
         if not isinstance(arrays, _Group): raise ValueError(f"{name} is an array, not a group of arrays")
         return _decode_arrays(arrays)
     image_id = name.removesuffix("_features")
-    fields = [k for k in ("features","boxes","cls_prob") if f"{image_id}_{k}" in groups]
-    return _decode_arrays({k: groups[f"{image_id}_{k}"] for k in fields})
+    fields = [field for field in ("features","boxes","cls_prob") if f"{image_id}_{field}" in groups]
+    return _decode_arrays({field: groups[f"{image_id}_{field}"] for field in fields})
 
 # %% ../../nbs/data/07_formats.ipynb #966da755
 def _array_rows(path, file, features, id_file):
@@ -261,9 +264,9 @@ def _array_rows(path, file, features, id_file):
     _require_bounded(file[features].nbytes, path.stat().st_size)
     if "pos_boxes" in file: places = [slice(int(start), int(stop)) for start,stop in _Group(file)["pos_boxes"]]
     else: places = range(len(file[features]))
-    key = next((k for k in ("image_ids","image_id","img_ids","img_id","ids") if k in file), None)
+    key = next((key for key in ("image_ids","image_id","img_ids","img_id","ids") if key in file), None)
     if id_file: ids = _one_per_image(_read_ids(id_file), len(places), id_file)
-    elif key: ids = [k.decode() if isinstance(k, bytes) else str(k) for k in file[key][()]]
+    elif key: ids = [str(_as_text(image_id)) for image_id in file[key][()]]
     else:
         raise ValueError(f"{path} does not name its images; give ids, a text file with one id a line "
                          "in the order of the rows")
@@ -281,7 +284,7 @@ def hdf5_rows(
     try: file = h5py.File(path, "r")
     except OSError as e: raise ValueError(f"{path} is cut off or no HDF5: {e}") from None
     with file:
-        features = next((k for k in _NAMES["features"] if isinstance(file.get(k), h5py.Dataset)), None)
+        features = next((name for name in _NAMES["features"] if isinstance(file.get(name), h5py.Dataset)), None)
         if features: yield from _array_rows(path, file, features, options.ids)
         else:
             for name in file:

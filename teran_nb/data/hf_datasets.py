@@ -34,7 +34,8 @@ _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BM
 def _encoded_picture(value, root):
     "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
-    if isinstance(value, dict): value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays as it is
+    if isinstance(value, dict):
+        value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays as it is
     if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
         raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
     if isinstance(value, str):
@@ -95,8 +96,8 @@ class _Columns:
 # %% ../../nbs/data/15_hf_datasets.ipynb #d7483458
 def _dataset_rows(dataset, image, split):
     "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
-    parts = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
-    for name,part in parts:
+    named = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
+    for name,part in named:
         features = getattr(part, "features", None) or {}
         feature = features.get(image)
         labels = getattr(features.get(split), "names", None) # of a ClassLabel
@@ -124,7 +125,7 @@ class _NoFeatures:
 
 @contextmanager
 def _naming(where, column):
-    "Errors name the row and the column."
+    "Let errors name the row and the column."
     try: yield
     except Exception as e: # decoders raise any error on damaged pictures
         reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
@@ -213,38 +214,39 @@ def _add_picture(self:_DatasetWriter, image_id, ending, content):
 @patch
 def describe_waiting(self:_DatasetWriter):
     "Put the waiting pictures into the feature store."
-    extracted = extract_each(self.extractor, [one.picture for one in self.waiting])
-    for one,regions in zip(self.waiting, extracted):
-        if isinstance(regions, str): self._leave_out(one, regions)
-        else: self._add_regions(one, regions)
+    extracted = extract_each(self.extractor, [waiting.picture for waiting in self.waiting])
+    for waiting,regions in zip(self.waiting, extracted):
+        if isinstance(regions, str): self._leave_out(waiting, regions)
+        else: self._add_regions(waiting, regions)
     self.waiting = []
 
 @patch
-def _add_regions(self:_DatasetWriter, one, regions):
+def _add_regions(self:_DatasetWriter, waiting, regions):
     "Write the regions of a picture, with boxes in pixels of the full picture."
     try:
-        boxes = scale_boxes(regions.boxes, one.picture.size, one.size)
-        self.features.add(one.image_id, regions.features, boxes, one.size, regions.classes, regions.confidences)
-    except (ValueError, TypeError) as e: self._leave_out(one, e)
+        size = waiting.size
+        boxes = scale_boxes(regions.boxes, waiting.picture.size, size)
+        self.features.add(waiting.image_id, regions.features, boxes, size, regions.classes, regions.confidences)
+    except (ValueError, TypeError) as e: self._leave_out(waiting, e)
 
 @patch
-def _leave_out(self:_DatasetWriter, one, problem):
+def _leave_out(self:_DatasetWriter, waiting, problem):
     "Refuse the row of a picture that was added before."
-    one.path.unlink()
-    self.left_out.add(one.image_id)
-    self.refuse(f"{self.images[one.image_id].where}, column {self.columns.image!r}: {problem}")
+    waiting.path.unlink()
+    self.left_out.add(waiting.image_id)
+    self.refuse(f"{self.images[waiting.image_id].where}, column {self.columns.image!r}: {problem}")
 
 @patch
 def save_captions(self:_DatasetWriter):
     "Write the captions of the images that are described."
     captions = Captions(self.texts, self.image_of, list(self.images))
-    kept = [first for image_id,first in self.images.items() if image_id not in self.left_out]
-    splits = [first.split for first in kept]
+    first_rows = [first for image_id,first in self.images.items() if image_id not in self.left_out]
+    splits = [first.split for first in first_rows]
     missing = sum(not split for split in splits)
-    if 0 < missing < len(kept):
-        warnings.warn(f"{missing} of {len(kept)} images have no split, so the splits of the others are not used",
+    if 0 < missing < len(splits):
+        warnings.warn(f"{missing} of {len(splits)} images have no split, so the splits of the others are not used",
                       stacklevel=3)
-    captions = captions.select([first.number for first in kept])
+    captions = captions.select([first.number for first in first_rows])
     replace(captions, splits=None if missing else splits).save(self.folder/"captions.json")
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #656155fc
@@ -277,16 +279,17 @@ def from_dataset(
                 except ValueError as e: writer.refuse(str(e))
                 if len(writer.waiting) == _BATCH: writer.describe_waiting()
             writer.describe_waiting()
-            if not writer.features.ids: raise ValueError(f"no row can be used, so {folder} was not written: "
-                                                         f"{some_names(writer.problems) or 'there are no rows'}")
+            if not writer.features.ids:
+                reason = some_names(writer.problems) or "there are no rows"
+                raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
         writer.save_captions()
     if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
     return Collection.open(folder)
 
 def _dataset_key(dataset, columns, extractor, root, bad):
     "Name of the folder of a dataset that is read in this way."
-    parts = dataset.values() if isinstance(dataset, dict) else [dataset]
-    fingerprints = [getattr(part, "_fingerprint", "") for part in parts]
+    splits = dataset.values() if isinstance(dataset, dict) else [dataset]
+    fingerprints = [getattr(split, "_fingerprint", "") for split in splits]
     if not all(fingerprints):
         raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
     split_names = list(dataset) if isinstance(dataset, dict) else []

@@ -58,7 +58,7 @@ def match_names(
         _without_ending, # house.JPG is house
         _in_lower_case, # HOUSE is house, as on Windows
         _without_folders, # val2014/house is house
-        by_pattern, # what the caller says
+        by_pattern, # the pattern of the caller finds the same part
         _number] # 139 is COCO_val2014_000000000139
     image_ids = list(image_ids)
     unmatched = dict.fromkeys(names)
@@ -66,7 +66,7 @@ def match_names(
     for form in forms:
         if not unmatched: break
         count = Counter(map(form, image_ids))
-        unique = {form(k): k for k in image_ids if count[form(k)] == 1}
+        unique = {form(image_id): image_id for image_id in image_ids if count[form(image_id)] == 1}
         if form is _in_lower_case: # HOUSE beside house is another image
             unique = {key: image_id for key,image_id in unique.items() if image_id not in name_of}
         for name in list(unmatched):

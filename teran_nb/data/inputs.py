@@ -60,9 +60,9 @@ def _picture_path(image):
     path = user_path(image)
     if not path.exists(): path = project_path(image)
     if path.is_file(): return path
-    what = "is not there"
-    if path.is_dir(): what = "is a folder; name a file in it, or make a collection of it by `prepare`"
-    raise FileNotFoundError(f"picture {image} {what} (images come first, then sentences)")
+    problem = "is not there"
+    if path.is_dir(): problem = "is a folder; name a file in it, or make a collection of it by `prepare`"
+    raise FileNotFoundError(f"picture {image} {problem} (images come first, then sentences)")
 
 def _picture_of_array(pixels):
     "The picture that an array holds."
@@ -128,7 +128,8 @@ def region_sets(
     if isinstance(images, (Collection,Features)):
         store = getattr(images, "features", images)
         ids = images.image_ids
-        lengths = np.diff(store.offsets)[[store.index[k] for k in ids]] if len(ids) else []
+        rows = [store.index[image_id] for image_id in ids]
+        lengths = np.diff(store.offsets)[rows] if rows else []
         return RegionSets(lambda i: store[ids[i]], ids, lengths)
     regions = []
     for image in given_images(images):

@@ -24,8 +24,8 @@ def matching_words(
     def folded(word):
         word = unicodedata.normalize("NFKC", word).casefold()
         return unicodedata.normalize("NFKC", word) # folding may separate a letter from its accent
-    kept = "".join(c if is_part(c) else " " for c in text)
-    return [(folded(m[0]), *m.span()) for m in re.finditer(r"\S+", kept)]
+    spaced = "".join(c if is_part(c) else " " for c in text)
+    return [(folded(word[0]), *word.span()) for word in re.finditer(r"\S+", spaced)]
 
 def _words(text): return [word for word,_,_ in matching_words(text)]
 
@@ -40,19 +40,19 @@ def phrase_places(
     phrase:str, # A word or several
 ) -> list[list[int]]: # For each place the indices of its words; no place where the phrase does not stand
     "Every place where the words of a phrase follow one another."
-    parts = []
-    column = [] # index of the word that each part belongs to
+    all_parts = []
+    word_of = [] # index of the word that each part belongs to
     for j,word in enumerate(words):
-        word_parts = _words(word) or [word]
-        parts += word_parts
-        column += [j]*len(word_parts)
-    wanted = _words(phrase) or [phrase]
+        parts = _words(word) or [word]
+        all_parts += parts
+        word_of += [j]*len(parts)
+    phrase_words = _words(phrase) or [phrase]
     places = []
-    for start in _starts(parts, wanted):
-        end = start+len(wanted)
-        begins_with_word = start == 0 or column[start-1] != column[start]
-        ends_with_word = end == len(column) or column[end-1] != column[end]
-        if begins_with_word and ends_with_word: places.append(list(dict.fromkeys(column[start:end])))
+    for start in _starts(all_parts, phrase_words):
+        end = start+len(phrase_words)
+        begins_with_word = start == 0 or word_of[start-1] != word_of[start]
+        ends_with_word = end == len(word_of) or word_of[end-1] != word_of[end]
+        if begins_with_word and ends_with_word: places.append(list(dict.fromkeys(word_of[start:end])))
     return places
 
 # %% ../../nbs/data/09_phrase_table.ipynb #c18463ba
@@ -61,17 +61,18 @@ _ROUNDED = .001 # share of a side by which a box may end outside the picture
 def _read_row(row, number, sizes, pixels):
     "Number of the image, words of the phrase and box in pixels of a row; what is wrong with it is raised."
     name = row.get("filename") or row.get("image") or ""
-    corners = [row.get(c) for c in ("x1","y1","x2","y2")]
+    corners = [row.get(column) for column in ("x1","y1","x2","y2")]
     i = number.get(name, number.get(Path(name).stem))
     if i is None:
         raise ValueError(f"image {name[:100]!r} has no captions; name it as the captions do, with or without its "
                          "ending")
     words = tuple(_words(row.get("phrase") or ""))
     if not words: raise ValueError(f"the phrase {str(row.get('phrase'))[:100]!r} of image {name[:100]} has no word")
-    try: x1,y1,x2,y2 = box = [float(c) for c in corners]
+    try: box = [float(corner) for corner in corners]
     except (TypeError,ValueError):
         raise ValueError(f"the box {str(corners)[:200]} of image {name[:100]} is not four numbers; "
                          "is the row cut off?") from None
+    x1,y1,x2,y2 = box
     if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):
         raise ValueError(f"the box {box} of image {name[:100]} is inverted; "
                          "x1,y1 is its left upper corner, x2,y2 its right lower one")

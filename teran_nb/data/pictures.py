@@ -112,8 +112,8 @@ def _reasons_by_name(reasons, folder, pictures):
         name = path.relative_to(folder)
         has_twin = path.suffix.lower() in UNREAD_SUFFIXES and name.with_suffix("").as_posix() in pictures
         if has_twin: continue
-        shown = os.fsencode(name.as_posix()).decode("utf8", "backslashreplace") # it may hold bytes that are not UTF-8
-        named[shown] = reason
+        text = os.fsencode(name.as_posix()).decode("utf8", "backslashreplace") # it may hold bytes that are not UTF-8
+        named[text] = reason
     return named
 
 # %% ../../nbs/data/02_pictures.ipynb #91c453b7
@@ -159,7 +159,10 @@ def upright(
 # %% ../../nbs/data/02_pictures.ipynb #e1bca579
 class _WhileReading:
     "Pillow's limit and its warnings about odd metadata are off while at least one thread reads a picture."
-    def __init__(self): self.lock,self.threads,self.settings = threading.Lock(),0,ExitStack()
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.threads = 0
+        self.settings = ExitStack()
     def __enter__(self):
         with self.lock:
             self.threads += 1
@@ -171,7 +174,7 @@ class _WhileReading:
     def __exit__(self, *error):
         with self.lock:
             self.threads -= 1
-            if not self.threads: self.settings.close() # both are as before
+            if not self.threads: self.settings.close() # restores the limit and the warnings
 
 _while_reading = _WhileReading() # the settings belong to the whole process
 

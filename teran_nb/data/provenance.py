@@ -55,8 +55,8 @@ def fit_subspace(
     std = np.maximum(std, max(.01*float(np.median(std)), 1e-6)) # a constant number must not divide by almost 0
     z = (rows-mean)/std
     _,vectors = np.linalg.eigh(z.T@z)
-    kept = min(64, len(mean)//4, len(rows)//4) # more would leave little outside of them
-    directions = np.ascontiguousarray(vectors[:,::-1].T[:kept]) # eigh sorts upwards
+    count = min(64, len(mean)//4, len(rows)//4) # more would leave little outside of them
+    directions = np.ascontiguousarray(vectors[:,::-1].T[:count]) # eigh sorts upwards
     subspace = FeatureSubspace(mean, std, directions, 0.)
     residuals = [subspace.residual(features) for features in sets[1::2] or sets]
     return replace(subspace, limit=float(np.quantile(residuals, .99)))
@@ -96,7 +96,7 @@ def provenance(
     "What a model records of the collection that it is trained on; it reads the features of at most 600 images."
     store = collection.features
     step = max(1, math.ceil(len(collection)/600))
-    sets = [np.asarray(store[k].features, np.float32) for k in collection.image_ids[::step]]
+    sets = [np.asarray(store[image_id].features, np.float32) for image_id in collection.image_ids[::step]]
     spec = store.extraction.get("spec")
     words = dict(word_counts(collection.captions.texts))
     return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)
@@ -105,7 +105,7 @@ def provenance(
 _Format = Annotated[int, Must(lambda x: x == 1, "1, the format that this version reads")]
 _Positive = Annotated[int, Must(lambda x: x > 0, "a whole number above 0")]
 
-class _About(TypedDict):
+class _ProvenanceFile(TypedDict):
     "Content of provenance.json."
     format:_Format
     data:str
@@ -123,16 +123,16 @@ def save_provenance(
 ) -> None:
     "Write the provenance of a model."
     folder = user_path(folder)
-    about = {
+    content = {
         "format": 1, "data": record.data, "extractor": record.extractor, "spec": record.spec, "words": record.words}
     if record.subspace is not None:
         arrays = {"mean": record.subspace.mean, "std": record.subspace.std, "directions": record.subspace.directions}
         save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
-        about["limit"] = record.subspace.limit
-    learned = record.path and record.path/VISUAL_WORDS_FILE
-    if learned and learned.is_file() and record.path != folder:
-        with atomic(folder/VISUAL_WORDS_FILE) as tmp: shutil.copyfile(learned, tmp)
-    write_json(folder/"provenance.json", about)
+        content["limit"] = record.subspace.limit
+    learned_words = record.path/VISUAL_WORDS_FILE if record.path else None
+    if learned_words and learned_words.is_file() and record.path != folder:
+        with atomic(folder/VISUAL_WORDS_FILE) as tmp: shutil.copyfile(learned_words, tmp)
+    write_json(folder/"provenance.json", content)
 
 def open_provenance(
     folder:str|Path, # Folder of a model
@@ -140,10 +140,10 @@ def open_provenance(
     "Read the provenance of a model."
     folder = user_path(folder)
     if not (folder/"provenance.json").exists(): return None
-    about = read_json(folder/"provenance.json", _About, _COPY_MODEL)
-    subspace = _open_subspace(folder/"provenance.safetensors", about["limit"]) if "limit" in about else None
-    spec = about.get("spec") or about.get("recipe")
-    return Provenance(about["data"], about["extractor"], spec and tuple(spec), about["words"], subspace, folder)
+    content = read_json(folder/"provenance.json", _ProvenanceFile, _COPY_MODEL)
+    subspace = _open_subspace(folder/"provenance.safetensors", content["limit"]) if "limit" in content else None
+    spec = content.get("spec") or content.get("recipe")
+    return Provenance(content["data"], content["extractor"], spec and tuple(spec), content["words"], subspace, folder)
 
 def _open_subspace(path, limit):
     tensors = load_tensors(path, _COPY_MODEL)

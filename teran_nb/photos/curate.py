@@ -52,12 +52,12 @@ class Selection:
             one_of(self.split, sorted(set(splits)), "split")
             chosen = chosen[np.array(splits) == self.split]
         if self.ids:
-            wanted = set(map(str, self.ids))
-            missing = sorted(wanted - {image_ids[i] for i in chosen})
+            chosen_ids = set(map(str, self.ids))
+            missing = sorted(chosen_ids - {image_ids[i] for i in chosen})
             if missing:
                 raise ValueError(f"{len(missing)} of the image ids do not exist here, such as {missing[0]!r}; "
                                  f"existing ids look like {image_ids[0]!r}")
-            chosen = np.array([i for i in chosen if image_ids[i] in wanted])
+            chosen = np.array([i for i in chosen if image_ids[i] in chosen_ids])
         if self.images > len(chosen):
             raise ValueError(f"{self.images:,} random images are wanted, but there are only {len(chosen):,}")
         if not self.images: return chosen
@@ -83,7 +83,8 @@ def link_pictures(
     items = progress(pictures.items(), "thumbnails", len(pictures), disable=not show_progress_bar)
     for image_id,(picture,small) in items:
         thumbnail = within(folder/"thumbnails", f"{image_id}.jpg")
-        if thumbnail and (small or picture) and not thumbnail.is_file(): _write_thumbnail(small or picture, thumbnail)
+        source = small or picture
+        if thumbnail and source and not thumbnail.is_file(): _write_thumbnail(source, thumbnail)
         if thumbnail and thumbnail.is_file(): count += 1
         if picture: files[image_id] = picture.absolute()
     if files:
@@ -148,34 +149,37 @@ def _all_images(collections, prefix):
 
 def _joined_captions(collections, image_ids):
     "Captions of the merged collection."
-    tables = [c.captions for c in collections]
+    tables = [collection.captions for collection in collections]
     def joined(field):
         columns = [getattr(table, field) for table in tables]
-        return list(chain.from_iterable(columns)) if all(c is not None for c in columns) else None
+        return list(chain.from_iterable(columns)) if all(column is not None for column in columns) else None
     first_image = np.cumsum([0, *map(len, collections)])
     image_of = np.concatenate([table.image_of + n for table,n in zip(tables, first_image)])
     links = []
     for table in tables: links += table.links or [()]*len(table)
+    if not any(links): links = None
     sizes = joined("sizes")
-    return Captions(joined("texts"), image_of, image_ids, None if sizes is None else np.array(sizes), joined("splits"),
-                    links if any(links) else None)
+    if sizes is not None: sizes = np.array(sizes)
+    return Captions(joined("texts"), image_of, image_ids, sizes, joined("splits"), links)
 
 def _copy_features(images, path, show_progress_bar):
     "Write the features of images, `(new id, collection, id)`, as a store."
-    stores = list({id(c.features): c.features for _,c,_ in images}.values())
+    stores = list({id(collection.features): collection.features for _,collection,_ in images}.values())
     first = stores[0]
-    dtype = "float32" if any(s.values.dtype.itemsize == 4 for s in stores) else "float16"
-    has_classes = all(s.classes is not None for s in stores)
-    has_confidences = all(s.confidences is not None for s in stores)
+    dtype = "float32" if any(store.values.dtype.itemsize == 4 for store in stores) else "float16"
+    has_classes = all(store.classes is not None for store in stores)
+    has_confidences = all(store.confidences is not None for store in stores)
     has_boxes = first.boxes is not None
     with FeatureWriter(path, first.extractor, first.dim, dtype, first.class_names, boxes=has_boxes) as writer:
         for new_id,collection,image_id in progress(images, "copying features", disable=not show_progress_bar):
-            r = collection.features[image_id]
-            writer.add(new_id, r.features, r.boxes, r.size, r.classes if has_classes else None,
-                       r.confidences if has_confidences else None)
+            regions = collection.features[image_id]
+            classes = regions.classes if has_classes else None
+            confidences = regions.confidences if has_confidences else None
+            writer.add(new_id, regions.features, regions.boxes, regions.size, classes, confidences)
         words = first.path/VISUAL_WORDS_FILE
         if words.is_file(): shutil.copy(words, writer.tmp/VISUAL_WORDS_FILE)
-        if first.extraction: writer.manifest["extraction"] = {key: first.extraction[key] for key in ("spec","versions")}
+        if first.extraction:
+            writer.manifest["extraction"] = {key: first.extraction[key] for key in ("spec","versions")}
 
 # %% ../../nbs/photos/06_curate.ipynb #78de813f
 def merge(
@@ -204,7 +208,7 @@ def merge(
         _copy_features(images, tmp/"features", show_progress_bar)
         captions.select(chosen).save(tmp/"captions.json")
         counts = {"images": len(images), "thumbnails": link_pictures(tmp, pictures, show_progress_bar)}
-        merged = [str(c.features.path.parent) for c in collections]
+        merged = [str(collection.features.path.parent) for collection in collections]
         manifest = {"format": 1, "commit": git_commit_hash(), "counts": counts, "merged": merged, "prefix": prefix,
                     "part": dataclasses.asdict(selection)}
         write_json(tmp/"collection.json", manifest)

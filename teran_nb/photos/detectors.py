@@ -66,7 +66,7 @@ class Detector:
 
     def _tokenize_each(self, config, tokenizer):
         "Keep each prompt as a sentence of its own, as OWL-ViT and OWLv2 read them."
-        texts = [f"a photo of a {p}" for p in self.prompts]
+        texts = [f"a photo of a {prompt}" for prompt in self.prompts]
         slots = config.text_config.max_position_embeddings
         tokens = tokenizer(texts, padding="max_length", max_length=slots, truncation=True, return_tensors="pt")
         self.prompt_tokens = dict(tokens.to(self.device))
@@ -120,9 +120,8 @@ def __call__(self:Detector,
 def _detect(self:Detector, pictures):
     inputs = [self.preprocessing(picture) for picture in pictures]
     detected = [None]*len(pictures)
-    shapes = [x.shape for x in inputs]
-    for shape in dict.fromkeys(shapes):
-        rows = [i for i,other in enumerate(shapes) if other == shape]
+    for shape in dict.fromkeys(x.shape for x in inputs):
+        rows = [i for i,x in enumerate(inputs) if x.shape == shape]
         all_scores, all_boxes = self._predict(torch.stack([inputs[i] for i in rows]).to(self.device))
         for i,scores,boxes in zip(rows, all_scores, all_boxes):
             size = pictures[i].size

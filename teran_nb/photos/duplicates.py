@@ -54,11 +54,12 @@ class Duplicates(MarkdownRepr):
         splits = ", ".join(map(escape_markdown, self.splits))
         summary = f"{self.images:,} images in {splits}, compared by their {self.by}: "
         summary += f"{len(self.pairs):,} pairs across splits" if self.pairs else "no picture occurs in two splits"
-        if self.plain > 1: summary += f"; {self.plain:,} plain pictures cannot be told apart, except by their files"
+        if self.plain > 1:
+            summary += f"; {self.plain:,} plain pictures cannot be told apart, except by their files"
         if not self.pairs: return summary
         table = markdown_table(["image","split","image","split","how alike"], self.pairs[:20])
-        rest = f"\n\n... and {len(self.pairs)-20:,} more" if len(self.pairs) > 20 else ""
-        return f"{summary}\n\n{table}{rest}"
+        further = f"\n\n... and {len(self.pairs)-20:,} more" if len(self.pairs) > 20 else ""
+        return f"{summary}\n\n{table}{further}"
 
 # %% ../../nbs/photos/07_duplicates.ipynb #66cd1b2a
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _read_hashes(collection, show_progress_bar):
 
 def _mean_features(collection):
     "Centred mean features of length 1, and checksums of the features."
-    features = [collection.features[k].features for k in collection.image_ids]
+    features = [collection.features[image_id].features for image_id in collection.image_ids]
     means = np.stack([np.asarray(f, np.float32).mean(0) for f in features])
     means -= means.mean(0)
     means /= np.linalg.norm(means, axis=1, keepdims=True).clip(1e-9)
@@ -137,7 +138,7 @@ def find_duplicates(
     compared = by_pictures or _mean_features(collection)
     image_ids = compared.image_ids
     least = 128 - 2*near if by_pictures else _LEAST_COSINE
-    compared_splits = [splits[k] for k in image_ids]
+    compared_splits = [splits[image_id] for image_id in image_ids]
     copied = "the same file" if by_pictures else "the same features"
     matches = []
     for i,j,product in _pairs_across(compared.vectors, compared_splits, least):
@@ -148,5 +149,5 @@ def find_duplicates(
         b = image_ids[j]
         matches.append((not is_copy, -product, (a, splits[a], b, splits[b], copied if is_copy else alike)))
     pairs = tuple(pair for *_,pair in sorted(matches))
-    by,plain = ("pictures",sum(compared.plain)) if by_pictures else ("features",0)
-    return Duplicates(pairs, len(image_ids), names, by, plain)
+    if not by_pictures: return Duplicates(pairs, len(image_ids), names, "features")
+    return Duplicates(pairs, len(image_ids), names, "pictures", sum(compared.plain))

@@ -74,7 +74,7 @@ def _read(job):
 
 # %% ../../nbs/photos/04_extraction.ipynb #555060a5
 def _extract_batch(outcomes, extractor):
-    "Regions, or a reason, in place of pixels."
+    "The outcomes with regions, or a reason, in place of their pixels."
     pictures = [Image.fromarray(outcome.content) for outcome in outcomes if not outcome.reason]
     extracted = iter(extract_each(extractor, pictures))
     for outcome in outcomes:
@@ -122,17 +122,18 @@ def _select(files, folder, only):
     only = list(only)
     if not only:
         raise ValueError("`only` is an empty list, so there is nothing to extract; leave it out for all pictures")
-    missing = [k for k in only if k not in files]
+    missing = [image_id for image_id in only if image_id not in files]
     if missing:
         raise ValueError(f"{len(missing)} pictures that are asked for are not in {folder}, such as {missing[0]!r}; "
                          f"there are such as {next(iter(files))!r}")
-    return {k: files[k] for k in sorted(only)}
+    return {image_id: files[image_id] for image_id in sorted(only)}
 
 def _add(writer, image_id, outcome, thumbnails):
     "Put one picture into the store; gives the reason if that is not possible."
     if outcome.reason: return outcome.reason
-    r = to_full_size(outcome.content, outcome.size, outcome.full_size)
-    try: writer.add(image_id, r.features, r.boxes, outcome.full_size, r.classes, r.confidences)
+    full_size = outcome.full_size
+    regions = to_full_size(outcome.content, outcome.size, full_size)
+    try: writer.add(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences)
     except ValueError as e: return str(e)
     if thumbnails:
         path = thumbnails/f"{image_id}.jpg"
@@ -178,15 +179,17 @@ def extract_folder(
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
     start = time.perf_counter()
-    # names, sizes and dates of the files tell whether a stopped run can be continued
-    source = digest([(k, p.stat().st_size, p.stat().st_mtime_ns) for k,p in files.items()]) if resume else ""
+    source_hash = ""
+    if resume: # names, sizes and dates of the files tell whether a stopped run can be continued
+        stamps = [(image_id, path.stat().st_size, path.stat().st_mtime_ns) for image_id,path in files.items()]
+        source_hash = digest(stamps)
     writer = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
-                           expect=len(files)*extractor.max_regions, source_hash=source)
+                           expect=len(files)*extractor.max_regions, source_hash=source_hash)
     with ExitStack() as stack:
         stack.enter_context(writer)
         if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
-        files = {k: p for k,p in files.items() if k not in writer.ids}
+        files = {image_id: path for image_id,path in files.items() if image_id not in writer.ids}
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
         outcomes = stack.enter_context(closing(outcomes))
         outcomes = progress(outcomes, "extracting", len(files), disable=not show_progress_bar)

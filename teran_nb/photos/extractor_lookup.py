@@ -40,8 +40,8 @@ def rebuild_extractor(
     if kind not in EXTRACTORS:
         raise ValueError(f"{where} was made by {name!r}, of a kind that is not known here; run the cell that has "
                          f"register_extractor({kind!r})")
-    own_words = made_by.path and made_by.path/VISUAL_WORDS_FILE
-    if kind == "words" and own_words and own_words.is_file(): settings = settings | {"weights": str(own_words)}
+    words = made_by.path/VISUAL_WORDS_FILE if made_by.path else None
+    if kind == "words" and words and words.is_file(): settings = settings | {"weights": str(words)}
     why = f"the spec in {where} does not choose what is downloaded: name the extractor with its models yourself"
     with no_download(why): rebuilt = build_extractor(kind, settings, device)
     if rebuilt.name != name:
@@ -55,7 +55,8 @@ def training_features(
 ) -> Features|None: # None where they are not on this machine
     "The region features that a run was trained on."
     folder = project_path(run)
-    config = (folder.parent if folder.name == "model" else folder)/"config.json"
+    if folder.name == "model": folder = folder.parent
+    config = folder/"config.json"
     if not config.is_file(): return None
     about = checked(read_json(config, dict).get("about", {}), dict, config)
     data = checked(checked(about.get("data", {}), dict, config).get("data", "scenes"), str, config)

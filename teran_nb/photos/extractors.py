@@ -75,8 +75,8 @@ class Windows:
         self.spec = "windows", asdict(config)
     def extract(self, pictures:Sequence[Image.Image]) -> list[ExtractedRegions]:
         "Windows and descriptors of each picture."
-        boxes = [windows(picture.size, self.max_regions) for picture in pictures]
-        return [ExtractedRegions(describe(picture, b), b) for picture,b in zip(pictures, boxes)]
+        all_boxes = [windows(picture.size, self.max_regions) for picture in pictures]
+        return [ExtractedRegions(describe(picture, boxes), boxes) for picture,boxes in zip(pictures, all_boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #be6546dc
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class Patches:
         y, x = (v.ravel() for v in np.mgrid[:rows,:columns])
         boxes = np.stack([x/columns*wide, y/rows*high, (x+1)/columns*wide, (y+1)/rows*high], 1)
         features = self.backbone.maps(pictures).flatten(2).mT.cpu().numpy()
-        boxes = [(boxes*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
-        return [ExtractedRegions(f, b) for f,b in zip(features, boxes)]
+        in_pixels = [(boxes*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
+        return [ExtractedRegions(*regions) for regions in zip(features, in_pixels)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #08eb91fb
 WHOLE_PICTURE = "whole picture" # Class of the only region of a picture without a detection
@@ -190,7 +190,9 @@ class DetectorBackbone:
         self.spec = "detector", asdict(config)
         self.name = (f"detector-v1 {detector.name} + {backbone.name} size={backbone.size[1]}x{backbone.size[0]} "
                      f"top={config.top} score={config.score} overlap={config.overlap}")
-        if detector.reads_prompts: self.name += f" prompts={digest('|'.join(detector.prompts).encode())[:8]}"
+        if detector.reads_prompts:
+            checksum = digest("|".join(detector.prompts).encode())
+            self.name += f" prompts={checksum[:8]}"
 
 # %% ../../nbs/photos/03_extractors.ipynb #06001d57
 @patch
@@ -304,5 +306,6 @@ def extract_picture(
     else:
         raise TypeError(f"a picture is a file or a picture of Pillow, not {type(picture).__name__}; "
                         "PIL.Image.fromarray makes one of an array")
-    r = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
-    return Regions(image_id, r.features, r.boxes, full_size, r.classes, r.confidences, extractor.name)
+    regions = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
+    return Regions(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences,
+                   extractor.name)

@@ -35,7 +35,7 @@ def _repeated_blocks(network):
     weights = {}
     for kind,modules in kinds.items():
         parameters = nn.ModuleList(modules).parameters()
-        weights[kind] = sum(p.numel() for p in parameters)
+        weights[kind] = sum(parameter.numel() for parameter in parameters)
     half = max(weights.values(), default=0)/2
     # blocks hold most of the weights; embeddings and norms of the stages, which also stand in lists, hold few
     return max((modules for kind,modules in kinds.items() if weights[kind] >= half), key=len, default=[])
@@ -62,9 +62,9 @@ class LearningBackbone(nn.Module):
         if next(self.network.parameters()).is_meta: return
         blank = self.read([Image.new("RGB", (8,8))])
         with loading(backbone.source, **VISION_ERROR_WORDS): backbone.forward(blank).sum().backward()
-        for p in self.network.parameters():
-            if p.grad is None: p.requires_grad_(False)
-            p.grad = None
+        for parameter in self.network.parameters():
+            if parameter.grad is None: parameter.requires_grad_(False)
+            parameter.grad = None
     def read(self,
         pictures:Sequence[Image.Image], # Of one batch, RGB
     ) -> Tensor: # `(n, 3, height, width)`, on the CPU

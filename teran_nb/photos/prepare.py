@@ -40,9 +40,9 @@ class Prepared(MarkdownRepr):
     manifest:dict # Content of `collection.json`
     @property
     def duplicates(self) -> Duplicates:
-        kept = self.manifest["same"]
-        pairs = tuple(map(tuple, kept["pairs"]))
-        return Duplicates(pairs, kept["images"], tuple(kept["splits"]), kept["by"], kept.get("plain", 0))
+        record = self.manifest["same"]
+        pairs = tuple(map(tuple, record["pairs"]))
+        return Duplicates(pairs, record["images"], tuple(record["splits"]), record["by"], record.get("plain", 0))
     @property
     def left_out(self) -> dict[str,str]: return dict(self.manifest["left_out"]) # pairs in earlier versions
     def open(self) -> Collection: return Collection.open(self.folder)
@@ -86,8 +86,8 @@ def _open_prepared(output, recipe, request, max_bits):
     has_checksum = checksum is not None or manifest.get("format", 1) > 1
     if has_checksum and checksum != digest(manifest):
         raise ValueError(f"{path} does not match its checksum; {cure}")
-    kept = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
-    if kept != request and kept not in earlier_requests(recipe, request):
+    recorded = rename_fields(manifest.get("asked", {}), EARLIER_RECIPE_FIELDS)
+    if recorded != request and recorded not in earlier_requests(recipe, request):
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
     for name in ("left-out.json","sizes.json","asked.json",VISUAL_WORDS_FILE): # of unfinished work
@@ -119,7 +119,8 @@ def _sideways(captions, store):
 def _pictures_of_features(recipe, files, image_ids, left_out):
     "The picture file of each image of published features; files of an image that has one come into `left_out`."
     repeated = {}
-    matched = match_names(files, image_ids, recipe.pattern, repeated if recipe.bad == "skip" else None)
+    skipped = repeated if recipe.bad == "skip" else None # None: a repeated image is an error
+    matched = match_names(files, image_ids, recipe.pattern, skipped)
     for name,reason in repeated.items():
         file = files[name].relative_to(recipe.picture_folder)
         left_out[file.as_posix()] = reason
@@ -140,7 +141,7 @@ def _make_collection(job, shares):
     if captions is None: captions = Captions([], [], image_ids)
     file_of = _pictures_of_features(recipe, files, image_ids, left_out) if recipe.published.files else files
     thumbnails = Pictures(small=work/"thumbnails")
-    pictures = {k: (file_of.get(k),thumbnails.path(k)) for k in captions.image_ids}
+    pictures = {image_id: (file_of.get(image_id),thumbnails.path(image_id)) for image_id in captions.image_ids}
     link_pictures(work, pictures, job.show_progress_bar and bool(recipe.published.files))
     captions.save(work/"captions.json")
     return Collection.open(work),left_out,[*notes,*_sideways(captions, store)]
@@ -151,7 +152,8 @@ def _counts(collection, left_out, start):
     region_counts = np.diff(collection.features.offsets)
     counts = {"images": len(collection)}
     for split,n in Counter(collection.captions.splits or ()).items(): counts[f"images in {split}"] = n
-    counts["regions"] = int(sum(region_counts[collection.features.index[k]] for k in collection.image_ids))
+    rows = [collection.features.index[image_id] for image_id in collection.image_ids]
+    counts["regions"] = int(region_counts[rows].sum())
     counts["captions"] = len(collection.captions)
     pictures = map(collection.picture_path, collection.image_ids)
     counts["images with a picture or thumbnail"] = sum(path is not None for path in pictures)
@@ -210,17 +212,17 @@ def _make(job, request, output, max_bits):
     start = time.perf_counter()
     recipe = job.recipe
     with work_folder(job, request) as shares:
-        parts = [Collection.open(project_path(name)) for name in recipe.merge]
+        collections = [Collection.open(project_path(name)) for name in recipe.merge]
         left_out = {}
         notes = []
         folder = job.work
         if recipe.pictures or recipe.published.files:
             collection,left_out,notes = _make_collection(job, shares)
             collection.name = output.name
-            parts.insert(0, collection)
+            collections.insert(0, collection)
         if recipe.merge or (recipe.published.files and recipe.selection != Selection()):
             folder = job.work/"whole"
-            merge(parts, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
+            merge(collections, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
         _write_manifest(folder, job, request, notes, left_out, max_bits, start)
         os.replace(folder, output)
 

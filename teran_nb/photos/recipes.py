@@ -44,7 +44,7 @@ class PublishedFeatures:
 @dataclass(frozen=True)
 class Recipe:
     "What a collection is made from."
-    # what
+    # images
     pictures:str="" # Folder of pictures; `example` draws some, with captions. With `published`, only for display
     published:PublishedFeatures=PublishedFeatures() # Published region features, in place of the extractor's
     pattern:str="" # Regular expression for the part of names that pictures, features and captions share
@@ -106,19 +106,18 @@ def recipe_captions(
         options = {"bad": recipe.bad} | recipe.caption_options | _paths_in(recipe.caption_options, "image_ids")
         captions = read_captions(path, **options)
         if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
-        try:
-            matched = match_names(captions.image_ids, image_ids, recipe.pattern)
+        try: matched = match_names(captions.image_ids, image_ids, recipe.pattern)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         captions = dataclasses.replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])
-        what = "features" if recipe.published.files else "usable pictures"
-        try: captions = match_captions(captions, image_ids, missing, what)
+        needed = "features" if recipe.published.files else "usable pictures"
+        try: captions = match_captions(captions, image_ids, missing, needed)
         except ValueError as e: raise ValueError(f"{path}: {e}; {_cure_of_names(captions, image_ids)}") from None
         try:
             if recipe.held_out: captions = captions.hold_out(recipe.held_out, recipe.selection.seed)
         except ValueError as e: raise ValueError(f"{path}: {e}") from None
         if usable is not None:
             image_ids = usable
-            captions = match_captions(captions, usable, "drop", what)
+            captions = match_captions(captions, usable, "drop", needed)
     notes = [(path.name, str(message.message).removeprefix(f"{path}: ")) for message in messages]
     captioned = set(captions.image_ids)
     uncaptioned = [image_id for image_id in image_ids if image_id not in captioned]
@@ -126,8 +125,8 @@ def recipe_captions(
         examples = ", ".join(uncaptioned[:3])
         notes.append((path.name, f"{len(uncaptioned):,} images have no captions, such as {examples}"))
     for split,count in recipe.held_out.items():
-        kept = captions.splits.count(split)
-        if kept < count: notes.append((path.name, f"{kept:,} of the {count:,} images drawn for {split} have {what}"))
+        n = captions.splits.count(split)
+        if n < count: notes.append((path.name, f"{n:,} of the {count:,} images drawn for {split} have {needed}"))
     if captions.splits is None: notes.append((path.name, _missing_splits(len(captions.image_ids))))
     return captions,notes
 
@@ -159,8 +158,8 @@ def request_of(
     if published.sizes not in ("","unit","pictures"): sources.append(project_path(published.sizes))
     extracts = recipe.pictures and not published.files and extractor is None
     if extracts: sources += model_files(recipe.extractor, recipe.extractor_settings)
-    others = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
-    state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(others))}
+    other_files = [*_other_files(recipe), *_paths_in(recipe.caption_options, "image_ids").values()]
+    state = {"source": digest(file_stamps(sources)), "others": digest(file_stamps(other_files))}
     request = dataclasses.asdict(recipe) | {"by": extractor.name if extractor else "", "state": state}
     if not recipe.held_out: del request["held_out"] # as in requests of earlier versions, so that they still open
     return json.loads(json.dumps(request, default=str)) # a path as its text

@@ -106,15 +106,16 @@ def _normalisation(settings):
     factor = settings.get("rescale_factor", 1/255) if settings.get("do_rescale", True) else 1.
     return {"mean": tuple(mean), "std": tuple(std), "factor": factor, "resample": settings.get("resample", 2)}
 
-def _check_preprocessing(p):
+def _check_preprocessing(settings):
     "Refuse settings by which no picture can be preprocessed."
-    sides = p.input_size or (p.shortest,p.longest)
-    largest = max(sides) if p.input_size else min(sides)
-    are_sides = all(type(n) is int and n > 0 for n in sides) and largest <= _LARGEST_SIDE
-    are_channels = len(p.mean) == len(p.std) == 3
-    are_numbers = are_channels and np.abs(p.mean).max() < 1e6 and all(1e-6 < v < 1e6 for v in (*p.std,p.factor))
-    if not (are_sides and are_numbers and p.resample in range(6)):
-        raise ValueError(f"no picture can be prepared by {p}")
+    sides = settings.input_size or (settings.shortest,settings.longest)
+    largest = max(sides) if settings.input_size else min(sides)
+    are_sides = all(type(side) is int and side > 0 for side in sides) and largest <= _LARGEST_SIDE
+    are_channels = len(settings.mean) == len(settings.std) == 3
+    are_means = are_channels and np.abs(settings.mean).max() < 1e6
+    are_factors = all(1e-6 < v < 1e6 for v in (*settings.std,settings.factor))
+    if not (are_sides and are_means and are_factors and settings.resample in range(6)):
+        raise ValueError(f"no picture can be prepared by {settings}")
 
 def preprocessing_of(
     name:str, # Hugging Face name or folder
@@ -147,7 +148,7 @@ def save_random_vision(
     seed_everything(seed)
     model = auto.from_config(config)
     with torch.no_grad():
-        for p in model.parameters(): p.mul_(spread if p.ndim > 1 else 1)
+        for weight in model.parameters(): weight.mul_(spread if weight.ndim > 1 else 1)
     model.save_pretrained(folder)
     processor = {"do_resize": True, "size": {"height": 32, "width": 32}, "do_rescale": True, "rescale_factor": 1/255,
                  "do_normalize": True, "image_mean": [.5]*3, "image_std": [.5]*3, "resample": 3}
@@ -204,10 +205,10 @@ def _as_map(out, size, patch_size):
 
 def _patchified(x, patch_size):
     "The inputs of SigLIP 2 of any shape: flat patches, their mask, and the shape of the grid."
-    n, c, height, width = x.shape
+    n, channels, height, width = x.shape
     h = height//patch_size
     w = width//patch_size
-    tokens = x.view(n, c, h, patch_size, w, patch_size).permute(0,2,4,3,5,1).reshape(n, h*w, -1)
+    tokens = x.view(n, channels, h, patch_size, w, patch_size).permute(0,2,4,3,5,1).reshape(n, h*w, -1)
     mask = torch.ones(tokens.shape[:2], dtype=torch.int64, device=x.device)
     shapes = torch.tensor([[h,w]]*n, device=x.device)
     return {"pixel_values": tokens, "pixel_attention_mask": mask, "spatial_shapes": shapes}

@@ -57,7 +57,7 @@ def _matmul(a, b):
     with _ONE_THREAD:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copied: the last bits also depend on memory alignment
+        try: return (torch.tensor(a)@torch.tensor(b)).numpy() # copies: the last bits depend on memory alignment too
         finally: torch.set_num_threads(threads)
 
 # %% ../../nbs/photos/02_visual_words.ipynb #3e8af5c0
@@ -216,7 +216,8 @@ def _patch_weights(boxes, size):
     "The weight of each of 38 x 38 patches in each box, `(k, 1444)`; every row sums to one."
     scale = PICTURE_SIDE/np.asarray(size, np.float64)
     boxes = np.asarray(boxes, np.float64).reshape(-1, 2, 2)*scale # k, corner, axis
-    if not np.isfinite(boxes).all(): raise ValueError("boxes of visual words are finite numbers, x1,y1,x2,y2 in pixels")
+    if not np.isfinite(boxes).all():
+        raise ValueError("boxes of visual words are finite numbers, x1,y1,x2,y2 in pixels")
     start = _STEP*np.arange(_GRID)
     inside = (start >= boxes[:,0,:,None]-1e-3) & (start+_PATCH <= boxes[:,1,:,None]+1e-3) # k, axis, place
     nearest = np.rint((boxes.mean(1)-_PATCH/2)/_STEP).clip(0, _GRID-1)

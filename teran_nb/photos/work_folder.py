@@ -45,7 +45,7 @@ class PrepareJob:
     share:Share=Share(0, 1) # Which of several processes this is
 
 # %% ../../nbs/photos/09_work_folder.ipynb #a725c95f
-_MAY_CHANGE = ("bad","missing","merge","prefix","captions","caption_options","state") # fields of a request
+_MAY_CHANGE = ("bad","missing","merge","prefix","captions","caption_options","state") # of a request
 
 @contextmanager
 def work_folder(
@@ -61,7 +61,8 @@ def work_folder(
             if not job.resume: shutil.rmtree(work)
     needs_splits = job.recipe.extractor == "words" or job.recipe.selection.split # the features depend on `held_out`
     may_change = _MAY_CHANGE if needs_splits else (*_MAY_CHANGE,"held_out")
-    request = {k: v for k,v in request.items() if k not in may_change} | {"state": request["state"]["source"]}
+    fixed = {field: value for field,value in request.items() if field not in may_change}
+    request = fixed | {"state": request["state"]["source"]}
     path = work/"asked.json" # the request of the work that has begun
     cure = "resume=False begins again"
     begun = has_begun() # asked once: another process may begin at any time, and writes the same request before it does
@@ -93,7 +94,8 @@ def _build_extractor(job, files, captions):
         if not path.is_file() and job.share.rank == 0:
             has_training_split = captions is not None and "train" in (captions.splits or ())
             learners = captions.split("train").image_ids if has_training_split else files
-            learn_words([files[k] for k in learners], show_progress_bar=job.show_progress_bar).save(path)
+            pictures = [files[image_id] for image_id in learners]
+            learn_words(pictures, show_progress_bar=job.show_progress_bar).save(path)
         wait_for(path.is_file)
         name = f"words:{path}"
     return build_extractor(name, job.recipe.extractor_settings, job.device)
@@ -120,9 +122,9 @@ def _extract_shares(job, extract, image_ids, shares):
     "As `_extract`, for sorted image ids: this process's shares; the first process joins them all."
     folder = job.work/"features"
     stores = {}
-    for k in range(shares):
-        indices = Share(k, shares).of(len(image_ids))
-        if indices: stores[folder/f"share{k}"] = [image_ids[i] for i in indices]
+    for rank in range(shares):
+        indices = Share(rank, shares).of(len(image_ids))
+        if indices: stores[folder/f"share{rank}"] = [image_ids[i] for i in indices]
     def is_done(store): return store.is_dir() or store.with_suffix(".json").is_file()
     for k,(store,share_ids) in enumerate(stores.items()):
         if k % job.share.processes != job.share.rank or is_done(store): continue
@@ -139,7 +141,8 @@ def _join_shares(folder, stores, images):
     left_out = {}
     for store in stores:
         empty = store.with_suffix(".json")
-        left_out |= read_json(empty) if empty.is_file() else Features(store).extraction["left_out"]
+        if empty.is_file(): left_out |= read_json(empty)
+        else: left_out |= Features(store).extraction["left_out"]
     if not filled: raise ValueError(f"none of the {images} pictures could be used: {next(iter(left_out.items()))}")
     undetected = sum(store.extraction["undetected"] for store in filled)
     extraction = filled[0].extraction | {"left_out": left_out, "undetected": undetected}
@@ -182,7 +185,8 @@ def _convert(job, files):
         sizes = job.work/"sizes.json"
         write_json(sizes, _picture_sizes(files, recipe.pattern))
     elif sizes and sizes != "unit": sizes = project_path(sizes)
-    options = {k: str(project_path(v)) if k in ("ids","classes") else v for k,v in published.options.items()}
+    files_named = {"ids","classes"} & published.options.keys()
+    options = published.options | {name: str(project_path(published.options[name])) for name in files_named}
     source = Source(tuple(published.paths), published.format, sizes, recipe.pattern, Options(**options))
     if files and recipe.bad == "stop": # two pictures of one image are refused before the conversion, which takes long
         match_names(files, _row_ids(source), recipe.pattern)

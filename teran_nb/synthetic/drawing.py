@@ -236,9 +236,9 @@ def total_overlap(
 def _cast(rng, backdrop):
     "Kind, colour and size of two to six things of at least two kinds, some of them in twos and threes."
     zones = set(BACKDROPS[backdrop].zones)
-    pool = [k for k,v in KINDS.items() if zones & set(v.where)]
-    high = [k for k in pool if set(KINDS[k].where) & set(_ALOFT)]
-    low = [k for k in pool if k not in high]
+    pool = [name for name,kind in KINDS.items() if zones & set(kind.where)]
+    high = [name for name in pool if set(KINDS[name].where) & set(_ALOFT)]
+    low = [name for name in pool if name not in high]
     n = rng.choices((2,3,4,5,6), (1,5,7,5,2))[0]
     flying = rng.randint(0, n//2)
     first, *others = rng.sample(low, min(n-flying, len(low)))
@@ -277,7 +277,7 @@ def _candidate(rng, kind, size, backdrop, canvas):
 def _is_free(box, boxes):
     "Whether every box keeps seven tenths of itself free when `box` is added."
     boxes = [*boxes, box]
-    shares = [total_overlap(one, [*boxes[:i],*boxes[i+1:]]) for i,one in enumerate(boxes)]
+    shares = [total_overlap(each, boxes[:i]+boxes[i+1:]) for i,each in enumerate(boxes)]
     return max(shares) <= .3
 
 def _city_block(a, b):
@@ -304,7 +304,8 @@ def compose(
     backdrop = rng.choice(list(BACKDROPS))
     canvas = rng.choices([(320,240),(256,256),(240,320)], (6,1,1))[0]
     while True:
-        things, boxes = [], []
+        things = []
+        boxes = []
         for kind,colour,size in _cast(rng, backdrop):
             box = _place(rng, kind, size, backdrop, canvas, boxes)
             if not box: continue

@@ -28,7 +28,7 @@ NAMES = dict(
     kite=("kite",), star=("star",), cloud=("cloud",))
 WIDER = dict(bird=("bird","duck"),  # nouns for several kinds
              animal=("cat","dog","rabbit","fish","bird","duck","whale","butterfly"))
-COLOUR_NAMES = {c: (c,) for c in PAINTS} | {"purple": ("purple","violet")}
+COLOUR_NAMES = {colour: (colour,) for colour in PAINTS} | {"purple": ("purple","violet")}
 SIZE_NAMES = dict(small=("small","little","tiny"), medium=(), large=("large","big","huge"))
 NUMBERS = ("one","two","three","four","five","six","seven","eight","nine","ten")
 SETTINGS = dict(
@@ -89,7 +89,8 @@ def _attributed(noun, colour, size, things, many, rng):
     colour_word = _Word(rng.choice(COLOUR_NAMES[colour]), "colour", things) if colour else ""
     head = _Word(plural(noun) if many else noun, "noun", things)
     if "person" not in _KINDS_OF[noun]: return _join(size_word, colour_word, head)
-    return _join(size_word, head, "in" if colour else "", colour_word)
+    preposition = "in" if colour else ""
+    return _join(size_word, head, preposition, colour_word)
 
 # %% ../../nbs/synthetic/02_grammar.ipynb #488b6944
 _ATTRIBUTE_WEIGHTS = {(False,False): 2, (True,False): 5, (False,True): 2, (True,True): 3}  # colour named, size named
@@ -106,7 +107,8 @@ def _singular(things, i, rng, definite_share=0):
     meanings = {look: things_meant(things, noun, *look) for look in _looks(things[i])}
     fewest = min(map(len, meanings.values()))
     looks = [look for look,indices in meanings.items() if len(indices) == fewest]
-    colour, size = rng.choices(looks, [_ATTRIBUTE_WEIGHTS[bool(c),bool(s)] for c,s in looks])[0]
+    weights = [_ATTRIBUTE_WEIGHTS[bool(colour),bool(size)] for colour,size in looks]
+    colour, size = rng.choices(looks, weights)[0]
     indices = meanings[colour,size]
     chance = rng.random()
     if fewest > 1 or chance > max(definite_share, .03): article = "a"
@@ -120,8 +122,10 @@ def _plural(things, i, rng, definite_share=0):
     kind = things[i].kind
     nouns = [rng.choice(NAMES[kind])]
     nouns += [noun for noun,kinds in WIDER.items() if kind in kinds and rng.random() < .3]
-    choices = [(noun, *look, things_meant(things, noun, *look)) for noun,look in product(nouns, _looks(things[i]))]
-    choices = [c for c in choices if 1 < len(c[3]) <= len(NUMBERS)]
+    choices = []
+    for noun,(colour,size) in product(nouns, _looks(things[i])):
+        indices = things_meant(things, noun, colour, size)
+        if 1 < len(indices) <= len(NUMBERS): choices.append((noun, colour, size, indices))
     if not choices: return None
     weights = [_ATTRIBUTE_WEIGHTS[bool(colour),bool(size)] for _,colour,size,_ in choices]
     noun, colour, size, indices = rng.choices(choices, weights)[0]
@@ -135,7 +139,8 @@ def _two_colours(things, i, rng, definite_share=0):
     "`a red and a blue ball`: two of a kind in different colours; None where there are no such two."
     noun = rng.choice(NAMES[things[i].kind])
     pair = things_meant(things, noun)
-    if len(pair) != 2 or things[i].kind == "person" or len({things[j].colour for j in pair}) == 1: return None
+    colours = {things[j].colour for j in pair}
+    if len(pair) != 2 or things[i].kind == "person" or len(colours) == 1: return None
     first, second = (_Word(rng.choice(COLOUR_NAMES[things[j].colour]), "colour", (j,)) for j in pair)
     return _Phrase(_join("a", first, "and a", second, _Word(noun, "noun", pair)), pair, True)
 
@@ -163,7 +168,7 @@ def _choose(scene, rng, order, n, definite_share=0, used=()):
 def _and(phrases):
     "`A`, `A and B`, `A, B and C`, as parts for `_join`."
     parts = [phrases[0]]
-    for p in phrases[1:-1]: parts += [",", p]
+    for phrase in phrases[1:-1]: parts += [",", phrase]
     return [*parts, "and", phrases[-1]] if len(phrases) > 1 else parts
 
 # %% ../../nbs/synthetic/02_grammar.ipynb #48473345
@@ -177,9 +182,11 @@ def _text(words, things, rng):
         if written == "a" and words[k+1].text[0] in "aeiou": written = "an"
         start = len(text)+(written != "," and k > 0)
         text = text.ljust(start)+written
-        if word.kind: links.append(Link(start, len(text), word.kind, tuple(things[i].box for i in word.things)))
+        boxes = tuple(things[i].box for i in word.things)
+        if word.kind: links.append(Link(start, len(text), word.kind, boxes))
     if style < .3: text = text[0].upper()+text[1:]
-    return text+("." if style < .4 else ""), tuple(links)
+    if style < .4: text += "."
+    return text, tuple(links)
 
 # %% ../../nbs/synthetic/02_grammar.ipynb #db16fe81
 def _centre_offset(a, b):
@@ -237,8 +244,11 @@ def _zone(scene, thing):
     belongs = KINDS[thing.kind].where
     zones = BACKDROPS[scene.backdrop].zones
     foot = thing.box[3]/scene.size[1]
-    if {"sky","air"} & set(belongs) & set(zones) and foot < .45: return "in the sky" if "sky" in zones else "in the air"
-    if "water" in belongs and "water" in zones and zones["water"][0] <= foot <= zones["water"][1]: return "in the water"
+    if {"sky","air"} & set(belongs) & set(zones) and foot < .45:
+        return "in the sky" if "sky" in zones else "in the air"
+    if "water" in belongs and "water" in zones:
+        start,end = zones["water"]
+        if start <= foot <= end: return "in the water"
     for zone in ("ground","floor"):
         if zone in belongs and zone in zones and foot >= zones[zone][0]: return _GROUND[scene.backdrop]
     return ""
@@ -372,7 +382,9 @@ def _chained(scene, rng, order):
     "`a house is left of two cats, while a duck is under a kite`"
     a, relation, b = _related(scene, rng, order)
     c, relation2, d = _related(scene, rng, order, a.things+b.things)
-    if rng.random() < .5: return _join(a, _be(a), relation, b, rng.choice((", and",", while")), c, _be(c), relation2, d)
+    if rng.random() < .5:
+        conjunction = rng.choice((", and",", while"))
+        return _join(a, _be(a), relation, b, conjunction, c, _be(c), relation2, d)
     return _join(a, relation, b, "and", c, relation2, d)
 
 @_form("long", "long")
@@ -387,8 +399,8 @@ def _added(scene, rng, order):
 @_form("middle", "long")
 def _placed(scene, rng, order):
     "`a kite is in the sky and two cats are on the grass`"
-    placed = [(p,_where(scene, rng, p)) for p in _choose(scene, rng, order, 3, .2)]
-    placed = [(p,place) for p,place in placed if place]
+    placed = [(phrase,_where(scene, rng, phrase)) for phrase in _choose(scene, rng, order, 3, .2)]
+    placed = [(phrase,place) for phrase,place in placed if place]
     if not placed: raise _Unfit
     a, here = placed[0]
     if len(placed) == 1 or here == placed[1][1]: return _join(a, _be(a), here)
@@ -399,9 +411,9 @@ def _placed(scene, rng, order):
 @_form("long")
 def _between(scene, rng, order):
     "`the duck is between a tree and a house`"
-    single = [p for p in _choose(scene, rng, order, 6, .3) if len(p.things) == 1]
+    single = [phrase for phrase in _choose(scene, rng, order, 6, .3) if len(phrase.things) == 1]
     for a,b,c in product(single, repeat=3):
-        middle, left, right = (_boxes_of(scene, p)[0] for p in (a,b,c))
+        middle, left, right = (_boxes_of(scene, phrase)[0] for phrase in (a,b,c))
         if _left(left, middle) and _left(middle, right):
             if rng.random() < .5: b, c = c, b
             return _join(a, _be_sometimes(a, rng, .5), "between", b, "and", c)
@@ -411,7 +423,8 @@ def _between(scene, rng, order):
 def _carried(scene, rng, order):
     "`there is a house with a duck below it`"
     a, relation, b = _related(scene, rng, order, definite_share=0)
-    return _join(rng.choice((_there(b), "")), b, "with", a, relation, "them" if b.many else "it")
+    pronoun = "them" if b.many else "it"
+    return _join(rng.choice((_there(b), "")), b, "with", a, relation, pronoun)
 
 # %% ../../nbs/synthetic/02_grammar.ipynb #ad70787a
 def _linked_boxes(links): return set().union(*(l.boxes for l in links))
@@ -419,7 +432,7 @@ def _linked_boxes(links): return set().union(*(l.boxes for l in links))
 def _bare_text(text): return text.lower().rstrip(".")
 
 def _caption(scene, rng, order, forms, before):
-    "A caption of three to twenty words that no caption `before` has, preferably about other things than they are."
+    "A caption of three to twenty words that no caption `before` has, preferably about other things than those."
     texts = {_bare_text(text) for text,_ in before}
     linked = [_linked_boxes(links) for _,links in before]
     all_forms = sum(_FORMS.values(), [])

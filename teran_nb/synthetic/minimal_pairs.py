@@ -63,8 +63,8 @@ class Statement(NamedTuple):
         return f"{opening}{self.first} {self.relation} {second}"
     def holds(self, scene:Scene) -> bool|None: # None where a viewer may doubt it
         "Whether the statement is plainly true or plainly false of a scene."
-        mentions = [m for m in (self.first,self.second) if m]
-        if scene.backdrop == "night" and any(m.noun == "star" for m in mentions): return None # its sky is full of stars
+        nouns = [mention.noun for mention in (self.first,self.second) if mention]
+        if scene.backdrop == "night" and "star" in nouns: return None # its sky is full of stars
         first = self.first.meant(scene)
         if not self.relation: return bool(first)
         second = self.second.meant(scene)
@@ -115,7 +115,8 @@ def _other_object(s, scene, rng):
 @register_change("colour", "alone", "and", "spatial")
 def _other_colour(s, scene, rng):
     if not s.first.colour: return None
-    return s._replace(first=s.first._replace(colour=rng.choice([c for c in PAINTS if c != s.first.colour])))
+    others = [colour for colour in PAINTS if colour != s.first.colour]
+    return s._replace(first=s.first._replace(colour=rng.choice(others)))
 
 @register_change("size", "alone", "and", "spatial")
 def _other_size(s, scene, rng):
@@ -170,7 +171,8 @@ def minimal_pairs(
 ) -> list[MinimalPair]: # A kind is missing where the scene offers none
     "Captions that are true of a scene, each with a changed one that is false."
     pairs = []
-    for kind in CHANGES if kinds is None else kinds:
+    kinds = CHANGES if kinds is None else kinds
+    for kind in kinds:
         change = CHANGES[one_of(kind, CHANGES, "kind of minimal pair")]
         captions = {} # true caption to false caption
         for _ in range(100): # statements to try
@@ -178,7 +180,8 @@ def minimal_pairs(
             statement = _statement(scene, rng, rng.choice(change.forms))
             if statement is None or not statement.holds(scene): continue
             changed = change.apply(statement, scene, rng)
-            if changed is not None and changed.holds(scene) is False: captions.setdefault(str(statement), str(changed))
+            if changed is not None and changed.holds(scene) is False:
+                captions.setdefault(str(statement), str(changed))
         for true_caption,false_caption in captions.items():
             pairs.append(MinimalPair(image, true_caption, false_caption, kind))
     return pairs
@@ -231,11 +234,11 @@ class MinimalPairs(MarkdownRepr):
     @property
     def images(self) -> list[tuple]: # Name and part of each, in the order in which they are first needed
         "The different images."
-        shown = {}
+        images = {}
         for pair in self.items:
-            shown[pair.image,pair.box] = None
-            if pair.second_image: shown[pair.second_image,None] = None
-        return list(shown)
+            images[pair.image,pair.box] = None
+            if pair.second_image: images[pair.second_image,None] = None
+        return list(images)
     def _repr_markdown_(self):
         examples = {pair.kind: pair for pair in reversed(self.items)}
         counts = Counter(pair.kind for pair in self.items)

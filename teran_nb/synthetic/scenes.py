@@ -64,7 +64,7 @@ def _pair(boxes, rng):
     "A box around one thing and its nearest neighbour."
     def centre(b): return (b[0]+b[2])/2, (b[1]+b[3])/2
     a = rng.choice(boxes)
-    b = min((b for b in boxes if b is not a), key=lambda b: math.dist(centre(a), centre(b)))
+    b = min((box for box in boxes if box is not a), key=lambda box: math.dist(centre(a), centre(box)))
     return min(a[0],b[0]), min(a[1],b[1]), max(a[2],b[2]), max(a[3],b[3])
 
 def _background(boxes, size, rng):
@@ -156,7 +156,8 @@ def draw_world(
                 captions += scene.captions
                 sizes.append(scene.size)
         splits = np.repeat(_SPLITS, counts).tolist()
-        texts, links = map(list, zip(*captions))
+        texts = [text for text,_ in captions]
+        links = [links for _,links in captions]
         image_of = np.repeat(np.arange(n), 5)
         Captions(texts, image_of, ids, np.array(sizes), splits, links).save(tmp/"captions.json")
 
