@@ -30,7 +30,7 @@ def masked_max(
     dim:int, # The axis to choose from
 ) -> Tensor: # `align` without that axis
     "Maximum over the real slots of one axis; 0 where no slot is real."
-    if not align.shape[dim]: return align.sum(dim) # an axis of length 0: `amax` would raise, an empty sum is 0
+    if not align.shape[dim]: return align.sum(dim) # 0: there are no slots, and `amax` would raise
     return align.masked_fill(~mask, -torch.inf).amax(dim).masked_fill(~mask.any(dim), 0)
 
 # %% ../../nbs/model/00_alignment.ipynb #83187f99

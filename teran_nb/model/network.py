@@ -43,7 +43,8 @@ class NetworkConfig:
     joint:JointConfig=JointConfig() # Settings of the `joint` head
     def __post_init__(self):
         if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
-        for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
+        for name in (*self.training_heads,self.ranking_head):
+            one_of(name, HEADS, "head", registered=True)
         self.require_pooling()
         if self.ranking_head not in ("alignment","global",*self.training_heads):
             trained = ", ".join(self.training_heads)
@@ -88,7 +89,8 @@ class Network(nn.Module):
         self.vision = vision
         self.project_regions = nn.Linear(self.regions.dim, config.dim)
         self.project_words = nn.Linear(text.dim, config.dim)
-        self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
+        stacks = 1 if config.shared else 2
+        self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(stacks))
         names = dict.fromkeys(("alignment","global",*config.training_heads)) # without weights, the first two cost nothing
         self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
 
@@ -103,7 +105,8 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 @patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-    if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
+    if self.vision is not None:
+        batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
     return self.last_layers("images", self.project_regions(x), mask)
 
@@ -140,7 +143,8 @@ def head(self:Network,
 ) -> Head:
     "A head of the model; one that it does not have is refused (ValueError)."
     name = name or self.config.ranking_head
-    if name not in self.heads: raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
+    if name not in self.heads:
+        raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
     return self.heads[name]
 
 @patch
