@@ -121,9 +121,9 @@ def floats_per_pair(self:Joint,
 ) -> int: # Without gradients
     "About how many float32 numbers one pair needs at once in `forward`."
     slots = self.leading + n_regions + n_words
-    c = self.config
-    attention = 4*c.width + 4*c.heads*slots
-    feed_forward = 5*c.width + 2*c.feed_forward
+    config = self.config
+    attention = 4*config.width + 4*config.heads*slots
+    feed_forward = 5*config.width + 2*config.feed_forward
     return slots*max(attention, feed_forward)
 
 # %% ../../nbs/model/10_joint.ipynb #7ce0655c
@@ -147,7 +147,8 @@ def cross_encode(self:Joint,
     words:Tensor, # Vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Region vectors `(regions, width)` and word vectors `(words, width)` after the last layer
     "Both sides of one pair after the last layer."
-    region_mask,word_mask = (torch.ones(1, len(x), dtype=torch.bool, device=x.device) for x in (regions,words))
+    region_mask = torch.ones(1, len(regions), dtype=torch.bool, device=regions.device)
+    word_mask = torch.ones(1, len(words), dtype=torch.bool, device=words.device)
     _,regions,words = self.contexts(regions[None], region_mask, words[None], word_mask)
     return regions[0],words[0]
 

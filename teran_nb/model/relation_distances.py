@@ -27,7 +27,8 @@ def relation_distances(
     batch_size:int=128, # True pairs at a time
 ) -> dict: # Name to mean: distances of at least 0, in nats, and entropies in [0,1]; without the names that no pair has
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
-    relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
+    heads = getattr(model, "heads", {})
+    relations_of = heads["joint"].relations if "joint" in heads else cosine_relations
     images = images or model.encode_images(collection)
     captions = captions or model.encode_captions(collection)
     image_of = torch.as_tensor(collection.captions.image_of)
@@ -39,12 +40,14 @@ def relation_distances(
             regions = images.parts[image_of[rows]].to(model.device).padded()
             words = captions.parts[rows].to(model.device).padded()
             maps = relations_of(*regions, *words)
-            for name,values in _iais_and_entropy(maps).items(): distances.setdefault(name, []).extend(values)
+            for name,values in _iais_and_entropy(maps).items():
+                distances.setdefault(name, []).extend(values)
             flat = flat_relations(words[1], regions[1])
             for k,j in enumerate(rows.tolist()):
                 objects = _linked_objects(model, collection, images, captions, j)
                 if not objects: continue
-                for name,value in _isda_of_pair(maps, flat, k, objects).items(): distances[name].append(value)
+                for name,value in _isda_of_pair(maps, flat, k, objects).items():
+                    distances[name].append(value)
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
 
 # %% ../../nbs/model/22_relation_distances.ipynb #9f72abbb

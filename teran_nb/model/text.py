@@ -124,12 +124,14 @@ class TokenWords(Sequence):
         self.token_of = token_of
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i) -> CaptionWords|list[CaptionWords]:
-        if isinstance(i, slice): return [self[k] for k in range(len(self))[i]]
-        of_token = self.tokens.word_of[i]
-        if self.token_of is None: kept = [k for k,word in enumerate(of_token) if word >= 0]
-        else: kept = [int(k) if 0 <= k < len(of_token) else -1 for k in self.token_of[i]]
-        word_of = [of_token[k] if k >= 0 else -1 for k in kept]
-        pieces = self.tokenizer.convert_ids_to_tokens([self.tokens.ids[i][k] if k >= 0 else 0 for k in kept])
+        if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
+        word_of_token = self.tokens.word_of[i]
+        count = len(word_of_token)
+        if self.token_of is None: places = [place for place,word in enumerate(word_of_token) if word >= 0]
+        else: places = [int(place) if 0 <= place < count else -1 for place in self.token_of[i]]
+        word_of = [word_of_token[place] if place >= 0 else -1 for place in places]
+        ids = [self.tokens.ids[i][place] if place >= 0 else 0 for place in places]
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
         return CaptionWords(self.tokens.words(i), self.tokens.spans[i], word_of, pieces)
 
 # %% ../../nbs/model/06_text.ipynb #b5e29827
@@ -142,12 +144,12 @@ def without_words(
     unfiltered = []
     for i in range(len(tokens)):
         texts = tokens.words(i)
-        kept = {j for j,word in enumerate(texts) if word.lower() not in words}
-        kept_letters = "".join(texts[j] for j in kept)
+        kept_words = {j for j,word in enumerate(texts) if word.lower() not in words}
+        kept_letters = "".join(texts[j] for j in kept_words)
         if texts and not any(c.isalnum() for c in kept_letters): # nothing but punctuation is left
             unfiltered.append(tokens.texts[i])
-            kept = set(range(len(texts)))
-        word_of.append([word if word in kept else -1 for word in tokens.word_of[i]])
+            kept_words = set(range(len(texts)))
+        word_of.append([word if word in kept_words else -1 for word in tokens.word_of[i]])
     if unfiltered:
         warnings.warn(f"{len(unfiltered)} captions have no word left without stop-words, such as {unfiltered[0]!r}: "
                       "they keep all of their words", stacklevel=user_stacklevel())
@@ -158,8 +160,8 @@ def warn_wordless(
     tokens:Tokens, # Of captions
 ) -> None:
     "Warn about captions of which no token belongs to a word."
-    has_words = [any(word >= 0 for word in words) for words in tokens.word_of] # -1 belongs to no word
-    wordless = [text for text,has in zip(tokens.texts, has_words) if not has]
+    last_words = [max(words, default=-1) for words in tokens.word_of] # -1 belongs to no word
+    wordless = [text for text,last in zip(tokens.texts, last_words) if last < 0]
     if wordless:
         warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
                       "they score 0 with every image", stacklevel=user_stacklevel())
@@ -339,7 +341,8 @@ def save_text(
 def _architecture(folder):
     "A saved architecture, and what builds a network of it with fresh weights."
     name = read_json(folder/"config.json").get("text_model_class")
-    if name is None: return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
+    if name is None:
+        return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
     side = getattr(transformers, name, None)
     if not (isinstance(side, type) and issubclass(side, transformers.PreTrainedModel)):
         raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers "
