@@ -43,8 +43,7 @@ class NetworkConfig:
     joint:JointConfig=JointConfig() # Settings of the `joint` head
     def __post_init__(self):
         if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
-        for name in (*self.training_heads,self.ranking_head):
-            one_of(name, HEADS, "head", registered=True)
+        for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
         self.require_pooling()
         if self.ranking_head not in ("alignment","global",*self.training_heads):
             trained = ", ".join(self.training_heads)
@@ -105,8 +104,7 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 @patch
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
-    if self.vision is not None:
-        batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
+    if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
     x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
     return self.last_layers("images", self.project_regions(x), mask)
 

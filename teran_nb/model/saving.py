@@ -123,8 +123,7 @@ def _saved_encoders(config, folder):
 def _require_buildable(kind, config, folder, weights):
     "Refuse a configuration that describes no network, or another one than that of the weights."
     try:
-        with torch.device("meta"): # takes no memory
-            model = kind(config, *_saved_encoders(config, folder))
+        with torch.device("meta"): model = kind(config, *_saved_encoders(config, folder)) # takes no memory
     except Exception as e: # torch and transformers raise any error
         if str(folder) in str(e): raise # that of a file, which it names
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]

@@ -97,7 +97,8 @@ _TEXT_CHANGES = {"altclip": {"project_dim": 24, "max_position_embeddings": 66},
 def _dual_config(kind, text):
     "Settings of a model with a text side and a vision side."
     text = text | _TEXT_CHANGES.get(kind, {})
-    if kind == "aimv2": text = {key: value for key,value in text.items() if key not in ("bos_token_id","pad_token_id")}
+    if kind == "aimv2":
+        text = {key: value for key,value in text.items() if key not in ("bos_token_id","pad_token_id")}
     return {"text_config": text, "vision_config": _VISION_CHANGES.get(kind, _RANDOM_VISION), "projection_dim": 24}
 
 def _late_config(kind, text, tokenizer):
@@ -149,7 +150,8 @@ def toy_folder(
     "Save a small random model of a family, with its image processor and its tokenizer."
     parts = toy_parts(kind, seed)
     folder = user_path(folder)
-    if (folder/"config.json").exists(): raise FileExistsError(f"{folder} holds a model already; choose another folder")
+    if (folder/"config.json").exists():
+        raise FileExistsError(f"{folder} holds a model already; choose another folder")
     for part in parts: part.save_pretrained(folder)
     if kind == "colmodernvbert": write_json(folder/"processor_config.json", {"image_seq_len": 4})
     return folder

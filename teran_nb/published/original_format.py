@@ -37,10 +37,11 @@ class _Settings:
         checked(values, dict, f"{self.path}: its config {group}")
         if name not in values and not default: raise ValueError(f"{self.path}: its config has no {key}")
         return values.get(name, *default)
-    def one_of(self, key, known, *default):
+    def one_of(self, key, choices, *default):
         value = self.get(key, *default)
-        if value not in known:
-            raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {', '.join(map(str, known))}")
+        if value not in choices:
+            listed = ", ".join(map(str, choices))
+            raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {listed}")
         return value
 
 def original_config(
@@ -103,10 +104,10 @@ def _require_savable(config):
              ("regions.width", config.regions.width or features, features),
              ("regions.stack.heads", stack.heads, 4), ("regions.stack.feed_forward", stack.feed_forward, 2048),
              ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
-    for name,value,only in fixed:
-        if value != only:
+    for name,value,fixed_value in fixed:
+        if value != fixed_value:
             raise ValueError(f"the published code cannot hold this model: {name} is {value!r}, "
-                             f"there it is always {only!r}")
+                             f"there it is always {fixed_value!r}")
 
 def original_settings(
     config:NetworkConfig, # Of any matcher
@@ -191,8 +192,9 @@ def to_original_weights(
     model:Matcher, # One of ours, or one that was an original
 ) -> dict: # Name to tensor on the CPU, for the entry `model` of an original
     "The weights of a model by their names in an original, with those that no score uses."
-    own = model.state_dict()
-    weights = {theirs: own[ours] for ours,theirs in original_names(model).items()} | _unused_weights(model)
+    our_weights = model.state_dict()
+    weights = {theirs: our_weights[ours] for ours,theirs in original_names(model).items()}
+    weights |= _unused_weights(model)
     return {name: weight.cpu() for name,weight in weights.items()}
 
 # %% ../../nbs/published/04_original_format.ipynb #cb961925
@@ -205,9 +207,9 @@ def require_weights(
     "Refuse weights that are missing, unknown or of another shape (ValueError)."
     missing = shapes.keys() - weights.keys()
     unknown = weights.keys() - shapes.keys() - set(unused)
-    for what,wrong in (("lacks",missing), ("holds unknown",unknown)):
-        if wrong:
-            raise ValueError(f"{path} {what} {len(wrong)} weights, such as {min(wrong)}, so it is not whole, "
+    for problem,names in (("lacks",missing), ("holds unknown",unknown)):
+        if names:
+            raise ValueError(f"{path} {problem} {len(names)} weights, such as {min(names)}, so it is not whole, "
                              "or of another network; copy it again")
     for name,shape in shapes.items():
         if weights[name].shape != shape:
@@ -221,9 +223,9 @@ def from_original_weights(
 ) -> tuple[dict,dict]: # Weights by our names, and the weights that no score uses by theirs
     "The weights of an original, for `load_state_dict`; what does not fit the network is refused (ValueError)."
     names = original_names(model)
-    own = model.state_dict()
+    our_weights = model.state_dict()
     unused = {name: weight for name,weight in weights.items() if name.startswith(tuple(UNUSED_WEIGHTS))}
-    require_weights(weights, {theirs: own[ours].shape for ours,theirs in names.items()}, unused, path)
+    require_weights(weights, {theirs: our_weights[ours].shape for ours,theirs in names.items()}, unused, path)
     second = unused.get(_SECOND_WORD_EMBEDDINGS)
     if second is not None and not torch.equal(second, weights[_WORD_EMBEDDINGS]):
         raise ValueError(f"{path}: {_SECOND_WORD_EMBEDDINGS} should equal {_WORD_EMBEDDINGS}, and does not; "
