@@ -100,8 +100,9 @@ def _jar_digest(path, size, changed): return digest(path)
 
 def _find_jars():
     "Paths of the jars that are there, by their names."
-    given = os.environ.get("TERAN_NB_SPICE")
-    candidates = [*(sorted(Path(given).glob("*.jar")) if given else ()), *sorted((home()/"spice").glob("*.jar"))]
+    candidates = sorted((home()/"spice").glob("*.jar"))
+    own_folder = os.environ.get("TERAN_NB_SPICE")
+    if own_folder: candidates = sorted(Path(own_folder).glob("*.jar")) + candidates
     with suppress(RuntimeError): # a user without a home directory
         candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in _JARS.items()]
     name_of = {checksum: name for name,(_,checksum) in _JARS.items()}
@@ -279,10 +280,10 @@ def parse_tuples(
     if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]
     groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
     parsed = _read_kept(folder)
-    new = [g for g in groups if g not in parsed]
+    unparsed = [g for g in groups if g not in parsed]
     batches = []
     sentences = batch_size+1
-    for g in new:
+    for g in unparsed:
         if sentences + len(g) > batch_size:
             batches.append([])
             sentences = 0

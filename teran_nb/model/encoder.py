@@ -50,8 +50,9 @@ class Encoded(NamedTuple):
         rows = torch.as_tensor(rows)
         rows = rows.nonzero()[:,0] if rows.dtype == torch.bool else rows.long()
         words = [self.words[i] for i in rows.tolist()] if len(self.words) else ()
-        boxes,sizes = (None,None) if self.boxes is None else (self.boxes[rows],self.sizes[rows])
-        return Encoded(self.whole[rows], self.parts[rows], [self.names[i] for i in rows.tolist()], words, boxes, sizes)
+        encoded = Encoded(self.whole[rows], self.parts[rows], [self.names[i] for i in rows.tolist()], words)
+        if self.boxes is None: return encoded
+        return encoded._replace(boxes=self.boxes[rows], sizes=self.sizes[rows])
 
 # %% ../../nbs/model/04_encoder.ipynb #f2641151
 class Encoder:
@@ -168,10 +169,9 @@ def words_warning(self:Encoder,
     words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
     new_words = [word for word in words if not self.is_known(word)]
     if not new_words: return ""
-    listed = ", ".join(new_words)
     if len(new_words) == len(words):
-        return f"All of these words are new to the model: {listed}; scores of them mean nothing."
-    return f"New to the model: {listed}; it knows {len(words)-len(new_words)} of {len(words)} words."
+        return f"All of these words are new to the model: {', '.join(new_words)}; scores of them mean nothing."
+    return f"New to the model: {', '.join(new_words)}; it knows {len(words)-len(new_words)} of {len(words)} words."
 
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
 @patch

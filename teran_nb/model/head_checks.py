@@ -35,8 +35,7 @@ def _finite_matrix(name, head, images, captions):
         cure = "; is `return` missing?" if "NoneType" in str(e) else ""
         if "argument 'pooling'" in str(e): cure = "; the `similarity` of a head that ranks by the alignment takes `pooling`"
         raise ValueError(f"head {name!r} fails for {shape[0]} image(s) and {shape[1]} caption(s): {e}{cure}") from e
-    if not isinstance(sim, Tensor):
-        raise ValueError(f"head {name!r} gives {sim!r}, not a tensor; is `return` missing?")
+    if not isinstance(sim, Tensor): raise ValueError(f"head {name!r} gives {sim!r}, not a tensor; is `return` missing?")
     if sim.shape != shape:
         raise ValueError(f"head {name!r} gives {tuple(sim.shape)} for {shape[0]} image(s) and {shape[1]} caption(s), "
                          f"not {shape}")

@@ -29,7 +29,7 @@ class Head(nn.Module):
     needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
-    ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`, of `POOLINGS`
+    ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`
     def __init__(self,
         dim:int=0, # Length of all vectors
     ):
@@ -203,7 +203,7 @@ class GPO(nn.Module):
         "One vector a set, `(sets, dim)`; 0 for an empty set."
         if not len(side.values): return side.values.new_zeros(len(side), side.dim)
         values,mask = side.padded()
-        lengths,place_of = side.lengths.clamp(min=1).unique(return_inverse=True) # each length is computed once
+        lengths,place_of = side.lengths.clamp(min=1).unique(return_inverse=True) # weights depend on the length alone
         weights = self.weights(lengths.to(values.device))[place_of.to(values.device)]
         ordered = values.masked_fill(~mask[...,None], -torch.inf).sort(1, descending=True).values
         return (weights[...,None].to(values.dtype)*ordered.masked_fill(~mask[...,None], 0)).sum(1)

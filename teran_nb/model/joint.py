@@ -147,8 +147,7 @@ def cross_encode(self:Joint,
     words:Tensor, # Vectors of one caption, `(words, dim)`
 ) -> tuple[Tensor,Tensor]: # Region vectors `(regions, width)` and word vectors `(words, width)` after the last layer
     "Both sides of one pair after the last layer."
-    region_mask = torch.ones(1, len(regions), dtype=torch.bool, device=regions.device)
-    word_mask = torch.ones(1, len(words), dtype=torch.bool, device=words.device)
+    region_mask,word_mask = (torch.ones(1, len(x), dtype=torch.bool, device=x.device) for x in (regions,words))
     _,regions,words = self.contexts(regions[None], region_mask, words[None], word_mask)
     return regions[0],words[0]
 

@@ -39,7 +39,7 @@ def triplet(
     one_of(negatives, NEGATIVES, "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(sim, image_of)
-    true_sim = sim[image_of, torch.arange(len(image_of), device=sim.device)] # of each caption and its image, (captions,)
+    true_sim = sim[image_of, torch.arange(len(image_of), device=sim.device)] # of each true pair, (captions,)
     cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
     return cost.sum() if reduction == "sum" else cost.mean()
 
@@ -77,7 +77,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
-    pair_formula:Callable|None=None # A second loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
+    pair_formula:Callable|None=None # Another loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
     module:str="" # Module that registered it; losses of users are checked before training
 
 LOSSES = {} # Every known loss, by name

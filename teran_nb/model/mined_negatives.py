@@ -47,8 +47,7 @@ def hardest_candidates(
 # %% ../../nbs/model/23_mined_negatives.ipynb #c0b5f05c
 def _at_rows(batch, rows):
     "Some rows of a padded batch."
-    chosen = [None if x is None else x[rows] for x in batch]
-    return type(batch)(*chosen)
+    return type(batch)(*(None if x is None else x[rows] for x in batch))
 
 def mined_scores(
     model:Matcher, # With the joint head

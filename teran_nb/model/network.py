@@ -90,7 +90,7 @@ class Network(nn.Module):
         self.project_words = nn.Linear(text.dim, config.dim)
         stacks = 1 if config.shared else 2
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(stacks))
-        names = dict.fromkeys(("alignment","global",*config.training_heads)) # without weights, the first two cost nothing
+        names = dict.fromkeys(("alignment","global",*config.training_heads)) # the first two have no weights
         self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
 
 # %% ../../nbs/model/13_network.ipynb #c59774d1

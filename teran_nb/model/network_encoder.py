@@ -178,9 +178,8 @@ def fingerprint(self:NetworkEncoder) -> str:
     checksum = hashlib.sha256(repr(self.config).encode())
     for name,weight in sorted(self.state_dict().items()):
         checksum.update(name.encode())
-        if weight.ndim: content = weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-        else: content = repr(weight.item()).encode() # `view` needs an axis
-        checksum.update(content)
+        if weight.ndim: checksum.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        else: checksum.update(repr(weight.item()).encode()) # `view` needs an axis
     return checksum.hexdigest()
 
 # %% ../../nbs/model/15_network_encoder.ipynb #4f7e9f71

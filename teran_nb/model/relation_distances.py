@@ -27,8 +27,7 @@ def relation_distances(
     batch_size:int=128, # True pairs at a time
 ) -> dict: # Name to mean: distances of at least 0, in nats, and entropies in [0,1]; without the names that no pair has
     "Distance between the relations of words and of regions in true pairs; lower is better (IAIS Table 2)."
-    heads = getattr(model, "heads", {})
-    relations_of = heads["joint"].relations if "joint" in heads else cosine_relations
+    relations_of = model.heads["joint"].relations if "joint" in getattr(model, "heads", {}) else cosine_relations
     images = images or model.encode_images(collection)
     captions = captions or model.encode_captions(collection)
     image_of = torch.as_tensor(collection.captions.image_of)

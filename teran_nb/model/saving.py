@@ -89,8 +89,7 @@ def _check_weights(model, weights, where):
     expected = model.state_dict()
     common = expected.keys() & weights.keys()
     misfits = {
-        "missing": expected.keys() - common,
-        "unknown": weights.keys() - common,
+        "missing": expected.keys() - common, "unknown": weights.keys() - common,
         "of another shape": {name for name in common if expected[name].shape != weights[name].shape}}
     reasons = [f"{len(names)} {problem}, such as {min(names)}" for problem,names in misfits.items() if names]
     if reasons:
@@ -104,8 +103,7 @@ def model_folder(
     "Where a saved model is (FileNotFoundError)."
     folder = user_path(folder)
     if (folder/"model/config.json").is_file(): folder = folder/"model"
-    if not (folder/"config.json").is_file():
-        raise FileNotFoundError(f"no model in {folder}: config.json is not there")
+    if not (folder/"config.json").is_file(): raise FileNotFoundError(f"no model in {folder}: config.json is not there")
     if not (folder/"model.safetensors").is_file():
         members = sorted(p.name for p in folder.glob("member-*"))
         why = "model.safetensors is not there"
@@ -202,10 +200,8 @@ def generate_model_card(self:HubModel,
     environment = of_run("environment.json")
     test = of_run("metrics.json")
     conditions = test.get("about", {})
-    training_data = words = ""
-    if self.provenance:
-        training_data = self.provenance.data
-        words = f"{len(self.provenance.words):,}"
+    training_data = self.provenance.data if self.provenance else ""
+    words = f"{len(self.provenance.words):,}" if self.provenance else ""
     training = {
         "row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
         "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),

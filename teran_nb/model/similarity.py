@@ -30,8 +30,7 @@ class BlockOptions(TypedDict, total=False):
 
 def _require_memory(memory):
     "Refuse a bound that holds no block."
-    if not memory > 0:
-        raise ValueError(f"memory={memory} holds no block; give a number of MiB above 0, such as 256")
+    if not memory > 0: raise ValueError(f"memory={memory} holds no block; give a number of MiB above 0, such as 256")
 
 def every_pair(
     score_pairs:Callable, # `(regions, region_mask, words, word_mask)` of some padded sets to `(images, captions)`
@@ -324,8 +323,7 @@ def similarity(
 
 def _by_formula(pooling, regions, words, dtype, memory, show_progress_bar):
     "Similarity by a formula that is no sum of maxima; empty sets take no part in it."
-    images = regions.lengths.nonzero()[:,0]
-    captions = words.lengths.nonzero()[:,0]
+    images,captions = (side.lengths.nonzero()[:,0] for side in (regions,words))
     result_dtype = torch.promote_types(dtype, torch.float32)
     if not len(images) or not len(captions):
         return regions.values.new_zeros(len(regions), len(words), dtype=result_dtype)

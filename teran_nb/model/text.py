@@ -126,9 +126,8 @@ class TokenWords(Sequence):
     def __getitem__(self, i) -> CaptionWords|list[CaptionWords]:
         if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
         word_of_token = self.tokens.word_of[i]
-        count = len(word_of_token)
         if self.token_of is None: places = [place for place,word in enumerate(word_of_token) if word >= 0]
-        else: places = [int(place) if 0 <= place < count else -1 for place in self.token_of[i]]
+        else: places = [int(place) if 0 <= place < len(word_of_token) else -1 for place in self.token_of[i]]
         word_of = [word_of_token[place] if place >= 0 else -1 for place in places]
         ids = [self.tokens.ids[i][place] if place >= 0 else 0 for place in places]
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
@@ -341,8 +340,7 @@ def save_text(
 def _architecture(folder):
     "A saved architecture, and what builds a network of it with fresh weights."
     name = read_json(folder/"config.json").get("text_model_class")
-    if name is None:
-        return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
+    if name is None: return AutoConfig.from_pretrained(folder, local_files_only=True),AutoModel.from_config
     side = getattr(transformers, name, None)
     if not (isinstance(side, type) and issubclass(side, transformers.PreTrainedModel)):
         raise ValueError(f"{folder/'config.json'} names {name!r}, which is no model of transformers "

@@ -150,8 +150,7 @@ def toy_folder(
     "Save a small random model of a family, with its image processor and its tokenizer."
     parts = toy_parts(kind, seed)
     folder = user_path(folder)
-    if (folder/"config.json").exists():
-        raise FileExistsError(f"{folder} holds a model already; choose another folder")
+    if (folder/"config.json").exists(): raise FileExistsError(f"{folder} holds a model already; choose another folder")
     for part in parts: part.save_pretrained(folder)
     if kind == "colmodernvbert": write_json(folder/"processor_config.json", {"image_seq_len": 4})
     return folder

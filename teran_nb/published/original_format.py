@@ -37,11 +37,10 @@ class _Settings:
         checked(values, dict, f"{self.path}: its config {group}")
         if name not in values and not default: raise ValueError(f"{self.path}: its config has no {key}")
         return values.get(name, *default)
-    def one_of(self, key, choices, *default):
+    def one_of(self, key, valid, *default):
         value = self.get(key, *default)
-        if value not in choices:
-            listed = ", ".join(map(str, choices))
-            raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {listed}")
+        if value not in valid:
+            raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {', '.join(map(str, valid))}")
         return value
 
 def original_config(
@@ -79,8 +78,7 @@ def original_config(
         text_layers=settings.get("text-model.layers", 0),
         text_dropout=settings.get("text-model.dropout", .1))
     config = PublishedConfig(
-        text=text, regions=regions, variant=variant,
-        dim=settings.get("model.embed-size"),
+        text=text, regions=regions, variant=variant, dim=settings.get("model.embed-size"),
         last=StackConfig(settings.get("model.layers"), dropout=settings.get("model.dropout", .1)),
         shared=bool(settings.get("model.shared-transformer", False)),
         training_heads=heads, ranking_head=heads[0],
@@ -193,8 +191,7 @@ def to_original_weights(
 ) -> dict: # Name to tensor on the CPU, for the entry `model` of an original
     "The weights of a model by their names in an original, with those that no score uses."
     our_weights = model.state_dict()
-    weights = {theirs: our_weights[ours] for ours,theirs in original_names(model).items()}
-    weights |= _unused_weights(model)
+    weights = {theirs: our_weights[ours] for ours,theirs in original_names(model).items()} | _unused_weights(model)
     return {name: weight.cpu() for name,weight in weights.items()}
 
 # %% ../../nbs/published/04_original_format.ipynb #cb961925

@@ -74,8 +74,7 @@ def read_original(
     checkpoint = open_checkpoint(path)
     content = checkpoint if isinstance(checkpoint, dict) else {}
     missing = [key for key in ("model","config") if not isinstance(content.get(key), dict)]
-    if missing:
-        raise ValueError(f"{path} is no checkpoint of TERN or TERAN: it has no {' and no '.join(missing)}")
+    if missing: raise ValueError(f"{path} is no checkpoint of TERN or TERAN: it has no {' and no '.join(missing)}")
     require_tensors(content["model"], path)
     return checkpoint
 

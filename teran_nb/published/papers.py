@@ -127,8 +127,7 @@ def _find_row(tables, model, protocol, source):
 
 # %% ../../nbs/published/00_papers.ipynb #c9fe2982
 @patch
-def row(
-    self:Table,
+def row(self:Table,
     model:str, # The label in the paper
     protocol:str="", # Needed if the label occurs under several
 ) -> dict: # Column to number, in the printed unit; without the empty cells

@@ -163,8 +163,7 @@ def _our_names(content, path):
     weights = {re.sub(r"(gamma|beta)$", lambda m: today[m[0]], name): weight.float() for name,weight in content.items()}
     for part in ("weight","bias"):
         matching = weights.get(f"itm_output.{part}")
-        if matching is not None and matching.ndim:
-            weights.setdefault(f"rank_output.{part}", matching[1:2])
+        if matching is not None and matching.ndim: weights.setdefault(f"rank_output.{part}", matching[1:2])
     return weights
 
 def _network_of(weights, path):
