@@ -179,7 +179,7 @@ def _markdown(names, frame, title):
     headings = [metric_named(metric).heading for metric in _METRIC_OF_SCORE.values()]
     return markdown_table([title,*headings,"phrases","places"], pd.concat([names, *columns, counts], axis=1).values)
 
-HEAT_THRESHOLDS = (.1,.2,.3,.4,.5,.6,.7,.8,.9) # of the box of a heat map, measured side by side
+HEAT_THRESHOLDS = (.1,.2,.3,.4,.5,.6,.7,.8,.9) # thresholds for the box of a heat map; all are measured
 
 @dataclass(frozen=True, repr=False)
 class Grounding(MarkdownRepr):

@@ -240,7 +240,7 @@ def _rows_in_use(relevance, captions, kept):
     new_column[columns] = np.arange(len(columns))
     new_image_of = new_column[captions.image_of]
     rows = np.flatnonzero(new_image_of >= 0)
-    rows = rows[np.argsort(new_image_of[rows], kind="stable")] # the order of `Captions.select`
+    rows = rows[np.argsort(new_image_of[rows], kind="stable")] # as `Captions.select` orders them
     if [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; "
                          "it is for another split")

@@ -73,7 +73,7 @@ def __or__(self:Retrieval, other) -> Results: return results(self, other)
 def _merge(*many):
     "Several results as one; a result that occurs twice counts once."
     own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
-    groups = {} # name to results, by the values of the conditions `own_line`
+    groups = {} # name of a line to its results, by their values of `own_line`
     for part in many:
         for line,seeds in part.lines.items():
             group = groups.setdefault(part.names.get(line, line), {})
@@ -85,7 +85,7 @@ def _merge(*many):
     lines = {}
     names = {}
     for name,group in groups.items():
-        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
+        differs = [len(set(column)) > 1 for column in zip(*group)] # for each condition, whether its values differ
         for values,seeds in group.items():
             differences = [value or "-" for value in compress(values, differs)]
             title = ", ".join([name,*differences])
@@ -209,7 +209,7 @@ def read_results(
     cure = "name a file that Results.save wrote"
     if "lines" not in saved: raise ValueError(f"{path} holds no results: it has no 'lines'; {cure}")
     checked(saved["lines"], dict[str,list[_Line]], f"{path}: lines", cure)
-    names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # since 0.2.0
+    names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # files have names since 0.2.0
     lines = {}
     for line,seeds in saved["lines"].items():
         lines[line] = tuple(Retrieval(_measured(seed["metrics"]), seed["about"]) for seed in seeds)

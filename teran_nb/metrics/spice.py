@@ -202,7 +202,7 @@ def spice_blocks(
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
         numbers = [list(map(concepts.get, tuples[i])) for i in chosen]
         return chosen,np.array(numbers, dtype=np.int64).reshape(-1, length)
-    order = [] # of the tuples of captions: short ones first
+    order = [] # the order of the captions' tuples: short ones come first
     blocks = []
     for length in (1,2,3):
         of_captions,caption_numbers = of_length(caption_tuples, length)

@@ -78,7 +78,7 @@ class Pooling:
         if not set(self.sum_over) <= {"words","regions"}:
             raise ValueError(f'pooling {self.name!r} has sum_over={self.sum_over!r}; write ("words",), ("regions",), or '
                              '("words","regions")')
-        object.__setattr__(self, "sum_over", tuple(self.sum_over)) # also of a list
+        object.__setattr__(self, "sum_over", tuple(self.sum_over)) # a list becomes a tuple
     def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; arguments as of `mrsw`."
         return self.formula(align, region_mask, word_mask, *self_cosines)

@@ -129,7 +129,7 @@ def reranked(
     if not sim.numel(): return sim
     chosen = _first_results(sim, k)
     scores = torch.zeros_like(sim)
-    by_image = len(sim) <= sim.shape[1] # a call for each image, or for each caption where these are fewer
+    by_image = len(sim) <= sim.shape[1] # one image at a time, or one caption where captions are fewer
     items = torch.arange(min(sim.shape), device=sim.device).split(1)
     for item in progress(items, "re-rank", disable=not show_progress_bar):
         if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
@@ -161,7 +161,7 @@ class WeightedHead(Head):
         owner = torch.repeat_interleave(lengths)
         logits = network(side.values)[:,0].float()
         lowest = torch.full((len(side),), -torch.inf, device=logits.device)
-        highest = lowest.scatter_reduce(0, owner, logits.detach(), "amax") # a softmax that cannot overflow
+        highest = lowest.scatter_reduce(0, owner, logits.detach(), "amax") # so that the softmax cannot overflow
         powers = (logits-highest[owner]).exp()
         sums = torch.zeros_like(highest).index_add(0, owner, powers)
         return (powers/sums[owner])[:,None].to(side.values.dtype)

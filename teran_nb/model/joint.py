@@ -51,7 +51,7 @@ class Joint(CrossEncoderHead):
         config:JointConfig, # Shape of the transformer
         dim:int, # Length of the region and word vectors, which are unit vectors
     ):
-        from transformers import BertConfig # here, because it takes long to import
+        from transformers import BertConfig # imported here, because it takes long
         from transformers.models.bert.modeling_bert import BertEncoder
         super().__init__()
         self.config = config

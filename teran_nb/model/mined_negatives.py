@@ -46,7 +46,7 @@ def hardest_candidates(
 
 # %% ../../nbs/model/23_mined_negatives.ipynb #c0b5f05c
 def _at_rows(batch, rows):
-    "Some rows of a padded batch."
+    "A padded batch of some rows of another."
     return type(batch)(*(None if x is None else x[rows] for x in batch))
 
 def mined_scores(
@@ -88,7 +88,7 @@ def mined_triplet(
     false = scores[:,1:]
     if negatives == "summed": return (margin + false.sum(1) - true[:,0]).clamp(min=0)
     hinges = (margin + false - true).clamp(min=0)
-    if negatives != "all": hinges = hinges.unflatten(1, (2,-1)).amax(2) # of the images, and of the captions
+    if negatives != "all": hinges = hinges.unflatten(1, (2,-1)).amax(2) # the hardest image and the hardest caption
     return hinges.sum(1)
 
 # %% ../../nbs/model/23_mined_negatives.ipynb #4db00fbb

@@ -105,7 +105,7 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
     if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
-    x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
+    x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     return self.last_layers("images", self.project_regions(x), mask)
 
 @patch

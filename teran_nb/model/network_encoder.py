@@ -75,7 +75,7 @@ def similarity(self:NetworkEncoder,
         if pooling: return self.heads["alignment"].similarity(images, captions, pooling, **options)
         if not rerank: return Network.similarity(self, images, captions, head=head, **options)
         by_alignment = Network.similarity(self, images, captions, head="alignment")
-        return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are the slow head's
+        return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are for the slow head
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
         with self.eval_mode(): return score()
     return score()
@@ -186,7 +186,7 @@ def fingerprint(self:NetworkEncoder) -> str:
 @patch
 def find_extractor(self:NetworkEncoder) -> Extractor:
     "The extractor of the region features that the model reads."
-    if self.vision is not None and not self.vision.boxes: # the cells of its own map; their features are computed anew
+    if self.vision is not None and not self.vision.boxes: # its regions are the cells of its own map, computed anew
         self.vision.backbone.device = self.device
         cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
         cells.name = self.extractor

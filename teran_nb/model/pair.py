@@ -139,7 +139,7 @@ def shares(self:Pooling,
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
     if not cosines.numel(): return torch.zeros_like(cosines) # a formula never gets an empty side
-    n = 1 if self.sum_over else 64 # points on the line
+    n = 1 if self.sum_over else 64 # points between the baseline and the cosines
     fractions = (torch.arange(n) + .5) / n
     points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
     word_mask = torch.ones(1, cosines.shape[1]).bool()
@@ -219,9 +219,9 @@ def from_vectors(cls:Alignment,
     self_cosines = ()
     if pooling in POOLINGS and POOLINGS[pooling].needs_self_cosines: # published code has poolings of other names
         self_cosines = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
-    belongs = word_of[:,None] == torch.arange(len(words.texts)) # which pieces belong to which word
+    belongs = word_of[:,None] == torch.arange(len(words.texts)) # whether a piece belongs to a word
     cosines = piece_cosines @ (belongs / belongs.sum(0).clamp(min=1)).float()
-    read_words = belongs.any(0).nonzero().ravel().tolist() # those with a piece
+    read_words = belongs.any(0).nonzero().ravel().tolist() # words that have a piece; the others were cut off
     column_of = {word: j for j,word in enumerate(read_words)}
     pieces = Pieces(piece_cosines, [column_of.get(int(word), -1) for word in word_of], words.pieces, self_cosines)
     if boxes is not None: boxes = np.asarray(boxes)

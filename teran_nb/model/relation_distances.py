@@ -33,7 +33,7 @@ def relation_distances(
     image_of = torch.as_tensor(collection.captions.image_of)
     names = ["isda",*(f"iais_{mirror}" for mirror in MIRRORS),"isda_flat","isda_several","isda_several_flat",
              "isda_shares","isda_shares_flat"]
-    distances = {name: [] for name in names} # in the order of the result
+    distances = {name: [] for name in names} # the result has this order
     with model.eval_mode():
         for rows in torch.arange(len(image_of)).split(batch_size):
             regions = images.parts[image_of[rows]].to(model.device).padded()

@@ -42,11 +42,11 @@ def earlier_network_fields(
 _SavedModel = TypedDict("_SavedModel", {"format": NotRequired[int], "kind": NotRequired[str], "model": dict})
 
 def _saved_config(cls, folder):
-    "The configuration of a saved model, by today's names of its fields."
+    "The configuration of a saved model, whose fields may have earlier names in its file."
     saved = read_json(folder/"config.json", _SavedModel)
     fields = saved["model"]
     earlier_names = earlier_network_fields(cls)
-    if saved.get("format", 1) == 1: # of 0.1.0, which had fields that are gone
+    if saved.get("format", 1) == 1: # version 0.1.0 had fields that are gone
         names = {field.name for field in dataclasses.fields(cls.Config)} | earlier_names.keys()
         fields = {name: value for name,value in fields.items() if name in names}
     return to_config(cls.Config, fields, folder/"config.json", earlier_names)
@@ -85,7 +85,7 @@ def load_weights(
     model.load_state_dict(weights)
 
 def _check_weights(model, weights, where):
-    "Refuse weights that do not fit a model, by name and shape."
+    "Refuse weights whose names or shapes are not those of a model."
     expected = model.state_dict()
     common = expected.keys() & weights.keys()
     misfits = {
@@ -123,7 +123,7 @@ def _require_buildable(kind, config, folder, weights):
     try:
         with torch.device("meta"): model = kind(config, *_saved_encoders(config, folder)) # takes no memory
     except Exception as e: # torch and transformers raise any error
-        if str(folder) in str(e): raise # that of a file, which it names
+        if str(folder) in str(e): raise # the error of a damaged file, which it names
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None

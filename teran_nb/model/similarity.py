@@ -148,7 +148,7 @@ _SHARE = 8 # A block of cosines takes at most 1/8 of the memory; a gradient need
 def _block_sizes(regions, words, dtype, memory):
     "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
     kept_words = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
-    largest = _CACHED if regions.device.type == "cpu" else torch.inf # cosines
+    largest = _CACHED if regions.device.type == "cpu" else torch.inf # cosines in a block
     side = min(memory / _SHARE / dtype.itemsize, largest)**.5
     rows = _ASPECT*side
     columns = side/_ASPECT
@@ -254,7 +254,7 @@ def _sparse_backward(grad, wanted, regions, words, offsets, sum_over, memory):
     if not pairs.numel(): return result
     most_regions = int(region_count.max())
     most_words = int(word_count.max())
-    floats = (most_regions+most_words)*regions.shape[1] + 3*most_regions*most_words # of a pair
+    floats = (most_regions+most_words)*regions.shape[1] + 3*most_regions*most_words # numbers that one pair needs
     batch_size = max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats))
     for batch in pairs.split(batch_size, 1):
         sides = _padded(regions, offsets[0], batch[0]),_padded(words, offsets[1], batch[1])

@@ -210,7 +210,7 @@ def _choose_weights(bert, config):
         raise ValueError(f"the text encoder has {len(layers)} layers, thaw={config.thaw} were asked for; name fewer")
     for layer in layers[-config.thaw:]: layer.requires_grad_(True)
     for name,part in bert.named_children():
-        if "norm" in name.lower(): part.requires_grad_(True) # after the last layer
+        if "norm" in name.lower(): part.requires_grad_(True) # the norm after the last layer
 
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
@@ -222,7 +222,7 @@ class _Bert(nn.Module):
         bert.pooler = None # it feeds a task we do not have, and unused weights stop distributed training
         if hasattr(bert.config, "text_model_class"): # the text side of a CLIP
             for name,part in bert.named_modules():
-                if name.rpartition(".")[2] in ("head","pooler"): part.requires_grad_(False) # unused too
+                if name.rpartition(".")[2] in ("head","pooler"): part.requires_grad_(False) # these are unused too
             two_tokens = torch.zeros(1, 2, dtype=torch.int64)
             with torch.no_grad(): self.dim = bert.eval()(two_tokens).last_hidden_state.shape[-1]
         if config.pretrained: _choose_weights(bert, config)

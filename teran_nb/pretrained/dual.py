@@ -74,8 +74,8 @@ class DualConfig:
         one_of(self.ranking_head, ("own","alignment"), "ranking head")
         one_of(self.pooling, POOLINGS, "pooling")
         require_templates(self.templates)
-        caption_words("", self.phrases) # refuses phrases without words
-        window_boxes((1,1), self.scales) # refuses wrong scales
+        caption_words("", self.phrases) # this refuses phrases without words
+        window_boxes((1,1), self.scales) # this refuses wrong scales
 
 DualSettings = TypedDict("DualSettings", get_type_hints(DualConfig), total=False) # Fields of `DualConfig`, all optional
 
@@ -438,7 +438,7 @@ def save_pretrained(self:DualEncoder,
     processor = self.family.processor
     source = self.family.source
     tokenizer = self.family.tokenizer
-    if source != self.family.name: # as before a processor adds tokens
+    if source != self.family.name: # the tokenizer as it was before a processor added tokens
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     parts = [self.family.model, processor]
     if self.family.processor_class: parts.append(processor.image_processor) # `family_of` reads its own file

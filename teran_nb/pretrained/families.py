@@ -329,7 +329,7 @@ def sentences(self:DualFamily,
     tokens = []
     offsets = []
     for i,text in enumerate(texts):
-        span_of = {} # by the token's place
+        span_of = {} # place of a token to its characters
         for j in in_sentence[i].nonzero().ravel().tolist():
             span = trim_span(text, *spans[i][j])
             if span[0] < span[1]: span_of[j] = span

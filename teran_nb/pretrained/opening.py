@@ -87,7 +87,7 @@ def _network(family, dtype, name, **options):
     return model
 
 def _image_processor(family, name, **options):
-    "The image processor, by Pillow."
+    "The image processor that uses Pillow."
     try: settings,_ = ImageProcessingMixin.get_image_processor_dict(name, **options)
     except OSError:
         if Path(name).is_dir(): raise ValueError("it holds no preprocessor_config.json") from None
@@ -123,7 +123,7 @@ def family_of(
 ) -> Family:
     "Open a pretrained model of a known family."
     name = str(name)
-    if not name or name.startswith("~"): name = str(user_path(name)) # which refuses an empty name
+    if not name or name.startswith("~"): name = str(user_path(name)) # this refuses an empty name
     wrong_name = "name a folder or a hub name of a pretrained dual encoder"
     wrong_files = "copy what is missing from the page of the weights"
     family = FAMILIES[load_from_hub(_config, name, "pretrained dual encoder", wrong_name).model_type]

@@ -135,7 +135,7 @@ def toy_parts(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(model_class.config_class(**settings))
-        for p in model.parameters(): # scales, biases and weights that all matter
+        for p in model.parameters(): # random scales, biases and weights, so that all have an effect
             if p.numel() == 1: torch.nn.init.uniform_(p, .5, 1.5)
             elif p.ndim > 1: torch.nn.init.normal_(p, std=p.shape[-1]**-.5)
             else: torch.nn.init.normal_(p, std=.1, mean=float(p.detach().mean()))

@@ -85,7 +85,7 @@ def original_config(
         pooling=_POOLING[settings.one_of("training.alignment-mode", _POOLING, "MrSw")],
         reference=Reference("teran" if is_teran else "tern",
                             bool(is_teran and settings.get("model.exclude-stopwords", False))))
-    return to_config(PublishedConfig, dataclasses.asdict(config)) # which checks types and sizes
+    return to_config(PublishedConfig, dataclasses.asdict(config)) # this checks types and sizes
 
 # %% ../../nbs/published/04_original_format.ipynb #162fa747
 def _require_savable(config):
@@ -119,7 +119,7 @@ def original_settings(
     regions = config.regions
     mode = next(theirs for theirs,ours in _POOLING.items() if ours == config.pooling)
     reference = config.reference if isinstance(config, PublishedConfig) else None
-    papers = {"margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.} # not known of this model
+    papers = {"margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.} # values of the papers
     training = {"measure": variant.measure} | papers | {"alignment-mode": mode}
     is_teran = config.training_heads != ("global",) or (reference is not None and reference.code == "teran")
     if is_teran: training["loss-type"] = "-".join(_LOSS_OF_HEAD[head] for head in config.training_heads)

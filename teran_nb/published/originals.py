@@ -108,15 +108,15 @@ class Original(MarkdownRepr):
 
 # %% ../../nbs/published/05_originals.ipynb #0052adfb
 def _without_reference(config):
-    "The fields of a configuration but for the code that it repeats."
+    "The fields of a configuration, without `reference`, the code that it repeats."
     fields = dataclasses.asdict(config)
     fields.pop("reference", None)
     return fields
 
-_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
+_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # in the published code
 
 def _holds_text(folder, encoder):
-    "Whether a folder holds the vocabulary of a text encoder, and of its architecture what the weights do not show."
+    "Whether a folder holds a text encoder's vocabulary, and the settings that its weights do not show."
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         architecture = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -127,7 +127,7 @@ def _holds_text(folder, encoder):
                for field in ("num_attention_heads","hidden_act","layer_norm_eps"))
 
 def _settings_to_write(model, pretrain):
-    "The settings of a model; of one that was an original its own settings, with what has changed since."
+    "The settings of a model; if it was an original, those of its file, with what has changed since."
     text = dataclasses.replace(model.config.text, dim=model.text.dim)
     settings = original_settings(dataclasses.replace(model.config, text=text), pretrain)
     original = getattr(model, "original", None)

@@ -143,7 +143,7 @@ class VariantMatcher(Matcher):
     ):
         super().__init__(config, text)
         variant = config.variant
-        self.original = None # what `load_original` knows of the checkpoint
+        self.original = None # `load_original` sets it to an `Original`
         self.relate_words = None
         if variant.text_layers:
             self.relate_words = Stack(StackConfig(variant.text_layers, dropout=variant.text_dropout), text.dim)
