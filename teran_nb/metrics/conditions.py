@@ -56,7 +56,8 @@ def candidates_of(
 ) -> Candidates|None: # None where they name no images and captions
     "Read the condition `candidates`."
     counts = re.match(r"([0-9,]+) images x ([0-9,]+) captions(?:, mean of (\d+) folds)?", about.get("candidates", ""))
-    return counts and Candidates(*(int((n or "1").replace(",", "")) for n in counts.groups()))
+    if counts is None: return None
+    return Candidates(*[int((number or "1").replace(",", "")) for number in counts.groups()])
 
 # %% ../../nbs/metrics/05_conditions.ipynb #b2646a1e
 def footnote(

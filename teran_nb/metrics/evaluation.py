@@ -150,5 +150,6 @@ def _mean_pair_scores(members):
     first = members[0]
     if any(m is None or m.minimal_pairs != first.minimal_pairs for m in members): return None
     means = {}
-    for name in ("sims","second_sims","unrelated_sims"): means[name] = np.mean([getattr(m, name) for m in members], 0)
+    for name in ("sims","second_sims","unrelated_sims"):
+        means[name] = np.mean([getattr(m, name) for m in members], 0)
     return replace(first, **means)

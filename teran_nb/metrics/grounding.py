@@ -138,13 +138,16 @@ def _ground(alignment, link, rule):
     inside = _is_inside((boxes[:,:2] + boxes[:,2:])/2, true)
     area = np.prod(boxes[:,2:] - boxes[:,:2], axis=1)
     is_largest = area >= area.max()*(1-1e-6)
-    region = None if cosines is None else int(cosines.argmax())
-    box = None if region is None else tuple(map(float, boxes[region]))
-    scores = PhraseScores(
-        right=0. if region is None else float(on_box[region]), random=float(on_box.mean()),
-        largest=float(on_box[is_largest].mean()), possible=float(on_box.max()),
-        centre=0. if region is None else float(inside[region]), centre_random=float(inside.mean()),
-        centre_largest=float(inside[is_largest].mean()))
+    region = box = None
+    right = centre = 0.
+    if cosines is not None:
+        region = int(cosines.argmax())
+        box = tuple(map(float, boxes[region]))
+        right = float(on_box[region])
+        centre = float(inside[region])
+    scores = PhraseScores(right, random=float(on_box.mean()), largest=float(on_box[is_largest].mean()),
+                          possible=float(on_box.max()), centre=centre, centre_random=float(inside.mean()),
+                          centre_largest=float(inside[is_largest].mean()))
     return Grounded(alignment.image_id, alignment.caption, link, region, box, scores, cosines, alignment.boxes,
                     alignment.extent)
 
@@ -176,7 +179,7 @@ def _markdown(names, frame, title):
     headings = [metric_named(metric).heading for metric in _METRIC_OF_SCORE.values()]
     return markdown_table([title,*headings,"phrases","places"], pd.concat([names, *columns, counts], axis=1).values)
 
-HEAT_THRESHOLDS = (.1,.2,.3,.4,.5,.6,.7,.8,.9) # of the box of a heat map, measured side by side
+HEAT_THRESHOLDS = (.1,.2,.3,.4,.5,.6,.7,.8,.9) # thresholds for the box of a heat map; all are measured
 
 @dataclass(frozen=True, repr=False)
 class Grounding(MarkdownRepr):
@@ -237,15 +240,15 @@ def grounding(
 ) -> Grounding: # By kind of phrase, and for all
     "Measure which words and phrases choose the region they mean."
     phrases = []
-    for alignment,known in zip(alignments, links, strict=True):
-        if known and alignment.boxes is None:
+    for alignment,caption_links in zip(alignments, links, strict=True):
+        if caption_links and alignment.boxes is None:
             raise ValueError(f"image {alignment.image_id} has no boxes: its features came without them, "
                              "so grounding cannot be measured")
-        wrong = int((~alignment.cosines.isfinite()).sum()) if known else 0
+        wrong = int((~alignment.cosines.isfinite()).sum()) if caption_links else 0
         if wrong:
             raise ValueError(f"{wrong} cosines of image {alignment.image_id} are NaN or infinite; "
                              "the model or its input is broken")
-        phrases += [_ground(alignment, link, rule) for link in known]
+        phrases += [_ground(alignment, link, rule) for link in caption_links]
     if not phrases: raise ValueError("no caption has a link: grounding cannot be measured")
     return Grounding(phrases, rule)
 
@@ -308,7 +311,7 @@ class PhraseGrounding(MarkdownRepr):
     def save(self, path:str|Path) -> None:
         "Write it as JSON; metrics that are in the file already stay beside it."
         path = user_path(path)
-        before = read_json(path, dict) if path.is_file() else {}
+        content = read_json(path, dict) if path.is_file() else {}
         scores = {split: part.kinds for split,part in self.by_split.items()}
         saved = {"phrases": scores, "phrases_thresholds": self.thresholds, "phrases_about": self.conditions()}
-        write_json(path, before | saved)
+        write_json(path, content | saved)

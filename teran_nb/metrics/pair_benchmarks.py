@@ -37,7 +37,8 @@ def read_sugarcrepe(
     "Read SugarCrepe."
     path = user_path(path)
     pairs = []
-    for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    for file in files:
         for key,row in read_json(file, dict[str,_Sugar], _COPY_BENCHMARK).items():
             pair = MinimalPair(row["filename"], row["caption"], row["negative_caption"], file.stem)
             pairs.append(_checked_pair(f"{file} pair {key!r}", pair))

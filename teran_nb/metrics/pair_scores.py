@@ -122,7 +122,7 @@ def _comparisons(pairs):
     names = [name for name,_ in pairs.images]
     def next_other(row):
         "The next row with another picture, not only another part of the same one; None where there is none."
-        following = (k % len(names) for k in range(row+1, row+len(names)))
+        following = (other % len(names) for other in range(row+1, row+len(names)))
         return next((other for other in following if names[other] != names[row]), None)
     comparisons = [[] for _ in row_of]
     for j,pair in enumerate(pairs.items):
@@ -137,11 +137,11 @@ def _pair_images(model, pairs, collection, images, show_progress_bar):
     "The encoded images of pairs, and the row of each."
     row_of = {image: row for row,image in enumerate(pairs.images)}
     if pairs.pictures is not None:
-        given = []
+        cropped = []
         for name,box in pairs.images:
             title = name if box is None else f"{name} {box}"
-            given.append(GivenImage(title, None, partial(_cropped, pairs.pictures[name], box)))
-        return model.encode_images(given, show_progress_bar=show_progress_bar),row_of
+            cropped.append(GivenImage(title, None, partial(_cropped, pairs.pictures[name], box)))
+        return model.encode_images(cropped, show_progress_bar=show_progress_bar),row_of
     if collection is None:
         raise ValueError(f"the pairs {pairs.name!r} name images of a collection; give the collection")
     unknown = {name for name,_ in pairs.images} - set(collection.image_ids)
@@ -176,9 +176,9 @@ def score_pairs(
 ) -> PairScores:
     "Compare the images of minimal pairs with their captions."
     encoded,image_row = _pair_images(model, pairs, collection, images, show_progress_bar)
-    caption_row = {}
-    for pair in pairs.items:
-        for text in (pair.true_caption,pair.false_caption): caption_row.setdefault(text, len(caption_row))
+    texts = []
+    for pair in pairs.items: texts += [pair.true_caption,pair.false_caption]
+    caption_row = {text: row for row,text in enumerate(dict.fromkeys(texts))}
     captions = model.encode_captions(list(caption_row), show_progress_bar=show_progress_bar).to(model.device)
     sims = {role: np.full((len(pairs),2), np.nan) for role in ("own","second","unrelated")}
     comparisons = list(zip(pairs.images, _comparisons(pairs)))
@@ -223,10 +223,10 @@ class WithoutContext(Encoder):
             return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
         sets = region_sets(images, self.extract_regions)
         alone = []
-        for r in sets:
-            for k in range(len(r)):
-                box = None if r.boxes is None else r.boxes[k:k+1]
-                alone.append(replace(r, features=r.features[k:k+1], boxes=box, classes=None, confidences=None))
+        for image in sets:
+            for i in range(len(image)):
+                box = None if image.boxes is None else image.boxes[i:i+1]
+                alone.append(replace(image, features=image.features[i:i+1], boxes=box, classes=None, confidences=None))
         encoded = self.model.encode_images(alone, show_progress_bar=show_progress_bar)
         offsets = np.cumsum([0,*map(len, sets)])
         whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
@@ -262,8 +262,8 @@ class PairComparison(MarkdownRepr, dict):
         rates = [scores.rates for scores in self.values()]
         def cell(r): return "-" if math.isnan(r.right) else f"{100*r.right:.1f} ({100*r.low:.0f} to {100*r.high:.0f})"
         rows = []
-        for same in zip(*rates, strict=True):
-            rows.append([same[0].kind, same[0].n_pairs, f"{100*same[0].chance:.1f}", *map(cell, same)])
+        for of_kind in zip(*rates, strict=True): # the rates of one kind of pair, one for each model
+            rows.append([of_kind[0].kind, of_kind[0].n_pairs, f"{100*of_kind[0].chance:.1f}", *map(cell, of_kind)])
         return markdown_table(["right %","pairs","chance",*self], rows)
 
 def context_scores(

@@ -37,13 +37,13 @@ def phrase_captions(
     if ".csv" in path.suffixes: return read_phrases(path, collection.captions, sizes, pixels, bad)
     captions = read_captions(path)
     def has_links(i): return captions.links and any(captions.links[j] for j in captions.of(i))
-    kept = [i for i,image_id in enumerate(captions.image_ids) if image_id in row_of and has_links(i)]
-    if not kept:
+    linked = [i for i,image_id in enumerate(captions.image_ids) if image_id in row_of and has_links(i)]
+    if not linked:
         raise ValueError(f"{path} has no phrase of an image of {collection!r}; "
                          f"its images are named like {captions.image_ids[0]!r}")
-    rows = [row_of[captions.image_ids[i]] for i in kept]
+    rows = [row_of[captions.image_ids[i]] for i in linked]
     splits = collection.captions.splits and [collection.captions.splits[i] for i in rows]
-    return replace(captions.select(kept).resized(sizes[rows]), splits=splits)
+    return replace(captions.select(linked).resized(sizes[rows]), splits=splits)
 
 # %% ../../nbs/metrics/11_phrases.ipynb #1e6f2d7d
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ def marked_phrases(
     present = captions.splits or ()
     in_order = dict.fromkeys(("train","val","test",*present)) # the usual splits, then others
     names = splits or [split for split in in_order if split in present]
-    parts = {split: captions.split(split) for split in names} if names else {"all": captions}
+    by_split = {split: captions.split(split) for split in names} if names else {"all": captions}
     about = {"file": Path(phrases).name}
     if ".csv" in Path(phrases).suffixes:
         row_of = {image_id: i for i,image_id in enumerate(collection.image_ids)}
         rows = [row_of[image_id] for image_id in captions.image_ids]
         n_before = int(np.isin(collection.captions.image_of, rows).sum())
         if len(captions) > n_before: about["read as captions of their own"] = len(captions) - n_before
-    return MarkedPhrases(parts, about)
+    return MarkedPhrases(by_split, about)
 
 # %% ../../nbs/metrics/11_phrases.ipynb #14d7e0b6
 _OF_MODEL = ("model","models","changed","seed","commit","run") # conditions of a model, which its grounding shares
@@ -91,6 +91,6 @@ def ground_phrases(
     for split,part in phrases.by_split.items():
         alignments = model.alignments(Collection(collection.features, part, collection.pictures))
         measured[split] = grounding(alignments, part.links, rule)
-    origin = phrases.about | {k: v for k,v in (about or {}).items() if k in _OF_MODEL}
+    origin = phrases.about | {name: value for name,value in (about or {}).items() if name in _OF_MODEL}
     if origin.get("models", "single") != "single": origin["models"] = f"the first of an {origin['models']}"
     return PhraseGrounding(measured, origin if measured else {})

@@ -50,8 +50,7 @@ class Relevance(MarkdownRepr):
 
 # %% ../../nbs/metrics/03_relevance.ipynb #0254b302
 @patch
-def require(
-    self:Relevance,
+def require(self:Relevance,
     captions:int, # Number of captions
     images:int, # Number of images
 ) -> Relevance: # Itself
@@ -64,8 +63,7 @@ def require(
 
 # %% ../../nbs/metrics/03_relevance.ipynb #0be7adf0
 @patch
-def require_captions(
-    self:Relevance,
+def require_captions(self:Relevance,
     captions:Captions, # The captions it will be used with
 ) -> Relevance: # Itself
     "Refuse captions that the relevance was not computed from."
@@ -83,8 +81,7 @@ def _as_slice(index):
     return slice(int(index[0]), int(index[-1])+1) if consecutive else index
 
 @patch
-def select(
-    self:Relevance,
+def select(self:Relevance,
     captions:Sequence[int], # Rows
     images:Sequence[int], # Columns
 ) -> Relevance: # In the order given
@@ -172,7 +169,8 @@ def spice(
     def blocks(): return (np.minimum(b, 1) for b in spice_blocks(of_captions, of_images, tuples.synsets, np.float32))
     values = _computed_once(path, (len(of_captions),len(of_images)), blocks)
     name = f"spice_{subset}" if subset else "spice"
-    return Relevance(name, values, f"tuples of the split's captions{f', {subset} only' if subset else ''}", fingerprint)
+    only = f", {subset} only" if subset else ""
+    return Relevance(name, values, f"tuples of the split's captions{only}", fingerprint)
 
 # %% ../../nbs/metrics/03_relevance.ipynb #a4d589f6
 RELEVANCE_LABELS = {"rouge": "ROUGE-L", "spice": "SPICE"} | {f"spice_{subset}": f"SPICE {subset}" for subset in SUBSETS}
@@ -210,9 +208,9 @@ def _check_values(path, values, captions):
                              "relevance lies in [0,1]")
     rows = np.arange(len(values))
     images = values.shape[1]
-    own = values[rows,captions.image_of]
-    other = values[rows,(captions.image_of + images//2) % images]
-    if images > 1 and not own.mean() > 1.1*other.mean():
+    of_own_image = values[rows,captions.image_of]
+    of_other_image = values[rows,(captions.image_of + images//2) % images]
+    if images > 1 and not of_own_image.mean() > 1.1*of_other_image.mean():
         warnings.warn(f"{path}: captions are hardly more relevant for their own image than for others; "
                       "is it for another split of the same size?")
 
@@ -242,7 +240,7 @@ def _rows_in_use(relevance, captions, kept):
     new_column[columns] = np.arange(len(columns))
     new_image_of = new_column[captions.image_of]
     rows = np.flatnonzero(new_image_of >= 0)
-    rows = rows[np.argsort(new_image_of[rows], kind="stable")] # the order of `Captions.select`
+    rows = rows[np.argsort(new_image_of[rows], kind="stable")] # as `Captions.select` orders them
     if [captions.texts[i] for i in rows] != kept.texts:
         raise ValueError(f"relevance {relevance.name} belongs to other captions of these images; "
                          "it is for another split")

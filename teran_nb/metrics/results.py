@@ -73,17 +73,19 @@ def __or__(self:Retrieval, other) -> Results: return results(self, other)
 def _merge(*many):
     "Several results as one; a result that occurs twice counts once."
     own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
-    groups = {} # name to results, by the values of the conditions `own_line`
+    groups = {} # name of a line to its results, by their values of `own_line`
     for part in many:
         for line,seeds in part.lines.items():
             group = groups.setdefault(part.names.get(line, line), {})
             for result in seeds:
-                same = group.setdefault(tuple(str(result.about.get(k, "")) for k in own_line), [])
-                if not any((result.metrics,result.about) == (s.metrics,s.about) for s in same): same.append(result)
+                values = tuple(str(result.about.get(condition, "")) for condition in own_line)
+                line_results = group.setdefault(values, [])
+                is_there = any((result.metrics,result.about) == (r.metrics,r.about) for r in line_results)
+                if not is_there: line_results.append(result)
     lines = {}
     names = {}
     for name,group in groups.items():
-        differs = [len(set(column)) > 1 for column in zip(*group)] # one for each condition
+        differs = [len(set(column)) > 1 for column in zip(*group)] # for each condition, whether its values differ
         for values,seeds in group.items():
             differences = [value or "-" for value in compress(values, differs)]
             title = ", ".join([name,*differences])
@@ -156,15 +158,15 @@ def conditions(self:Results) -> dict: # Condition to its values, joined by comma
     for seeds in self.lines.values():
         for result in seeds:
             if "source" in result.about: continue
-            for k,v in result.about.items():
-                is_shown = v != "" and (k not in CONDITIONS or CONDITIONS[k].in_footer)
-                if is_shown: values.setdefault(k, {})[str(v)] = None
+            for name,value in result.about.items():
+                is_shown = value != "" and (name not in CONDITIONS or CONDITIONS[name].in_footer)
+                if is_shown: values.setdefault(name, {})[str(value)] = None
     several = any(len(seeds) > 1 for seeds in self.lines.values())
-    known = {"±": "sample standard deviation over seeds"} if several else {}
+    conditions = {"±": "sample standard deviation over seeds"} if several else {}
     for name,texts in values.items():
         has_comma = any("," in text for text in texts)
-        known[name] = (" / " if has_comma else ", ").join(texts)
-    return known
+        conditions[name] = (" / " if has_comma else ", ").join(texts)
+    return conditions
 
 # %% ../../nbs/metrics/07_results.ipynb #2fc4ae21
 def _measured(metrics):
@@ -177,8 +179,7 @@ def _plain(value):
     return value.item() if shape is not None and all(n == 1 for n in shape) else str(value)
 
 @patch
-def save(
-    self:Results,
+def save(self:Results,
     path:str|Path, # File that ends in .json, .csv, .tex or .md
 ) -> None:
     "Write the results in the format that the file's ending names; LaTeX (booktabs) has the conditions as comments."
@@ -193,7 +194,7 @@ def save(
     elif kind == ".tex":
         table = self.table()
         latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1))
-        comments = [f"% {k} {v}\n" for k,v in self.conditions().items()]
+        comments = [f"% {name} {value}\n" for name,value in self.conditions().items()]
         text = "".join(comments) + latex.replace("±", r"$\pm$")
     else: text = self.to_pandas().to_csv(index=False) if kind == ".csv" else self._repr_markdown_()
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
@@ -205,11 +206,10 @@ def read_results(
 ) -> Results: # As they were saved
     "Read saved results."
     saved = read_json(path, dict)
-    if "lines" not in saved:
-        raise ValueError(f"{path} holds no results: it has no 'lines'; name a file that Results.save wrote")
     cure = "name a file that Results.save wrote"
+    if "lines" not in saved: raise ValueError(f"{path} holds no results: it has no 'lines'; {cure}")
     checked(saved["lines"], dict[str,list[_Line]], f"{path}: lines", cure)
-    names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # since 0.2.0
+    names = checked(saved.get("names", {}), dict[str,str], f"{path}: names", cure) # files have names since 0.2.0
     lines = {}
     for line,seeds in saved["lines"].items():
         lines[line] = tuple(Retrieval(_measured(seed["metrics"]), seed["about"]) for seed in seeds)

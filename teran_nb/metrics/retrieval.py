@@ -111,8 +111,8 @@ def named_protocol(
     "A protocol by its name."
     if isinstance(protocol, Protocol): return protocol
     if protocol in PROTOCOLS: return PROTOCOLS[protocol]
-    for known in PROTOCOLS:
-        if protocol.lower() == known.lower(): raise ValueError(f"protocol {protocol!r} is not known; write {known!r}")
+    for name in PROTOCOLS:
+        if protocol.lower() == name.lower(): raise ValueError(f"protocol {protocol!r} is not known; write {name!r}")
     return Protocol(protocol)
 
 def folds(
@@ -204,16 +204,16 @@ def metric_named(
     name:str, # In `Retrieval.metrics`, such as `t2i_r1`, `ndcg_rouge` or `pairs_colour`
 ) -> Metric: # With its heading; an unknown metric is printed as it is, under its own name
     "How a metric is printed."
-    first,_,rest = name.partition("_")
-    if first in ("t2i","i2t") and rest:
-        metric = metric_named(rest)
-        side = "image retrieval" if first == "t2i" else "sentence retrieval"
-        heading = name if metric.heading == rest else f"{first} {metric.heading}"
+    prefix,_,base = name.partition("_")
+    if prefix in ("t2i","i2t") and base:
+        metric = metric_named(base)
+        side = "image retrieval" if prefix == "t2i" else "sentence retrieval"
+        heading = name if metric.heading == base else f"{prefix} {metric.heading}"
         return metric._replace(label=f"{side} {metric.label}", heading=heading)
-    if first == "ndcg" and rest:
-        label = f"NDCG {RELEVANCE_LABELS.get(rest, rest)}"
+    if prefix == "ndcg" and base:
+        label = f"NDCG {RELEVANCE_LABELS.get(base, base)}"
         return Metric(label, "NDCG", label, 3)
-    if first == "pairs" and rest: metric = Metric(rest.replace("_", " "))
+    if prefix == "pairs" and base: metric = Metric(base.replace("_", " "))
     else: metric = METRICS.get(name, Metric(name, "", name, digits=None))
     default = f"{metric.label} %" if metric.unit == "%" else metric.label
     return metric._replace(heading=metric.heading or default)
@@ -281,7 +281,7 @@ class Retrieval(MarkdownRepr):
         rows = [{"direction": "t2i"},{"direction": "i2t"}]
         for row in rows:
             prefix = row["direction"] + "_"
-            row |= {k.removeprefix(prefix): v for k,v in self.metrics.items() if k.startswith(prefix)}
+            row |= {name.removeprefix(prefix): value for name,value in self.metrics.items() if name.startswith(prefix)}
         return pd.DataFrame(rows)
     def _repr_markdown_(self):
         measured = self.to_pandas().columns
@@ -304,14 +304,16 @@ def _measure(sim, image_of, relevance, ndcg):
         for k in (1,5,10): metrics[f"{direction}_r{k}"] = recall_at_k(rank, k)
         metrics[f"{direction}_median"] = float(np.floor(np.median(rank))+1) # a whole rank, as the published code counts
         metrics[f"{direction}_mean"] = float(rank.mean()+1)
-    metrics["rsum"] = sum(metrics[k] for k in RECALLS)
+    metrics["rsum"] = sum(metrics[name] for name in RECALLS)
     metrics["mean_recall"] = metrics["rsum"]/len(RECALLS)
     for name,metric in own_metrics().items(): metrics |= _measure_own(name, metric.formula, sim, image_of)
     if not relevance: return metrics
     ndcgs = {}
-    for d,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,ndcg.i2t_queries)):
+    for direction,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,ndcg.i2t_queries)):
         first = ranking(query_sim, 25)
-        for r in relevance: ndcgs[f"{d}_ndcg_{r.name}"] = mean_ndcg(ndcg_at_k(first, r, d, 25, ndcg.gains), queries)
+        for r in relevance:
+            values = ndcg_at_k(first, r, direction, 25, ndcg.gains)
+            ndcgs[f"{direction}_ndcg_{r.name}"] = mean_ndcg(values, queries)
     return metrics | ndcgs | {"ndcg": float(np.mean(list(ndcgs.values())))}
 
 def _measure_own(name, formula, sim, image_of):
@@ -348,9 +350,9 @@ def retrieval(
         raise ValueError(f"similarities of the shape {tuple(sim.shape)} and images of captions of the shape "
                          f"{image_of.shape}; give (images, captions) and (captions,)")
     for r in relevance: r.require(sim.shape[1], sim.shape[0])
-    parts = folds(protocol, image_of, len(sim))
-    images,captions = parts[0]
-    candidates = Candidates(len(images), len(captions), len(parts))
+    fold_rows = folds(protocol, image_of, len(sim))
+    images,captions = fold_rows[0]
+    candidates = Candidates(len(images), len(captions), len(fold_rows))
     conditions = {"protocol": protocol.name, "candidates": str(candidates)}
     if relevance: conditions["NDCG@25"] = str(ndcg)
     about = about or {}
@@ -358,15 +360,14 @@ def retrieval(
     if decided_here:
         raise ValueError(f"about names {min(decided_here)}, which this measurement decides; leave it out")
     measured = []
-    for images,captions in parts:
-        if len(parts) == 1: part_sim,part_relevance = sim,relevance
+    for images,captions in fold_rows:
+        if len(fold_rows) == 1: fold_sim,fold_relevance = sim,relevance
         else:
-            part_sim = sim[images[0]:images[-1]+1][:,captions]
-            part_relevance = [r.select(captions, images) for r in relevance]
-        measured.append(_measure(part_sim, image_of[captions]-images[0], part_relevance, ndcg))
+            fold_sim = sim[images[0]:images[-1]+1][:,captions]
+            fold_relevance = [r.select(captions, images) for r in relevance]
+        measured.append(_measure(fold_sim, image_of[captions]-images[0], fold_relevance, ndcg))
     metrics = {}
-    for k in measured[0]:
-        metrics[k] = float(np.mean([m[k] for m in measured]))
+    for name in measured[0]: metrics[name] = float(np.mean([fold[name] for fold in measured]))
     return Retrieval(metrics, conditions | about)
 
 # %% ../../nbs/metrics/06_retrieval.ipynb #52278148
@@ -382,7 +383,8 @@ def chance(
     relevance = relevance_list(relevance)
     generator = torch.Generator().manual_seed(seed)
     draws = []
-    for _ in range(1 if images >= 250 else 2000//max(images, 1)):
+    count = 1 if images >= 250 else 2000//max(images, 1)
+    for _ in range(count):
         sim = torch.rand(images, len(image_of), generator=generator)
         draws.append(retrieval(sim, image_of, protocol, relevance, ndcg, {"model": "chance", "seed": seed}))
     means = {name: float(np.mean([draw.metrics[name] for draw in draws])) for name in draws[0].metrics}

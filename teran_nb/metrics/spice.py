@@ -105,13 +105,13 @@ def to_jsonl(self:Tuples) -> str: # Text of a file of tuples
     return "".join(lines)
 
 @patch
-def save(
-    self:Tuples,
+def save(self:Tuples,
     path:str|Path, # File that ends in .jsonl, or in .jsonl.gz to pack it
 ) -> None:
     "Write a file of tuples."
     data = self.to_jsonl().encode("utf8")
-    with atomic(path) as tmp: tmp.write_bytes(gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
+    if str(path).endswith(".gz"): data = gzip.compress(data, mtime=0)
+    with atomic(path) as tmp: tmp.write_bytes(data)
 
 def read_tuples(
     path:str|Path, # File that `Tuples.save` wrote, or that was written by hand; plain or packed by gzip
@@ -171,15 +171,15 @@ def _holders(tuples, image_tuples, images, similar):
     if not len(tuples) or not len(image_tuples): return csr_array((len(tuples),images.shape[1]), dtype=np.int32)
     n = len(image_tuples)
     everything = np.arange(len(image_tuples))
-    near = []
+    matches = []
     for concepts in image_tuples.T: # concepts that are similar to this position of each tuple of the images
         at_position = csr_array((np.ones(n, bool),(concepts,everything)), shape=(similar.shape[1],n))
-        near.append((similar @ at_position).tocsr())
+        matches.append((similar @ at_position).tocsr())
     blocks = []
     for i in range(0, len(tuples), _ROWS):
         block = tuples[i:i+_ROWS]
-        hits = near[-1][block[:,-1]]
-        for position in range(block.shape[1]-1): hits = hits.multiply(near[position][block[:,position]])
+        hits = matches[-1][block[:,-1]]
+        for position in range(block.shape[1]-1): hits = hits.multiply(matches[position][block[:,position]])
         blocks.append((hits.tocsr().astype(bool) @ images).astype(np.int32))
     return vstack(blocks, format="csr")
 
@@ -202,7 +202,7 @@ def spice_blocks(
         chosen = [i for i,t in enumerate(tuples) if len(t) == length]
         numbers = [list(map(concepts.get, tuples[i])) for i in chosen]
         return chosen,np.array(numbers, dtype=np.int64).reshape(-1, length)
-    order = [] # of the tuples of captions: short ones first
+    order = [] # the order of the captions' tuples: short ones come first
     blocks = []
     for length in (1,2,3):
         of_captions,caption_numbers = of_length(caption_tuples, length)
@@ -236,8 +236,7 @@ def spice_scores(
 SUBSETS = {"object": 1, "attribute": 2, "relation": 3, "colour": 2, "number": 2, "size": 2}
 
 @patch
-def subset(
-    self:Tuples,
+def subset(self:Tuples,
     name:str, # One of `SUBSETS`
 ) -> Tuples: # The same captions and images
     "Only the tuples of one kind."

@@ -99,10 +99,11 @@ _PART_OF_MODELS = "e1eabd26ed8981d7ebb21d8c81d29317df17e249f0a2bad7615ed85fcaef8
 def _jar_digest(path, size, changed): return digest(path)
 
 def _find_jars():
-    "Paths of the jars that are there, by their names."
-    given = os.environ.get("TERAN_NB_SPICE")
-    candidates = [*(sorted(Path(given).glob("*.jar")) if given else ()), *sorted((home()/"spice").glob("*.jar"))]
-    with suppress(RuntimeError): # a user without a home directory
+    "The jars that are found: name to path."
+    candidates = sorted((home()/"spice").glob("*.jar"))
+    own_folder = os.environ.get("TERAN_NB_SPICE")
+    if own_folder: candidates = sorted(Path(own_folder).glob("*.jar")) + candidates
+    with suppress(RuntimeError): # a user may have no home directory
         candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in _JARS.items()]
     name_of = {checksum: name for name,(_,checksum) in _JARS.items()}
     name_of[_PART_OF_MODELS] = "stanford-corenlp-3.6.0-models.jar"
@@ -200,7 +201,7 @@ def _start_program(command, groups, folder):
     "Start the program on captions and images."
     captions,images = _captions_and_images(groups)
     items = []
-    for caption,image in zip_longest(captions, images, fillvalue=()): # nothing for the shorter list
+    for caption,image in zip_longest(captions, images, fillvalue=()): # the shorter list is filled up with nothing
         items.append({"image_id": len(items), "test": "".join(caption), "refs": list(image)})
     (folder/"in.json").write_text(json.dumps(items)) # ASCII, whatever Java reads
     with open(folder/"log.txt", "wb") as log:
@@ -279,10 +280,10 @@ def parse_tuples(
     if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]
     groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
     parsed = _read_kept(folder)
-    new = [g for g in groups if g not in parsed]
+    unparsed = [g for g in groups if g not in parsed]
     batches = []
     sentences = batch_size+1
-    for g in new:
+    for g in unparsed:
         if sentences + len(g) > batch_size:
             batches.append([])
             sentences = 0

@@ -30,7 +30,7 @@ def masked_max(
     dim:int, # The axis to choose from
 ) -> Tensor: # `align` without that axis
     "Maximum over the real slots of one axis; 0 where no slot is real."
-    if not align.shape[dim]: return align.sum(dim) # an axis of length 0: `amax` would raise, an empty sum is 0
+    if not align.shape[dim]: return align.sum(dim) # 0: there are no slots, and `amax` would raise
     return align.masked_fill(~mask, -torch.inf).amax(dim).masked_fill(~mask.any(dim), 0)
 
 # %% ../../nbs/model/00_alignment.ipynb #83187f99
@@ -78,7 +78,7 @@ class Pooling:
         if not set(self.sum_over) <= {"words","regions"}:
             raise ValueError(f'pooling {self.name!r} has sum_over={self.sum_over!r}; write ("words",), ("regions",), or '
                              '("words","regions")')
-        object.__setattr__(self, "sum_over", tuple(self.sum_over)) # also of a list
+        object.__setattr__(self, "sum_over", tuple(self.sum_over)) # a list becomes a tuple
     def __call__(self, align:Tensor, region_mask:Tensor, word_mask:Tensor, *self_cosines:Tensor) -> Tensor:
         "Similarity of every pair, `(images, captions)`; arguments as of `mrsw`."
         return self.formula(align, region_mask, word_mask, *self_cosines)

@@ -145,7 +145,8 @@ def reconstruction_score(self:CrossGraph,
     weight = torch.einsum("icnd,icxd->icnx", concepts, nodes)*self.config.scale
     weight = weight.masked_fill(~real[...,None], torch.finfo(weight.dtype).min).softmax(2)
     cosines = _head_cosines(nodes, weight.mT @ concepts, self.config.heads).to(next(self.parameters()).dtype)
-    with torch.autocast(cosines.device.type, enabled=False): score = scorer(cosines)[...,0] # rounded scores would tie
+    with torch.autocast(cosines.device.type, enabled=False): # rounded scores would tie
+        score = scorer(cosines)[...,0]
     return score.masked_fill(~mask, 0).sum(-1)/mask.sum(-1).clamp(min=1)
 
 # %% ../../nbs/model/11_crossgraph.ipynb #613089d4

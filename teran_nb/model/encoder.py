@@ -50,8 +50,9 @@ class Encoded(NamedTuple):
         rows = torch.as_tensor(rows)
         rows = rows.nonzero()[:,0] if rows.dtype == torch.bool else rows.long()
         words = [self.words[i] for i in rows.tolist()] if len(self.words) else ()
-        boxes,sizes = (None,None) if self.boxes is None else (self.boxes[rows],self.sizes[rows])
-        return Encoded(self.whole[rows], self.parts[rows], [self.names[i] for i in rows.tolist()], words, boxes, sizes)
+        encoded = Encoded(self.whole[rows], self.parts[rows], [self.names[i] for i in rows.tolist()], words)
+        if self.boxes is None: return encoded
+        return encoded._replace(boxes=self.boxes[rows], sizes=self.sizes[rows])
 
 # %% ../../nbs/model/04_encoder.ipynb #f2641151
 class Encoder:
@@ -166,11 +167,11 @@ def words_warning(self:Encoder,
 ) -> str: # Empty where all words are known
     "Which words of a sentence are new to the encoder, and how many it knows."
     words = [word for word in dict.fromkeys(words) if any(c.isalnum() for c in word)]
-    new = [word for word in words if not self.is_known(word)]
-    if not new: return ""
-    if len(new) == len(words):
-        return f"All of these words are new to the model: {', '.join(new)}; scores of them mean nothing."
-    return f"New to the model: {', '.join(new)}; it knows {len(words)-len(new)} of {len(words)} words."
+    new_words = [word for word in words if not self.is_known(word)]
+    if not new_words: return ""
+    if len(new_words) == len(words):
+        return f"All of these words are new to the model: {', '.join(new_words)}; scores of them mean nothing."
+    return f"New to the model: {', '.join(new_words)}; it knows {len(words)-len(new_words)} of {len(words)} words."
 
 # %% ../../nbs/model/04_encoder.ipynb #aaa8ab5a
 @patch
@@ -180,9 +181,11 @@ def boxes_of(self:Encoder,
     regions:Regions|None=None, # Of that image
 ) -> tuple[np.ndarray|None,tuple|None]: # Boxes `(regions, 4)`, and width and height, all in pixels
     "Boxes of one encoded image, and the size of its picture; None where they are not known."
-    if getattr(images, "boxes", None) is not None: return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
+    if getattr(images, "boxes", None) is not None:
+        return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
     if regions is None: return None,None
-    return None if self.own_regions else regions.boxes,regions.size
+    boxes = None if self.own_regions else regions.boxes
+    return boxes,regions.size
 
 @patch
 def with_boxes(self:Encoder,
@@ -228,14 +231,15 @@ def align(self:Encoder,
     if not isinstance(caption, str):
         raise TypeError(f"a picture is aligned with one sentence, a str, not {type(caption).__name__}; `similarity` "
                         "takes several")
-    given = list(given_images(image))
-    if len(given) != 1:
-        raise TypeError(f"a sentence is aligned with one image, not with {len(given)}; `similarity` takes several")
-    image = given[0]
+    images = list(given_images(image))
+    if len(images) != 1:
+        raise TypeError(f"a sentence is aligned with one image, not with {len(images)}; `similarity` takes several")
+    image = images[0]
     regions = image.regions
     if regions is None and not self.own_regions: regions = self.extract_regions(image)
     reads_picture = self.own_regions or self.reads_pictures
-    encoded = self.encode_images([image._replace(regions=regions) if reads_picture else regions])
+    item = image._replace(regions=regions) if reads_picture else regions
+    encoded = self.encode_images([item])
     picture = image.open if isinstance(image.picture, Path) else image.picture
     alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
     if regions is None: return alignment

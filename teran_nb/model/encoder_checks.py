@@ -26,20 +26,20 @@ def _zero_vector(encoded, part, lengths):
 
 def _require_encoded(encoded, names, kind, encoder):
     "Refuse encoded images or captions that are not what `Encoded` says."
-    what = f"encode_{kind} of {encoder.name!r}"
+    method = f"encode_{kind} of {encoder.name!r}"
     if not isinstance(encoded, Encoded):
-        raise ValueError(f"{what} gives {type(encoded).__name__}; return an Encoded")
+        raise ValueError(f"{method} gives {type(encoded).__name__}; return an Encoded")
     if encoded.names != names or len(encoded.whole) != len(names) or len(encoded.parts) != len(names):
-        raise ValueError(f"{what} gives {len(encoded.names)} names, {len(encoded.whole)} whole vectors and "
+        raise ValueError(f"{method} gives {len(encoded.names)} names, {len(encoded.whole)} whole vectors and "
                          f"{len(encoded.parts)} sets for {len(names)} {kind}; return one of each, in the given order, "
                          "with image ids or captions as names")
     unit_vectors = {"parts": encoded.parts.values}
     if encoded.whole.any(): unit_vectors["whole"] = encoded.whole # an encoder without whole vectors gives zeros
     for part,vectors in unit_vectors.items():
         lengths = vectors.float().norm(dim=-1)
-        if not lengths.all(): raise ValueError(f"{what} gives {_zero_vector(encoded, part, lengths)}")
+        if not lengths.all(): raise ValueError(f"{method} gives {_zero_vector(encoded, part, lengths)}")
         if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-2): # vectors of half precision pass
-            raise ValueError(f"{what} gives vectors of lengths from {lengths.min():.4g} to {lengths.max():.4g} in "
+            raise ValueError(f"{method} gives vectors of lengths from {lengths.min():.4g} to {lengths.max():.4g} in "
                              f"`{part}`, so inner products are no cosines; apply F.normalize(vectors, dim=-1)")
 
 def _require_word_positions(captions, encoder):

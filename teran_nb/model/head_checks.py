@@ -31,7 +31,7 @@ def _finite_matrix(name, head, images, captions):
     options = {"memory": 512, "show_progress_bar": False}
     if head.ranks_by_alignment: options["pooling"] = "mrsw"
     try: sim = head.similarity(images, captions, **options)
-    except Exception as e: # any error of a user's head
+    except Exception as e: # a user's head may raise any error
         cure = "; is `return` missing?" if "NoneType" in str(e) else ""
         if "argument 'pooling'" in str(e): cure = "; the `similarity` of a head that ranks by the alignment takes `pooling`"
         raise ValueError(f"head {name!r} fails for {shape[0]} image(s) and {shape[1]} caption(s): {e}{cure}") from e

@@ -29,7 +29,7 @@ class Head(nn.Module):
     needs_words = False # Whether it scores a caption without words 0 with every image; a warning then names the caption
     trains_alignment = False # Whether training by it trains the alignment, so that the box of a word means something
     ranks_by = "a score of its own" # What pairs are ranked by, in words, for titles and tables
-    ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`, of `POOLINGS`
+    ranks_by_alignment = False # Whether its score is the alignment; `similarity` then also takes `pooling`
     def __init__(self,
         dim:int=0, # Length of all vectors
     ):
@@ -54,7 +54,8 @@ def register_head(
     "Register a head."
     new_name(name, "head")
     def register(kind):
-        if not issubclass(kind, Head): raise TypeError(f"a head is a subclass of Head, and {kind.__name__} is none")
+        if not issubclass(kind, Head):
+            raise TypeError(f"a head is a subclass of Head, and {kind.__name__} is none")
         add_entry(HEADS, name, kind, "head")
         return kind
     return register
@@ -128,13 +129,14 @@ def reranked(
     if not sim.numel(): return sim
     chosen = _first_results(sim, k)
     scores = torch.zeros_like(sim)
-    by_image = len(sim) <= sim.shape[1] # a call for each image, or for each caption where these are fewer
+    by_image = len(sim) <= sim.shape[1] # one image at a time, or one caption where captions are fewer
     items = torch.arange(min(sim.shape), device=sim.device).split(1)
     for item in progress(items, "re-rank", disable=not show_progress_bar):
         if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
         else: rows,columns = chosen[:,item[0]].nonzero()[:,0],item
-        sides = Vectors(None, images.parts[rows.cpu()]),Vectors(None, captions.parts[columns.cpu()])
-        scores[rows[:,None],columns] = head.similarity(*sides, **options).to(scores)
+        some_images = Vectors(None, images.parts[rows.cpu()])
+        some_captions = Vectors(None, captions.parts[columns.cpu()])
+        scores[rows[:,None],columns] = head.similarity(some_images, some_captions, **options).to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
 
@@ -150,15 +152,16 @@ class WeightedHead(Head):
         dim:int, # Size of the common space
     ):
         super().__init__()
-        networks = [nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 1)) for _ in range(2)]
-        self.weigh_regions,self.weigh_words = networks
+        def network(): return nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, 1))
+        self.weigh_regions = network()
+        self.weigh_words = network()
     def weights(self, side:Packed, network:nn.Module) -> Tensor:
         "Weights that sum to 1 in every set, `(vectors of all sets, 1)`."
         lengths = side.lengths.to(side.values.device)
         owner = torch.repeat_interleave(lengths)
         logits = network(side.values)[:,0].float()
         lowest = torch.full((len(side),), -torch.inf, device=logits.device)
-        highest = lowest.scatter_reduce(0, owner, logits.detach(), "amax") # a softmax that cannot overflow
+        highest = lowest.scatter_reduce(0, owner, logits.detach(), "amax") # so that the softmax cannot overflow
         powers = (logits-highest[owner]).exp()
         sums = torch.zeros_like(highest).index_add(0, owner, powers)
         return (powers/sums[owner])[:,None].to(side.values.dtype)
@@ -167,8 +170,9 @@ class WeightedHead(Head):
         regions,words = images.parts,captions.parts
         weighted_words = Packed(words.values*self.weights(words, self.weigh_words), words.offsets)
         weighted_regions = Packed(regions.values*self.weights(regions, self.weigh_regions), regions.offsets)
-        of_words = similarity(regions, weighted_words, "mrsw", **options)
-        return (of_words + similarity(weighted_regions, words, "mwsr", **options))/2
+        best_words = similarity(regions, weighted_words, "mrsw", **options)
+        best_regions = similarity(weighted_regions, words, "mwsr", **options)
+        return (best_words + best_regions)/2
 
 # %% ../../nbs/model/05_heads.ipynb #fdfa619c
 class GPO(nn.Module):
@@ -189,18 +193,18 @@ class GPO(nn.Module):
         ranks = torch.arange(mask.shape[1], device=mask.device)[:,None]
         rates = torch.exp(-torch.arange(0, self.encoding, 2, device=mask.device)*(math.log(10000)/self.encoding))
         encodings = torch.cat([(ranks*rates).sin(), (ranks*rates).cos()], 1)
-        of_each = encodings.expand(len(lengths), -1, -1)
-        packed = pack_padded_sequence(of_each, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        of_each_set = encodings.expand(len(lengths), -1, -1)
+        packed = pack_padded_sequence(of_each_set, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states = pad_packed_sequence(self.gru(packed)[0], batch_first=True)[0]
         forwards,backwards = states.chunk(2, -1)
         scores = self.score((forwards+backwards)/2)[...,0]
         return (scores/.1).masked_fill(~mask, -torch.inf).softmax(-1)
     def forward(self, side:Packed) -> Tensor:
         "One vector a set, `(sets, dim)`; 0 for an empty set."
-        if not len(side) or not len(side.values): return side.values.new_zeros(len(side), side.dim)
+        if not len(side.values): return side.values.new_zeros(len(side), side.dim)
         values,mask = side.padded()
-        sizes,which = side.lengths.clamp(min=1).unique(return_inverse=True)
-        weights = self.weights(sizes.to(values.device))[which.to(values.device)]
+        lengths,place_of = side.lengths.clamp(min=1).unique(return_inverse=True) # weights depend on the length alone
+        weights = self.weights(lengths.to(values.device))[place_of.to(values.device)]
         ordered = values.masked_fill(~mask[...,None], -torch.inf).sort(1, descending=True).values
         return (weights[...,None].to(values.dtype)*ordered.masked_fill(~mask[...,None], 0)).sum(1)
 

@@ -51,7 +51,7 @@ class Joint(CrossEncoderHead):
         config:JointConfig, # Shape of the transformer
         dim:int, # Length of the region and word vectors, which are unit vectors
     ):
-        from transformers import BertConfig # here, because it takes long to import
+        from transformers import BertConfig # imported here, because it takes long
         from transformers.models.bert.modeling_bert import BertEncoder
         super().__init__()
         self.config = config
@@ -121,9 +121,9 @@ def floats_per_pair(self:Joint,
 ) -> int: # Without gradients
     "About how many float32 numbers one pair needs at once in `forward`."
     slots = self.leading + n_regions + n_words
-    c = self.config
-    attention = 4*c.width + 4*c.heads*slots
-    feed_forward = 5*c.width + 2*c.feed_forward
+    config = self.config
+    attention = 4*config.width + 4*config.heads*slots
+    feed_forward = 5*config.width + 2*config.feed_forward
     return slots*max(attention, feed_forward)
 
 # %% ../../nbs/model/10_joint.ipynb #7ce0655c

@@ -39,15 +39,15 @@ def triplet(
     one_of(negatives, NEGATIVES, "choice of negatives")
     one_of(reduction, ("sum","mean"), "reduction")
     true = positives(sim, image_of)
-    true_sim = sim[image_of, torch.arange(len(image_of), device=sim.device)] # of each caption and its image, (captions,)
+    true_sim = sim[image_of, torch.arange(len(image_of), device=sim.device)] # of each true pair, (captions,)
     cost = NEGATIVES[negatives](sim, true, true_sim, image_of, margin)
     return cost.sum() if reduction == "sum" else cost.mean()
 
 def _hardest_cost(sim, true, true_sim, image_of, margin):
     "A hinge for the hardest wrong caption, and one for the hardest wrong image."
-    wrong = sim.masked_fill(true, -torch.inf)
-    hardest_caption = wrong.amax(1)[image_of] # of each caption's image, (captions,)
-    hardest_image = wrong.amax(0) # of each caption, (captions,)
+    wrong_sim = sim.masked_fill(true, -torch.inf)
+    hardest_caption = wrong_sim.amax(1)[image_of] # of each caption's image, (captions,)
+    hardest_image = wrong_sim.amax(0) # of each caption, (captions,)
     caption_cost = (margin + hardest_caption - true_sim).clamp(min=0)
     image_cost = (margin + hardest_image - true_sim).clamp(min=0)
     return caption_cost + image_cost
@@ -64,10 +64,10 @@ def info_nce(
     true = positives(sim, image_of)
     logits = sim*scale
     true_logits = logits[image_of, torch.arange(len(image_of), device=sim.device)] # (captions,)
-    wrong = logits.masked_fill(true, -torch.inf)
+    wrong_logits = logits.masked_fill(true, -torch.inf)
     # -log(a/(a+b)) = log(1 + b/a) = softplus(log b - log a): stable, and 0 without a wrong pair
-    caption_cost = F.softplus(wrong.logsumexp(1)[image_of] - true_logits)
-    image_cost = F.softplus(wrong.logsumexp(0) - true_logits)
+    caption_cost = F.softplus(wrong_logits.logsumexp(1)[image_of] - true_logits)
+    image_cost = F.softplus(wrong_logits.logsumexp(0) - true_logits)
     return (caption_cost + image_cost).mean()/2
 
 # %% ../../nbs/model/01_losses.ipynb #28d86924
@@ -77,7 +77,7 @@ class Loss:
     name:str # What configurations and workflows call it
     formula:Callable # `(sim, image_of, ...)` to a number
     learned:dict # Parameters of the formula that are trained with the model, with their start values
-    pair_formula:Callable|None=None # A second loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
+    pair_formula:Callable|None=None # Another loss, added: `(regions, region_mask, words, word_mask, ...)` of true pairs
     module:str="" # Module that registered it; losses of users are checked before training
 
 LOSSES = {} # Every known loss, by name
@@ -94,9 +94,11 @@ def register_loss(
         raise ValueError(f"loss {name!r} starts with scale={learned['scale']}; a learned scale is above 0, at most 100")
     module = calling_module()
     def register(formula):
-        taken = [set(signature(f).parameters) for f in (formula,pair_formula) if f]
-        unknown = set(learned).difference(*taken)
-        if unknown: raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
+        parameters = set(signature(formula).parameters)
+        if pair_formula: parameters |= set(signature(pair_formula).parameters)
+        unknown = set(learned) - parameters
+        if unknown:
+            raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
         add_entry(LOSSES, name, Loss(name, formula, learned, pair_formula, module), "loss")
         return formula
     return register

@@ -46,11 +46,13 @@ def encode_images(self:Matcher,
     def encode(rows):
         regions = [sets[i] for i in rows]
         for each in regions: self.check(each) # features that the model was not made for are refused
-        padded = region_batch(regions)
-        if self.vision is not None: padded = padded._replace(pixels=self.vision.read([images[i].open() for i in rows]))
-        padded = padded.to(self.device)
-        whole,vectors = self.forward_regions(padded)
-        return whole,self.region_parts(vectors, padded)
+        batch = region_batch(regions)
+        if self.vision is not None:
+            pictures = [images[i].open() for i in rows]
+            batch = batch._replace(pixels=self.vision.read(pictures))
+        batch = batch.to(self.device)
+        whole,vectors = self.forward_regions(batch)
+        return whole,self.region_parts(vectors, batch)
     whole,parts = self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar)
     return Encoded(whole, parts, sets.names)
 
@@ -66,9 +68,9 @@ def encode_captions(self:Matcher,
     if self.config.stop_words: tokens = without_words(tokens, stop_words(self.config.stop_words))
     if self.head().needs_words: warn_wordless(tokens)
     def encode(rows):
-        padded = tokens[rows].padded().to(self.device)
-        whole,vectors = self.forward_words(padded)
-        return whole,self.word_parts(vectors, padded)
+        batch = tokens[rows].padded().to(self.device)
+        whole,vectors = self.forward_words(batch)
+        return whole,self.word_parts(vectors, batch)
     lengths = [len(ids) for ids in tokens.ids]
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode captions", show_progress_bar)
     return Encoded(whole, parts, tokens.texts, TokenWords(tokens, self.text.tokenizer))

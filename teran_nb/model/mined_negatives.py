@@ -46,7 +46,7 @@ def hardest_candidates(
 
 # %% ../../nbs/model/23_mined_negatives.ipynb #c0b5f05c
 def _at_rows(batch, rows):
-    "Some rows of a padded batch."
+    "A padded batch of some rows of another."
     return type(batch)(*(None if x is None else x[rows] for x in batch))
 
 def mined_scores(
@@ -65,18 +65,16 @@ def mined_scores(
     false_sides = model(_at_rows(others[0], image_rows), _at_rows(others[1], caption_rows))
     regions = Packed.cat([images.parts,false_sides[0].parts])
     words = Packed.cat([captions.parts,false_sides[1].parts])
-    own = torch.arange(pairs, device=image_of.device)
-    # the pairs to score, in three blocks of places in `regions` and in `words`
-    true_pairs = image_of,own
-    with_false_images = len(images.parts) + image_places.flatten(),own.repeat_interleave(hard)
-    with_false_captions = image_of.repeat_interleave(hard),pairs + caption_places.flatten()
-    of_regions,of_words = zip(true_pairs, with_false_images, with_false_captions)
-    regions = regions[torch.cat(of_regions)]
-    words = words[torch.cat(of_words)]
+    caption_of = torch.arange(pairs, device=image_of.device)
+    # true pairs, pairs with false images and pairs with false captions: their places in `regions` and in `words`
+    region_places = [image_of,len(images.parts) + image_places.flatten(),image_of.repeat_interleave(hard)]
+    word_places = [caption_of,caption_of.repeat_interleave(hard),pairs + caption_places.flatten()]
+    regions = regions[torch.cat(region_places)]
+    words = words[torch.cat(word_places)]
     first,_,_ = joint.contexts(*regions.padded(), *words.padded())
     with torch.autocast(first.device.type, enabled=False): scores = joint.score(first.float())[:,0]
-    true,of_captions,of_images = scores.split([pairs,pairs*hard,pairs*hard])
-    return torch.cat([true[:,None],of_captions.view(pairs, hard),of_images.view(pairs, hard)], 1)
+    true,with_image,with_caption = scores.split([pairs,pairs*hard,pairs*hard])
+    return torch.cat([true[:,None],with_image.view(pairs, hard),with_caption.view(pairs, hard)], 1)
 
 # %% ../../nbs/model/23_mined_negatives.ipynb #80052962
 def mined_triplet(
@@ -90,7 +88,8 @@ def mined_triplet(
     false = scores[:,1:]
     if negatives == "summed": return (margin + false.sum(1) - true[:,0]).clamp(min=0)
     hinges = (margin + false - true).clamp(min=0)
-    return hinges.sum(1) if negatives == "all" else hinges.unflatten(1, (2,-1)).amax(2).sum(1)
+    if negatives != "all": hinges = hinges.unflatten(1, (2,-1)).amax(2) # the hardest image and the hardest caption
+    return hinges.sum(1)
 
 # %% ../../nbs/model/23_mined_negatives.ipynb #4db00fbb
 @dataclass(frozen=True)

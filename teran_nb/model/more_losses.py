@@ -27,8 +27,8 @@ NEGATIVES["all"] = _all_cost
 # %% ../../nbs/model/19_more_losses.ipynb #0a118c2c
 def _summed_cost(sim, true, true_sim, image_of, margin):
     "One hinge around the sum of a pair's wrong similarities, those of its image and those of its caption (IAIS eq. 14)."
-    wrong = sim.masked_fill(true, 0)
-    total = wrong.sum(1)[image_of] + wrong.sum(0)
+    wrong_sim = sim.masked_fill(true, 0)
+    total = wrong_sim.sum(1)[image_of] + wrong_sim.sum(0)
     return (total - true_sim + margin).clamp(min=0)
 
 NEGATIVES["summed"] = _summed_cost
@@ -42,8 +42,8 @@ def sigmoid_loss(
     bias:float|Tensor=-10., # Added after that
 ) -> Tensor: # A number, at least 0: the sum over pairs, divided by the number of captions
     "Sigmoid loss of all pairs (SigLIP, arXiv 2303.15343)."
-    z = 2*positives(sim, image_of).to(sim.dtype) - 1
-    return F.softplus(-z*(sim*scale + bias)).sum()/sim.shape[1]
+    sign = 2*positives(sim, image_of).to(sim.dtype) - 1 # 1 of true pairs, -1 of wrong ones
+    return F.softplus(-sign*(sim*scale + bias)).sum()/sim.shape[1]
 
 # %% ../../nbs/model/19_more_losses.ipynb #79f0e467
 def grouped_alignment(
@@ -69,8 +69,8 @@ def grouped_alignment(
         low = cosines.masked_fill(~real, torch.inf).amin(-1, keepdim=True)
         high = cosines.masked_fill(~real, -torch.inf).amax(-1, keepdim=True)
         share = torch.where(high > low, (cosines-low)/(high-low).clamp(min=1e-8), 1.) # equal cosines all count
-        kept = real & (share >= 1/real.sum(-1, keepdim=True).clamp(min=1))
-        weights = share.masked_fill(~kept, 0)
+        is_selected = real & (share >= 1/real.sum(-1, keepdim=True).clamp(min=1))
+        weights = share.masked_fill(~is_selected, 0)
         groups = weights/weights.sum(-1, keepdim=True).clamp(min=1e-8) @ regions
         logits = scale*(F.normalize(groups, dim=-1) @ words.mT) # (captions, groups, words)
         both = word_mask[:,None] & word_mask[:,:,None]

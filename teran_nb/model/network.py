@@ -88,8 +88,9 @@ class Network(nn.Module):
         self.vision = vision
         self.project_regions = nn.Linear(self.regions.dim, config.dim)
         self.project_words = nn.Linear(text.dim, config.dim)
-        self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(1 if config.shared else 2))
-        names = dict.fromkeys(("alignment","global",*config.training_heads)) # without weights, the first two cost nothing
+        stacks = 1 if config.shared else 2
+        self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(stacks))
+        names = dict.fromkeys(("alignment","global",*config.training_heads)) # the first two have no weights
         self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
 
 # %% ../../nbs/model/13_network.ipynb #c59774d1
@@ -104,7 +105,7 @@ def last_layers(self:Network, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,T
 def forward_regions(self:Network, batch:RegionBatch) -> tuple[Tensor,Tensor]:
     "Vectors of whole images `(images, dim)`, and of I-CLS and regions `(images, 1+regions, dim)`."
     if self.vision is not None: batch = batch._replace(features=self.vision(batch.pixels, batch.geometry))
-    x,mask = self.regions(batch.features, batch.geometry, batch.mask) # with I-CLS in slot 0
+    x,mask = self.regions(batch.features, batch.geometry, batch.mask) # slot 0 is I-CLS
     return self.last_layers("images", self.project_regions(x), mask)
 
 @patch
@@ -140,7 +141,8 @@ def head(self:Network,
 ) -> Head:
     "A head of the model; one that it does not have is refused (ValueError)."
     name = name or self.config.ranking_head
-    if name not in self.heads: raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
+    if name not in self.heads:
+        raise ValueError(f"this model has no {name} head; its heads are {', '.join(self.heads)}")
     return self.heads[name]
 
 @patch

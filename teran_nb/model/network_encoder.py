@@ -75,7 +75,7 @@ def similarity(self:NetworkEncoder,
         if pooling: return self.heads["alignment"].similarity(images, captions, pooling, **options)
         if not rerank: return Network.similarity(self, images, captions, head=head, **options)
         by_alignment = Network.similarity(self, images, captions, head="alignment")
-        return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are the slow head's
+        return reranked(chosen, images, captions, by_alignment, rerank, **options) # the options are for the slow head
     if isinstance(images, Encoded) and (self.training or torch.is_grad_enabled()):
         with self.eval_mode(): return score()
     return score()
@@ -128,18 +128,22 @@ def encode_batches(self:NetworkEncoder,
 ) -> tuple[Tensor,Packed]: # Whole vectors and parts, in the order of `lengths`
     "Encode items in batches of like length."
     if batch_size < 1: raise ValueError(f"batch_size={batch_size}; encode at least 1 at a time")
-    if not len(lengths): return torch.zeros(0, self.config.dim),Packed(torch.zeros(0, self.config.dim), [0])
+    if not len(lengths):
+        vectors = torch.zeros(0, self.config.dim)
+        return vectors,Packed(vectors, [0])
     order = np.argsort(lengths, kind="stable") if self.sorts_by_length else np.arange(len(lengths))
-    chunks = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
+    batches = [order[i:i+batch_size] for i in range(0, len(order), batch_size)]
     wholes = []
     sets = []
     with self.eval_mode(), torch.inference_mode():
-        for rows in progress(chunks, label, disable=not show_progress_bar):
+        for rows in progress(batches, label, disable=not show_progress_bar):
             whole,parts = encode(rows)
             wholes.append(whole.cpu())
             sets.append(parts.to("cpu"))
     original_order = np.argsort(order, kind="stable")
-    return torch.cat(wholes)[original_order],type(sets[0]).cat(sets)[original_order]
+    whole = torch.cat(wholes)[original_order]
+    parts = type(sets[0]).cat(sets)[original_order]
+    return whole,parts
 
 # %% ../../nbs/model/15_network_encoder.ipynb #c9fd3878
 @patch(as_prop=True)
@@ -163,9 +167,9 @@ def check(self:NetworkEncoder, regions:Regions) -> None:
 @patch
 def cache_key(self:NetworkEncoder, collection:Collection) -> list: # For JSON
     "Identifies the input data of stored encodings: region features, image ids, and picture files where they are read."
-    paths = [collection.picture_path(image_id) for image_id in collection.image_ids] if self.reads_pictures else []
     key = Encoder.cache_key(self, collection)
-    if not paths: return key
+    if not self.reads_pictures or not len(collection): return key
+    paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
     return [*key,file_stamps(path for path in paths if path)]
 
 @patch(as_prop=True)
@@ -182,7 +186,7 @@ def fingerprint(self:NetworkEncoder) -> str:
 @patch
 def find_extractor(self:NetworkEncoder) -> Extractor:
     "The extractor of the region features that the model reads."
-    if self.vision is not None and not self.vision.boxes: # the cells of its own map; their features are computed anew
+    if self.vision is not None and not self.vision.boxes: # its regions are the cells of its own map, computed anew
         self.vision.backbone.device = self.device
         cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
         cells.name = self.extractor

@@ -127,7 +127,8 @@ def to_pandas(self:Alignment) -> pd.DataFrame: # A row for each region and word
     table = pd.DataFrame({"region": np.repeat(np.arange(regions), words), "word": list(self.words)*regions,
                           "cosine": self.cosines.flatten().numpy()})
     if self.known is not None: table["known"] = list(self.known)*regions
-    if self.boxes is not None: table[["x1","y1","x2","y2"]] = np.repeat(np.asarray(self.boxes, np.float64), words, 0)
+    if self.boxes is not None:
+        table[["x1","y1","x2","y2"]] = np.repeat(np.asarray(self.boxes, np.float64), words, 0)
     return table
 
 # %% ../../nbs/model/02_pair.ipynb #4cbcaca6
@@ -138,7 +139,7 @@ def shares(self:Pooling,
 ) -> Tensor: # What each cosine adds to the score, `(regions, words)`
     "Integrated gradients of the score (Sundararajan et al. 2017, eq. 1), with cosines of 0 as the baseline."
     if not cosines.numel(): return torch.zeros_like(cosines) # a formula never gets an empty side
-    n = 1 if self.sum_over else 64 # points on the line
+    n = 1 if self.sum_over else 64 # points between the baseline and the cosines
     fractions = (torch.arange(n) + .5) / n
     points = (fractions[:,None,None,None] * cosines).detach().requires_grad_()
     word_mask = torch.ones(1, cosines.shape[1]).bool()
@@ -153,31 +154,32 @@ def shares(self:Pooling,
 # %% ../../nbs/model/02_pair.ipynb #56f4f488
 def _pooling_inputs(alignment, pooling):
     "A pooling, and the cosines that it takes."
-    p = POOLINGS[one_of(pooling or alignment.pooling, POOLINGS, "pooling")]
+    pooling = POOLINGS[one_of(pooling or alignment.pooling, POOLINGS, "pooling")]
     pieces = alignment.pieces or Pieces(alignment.cosines, range(len(alignment.words)))
-    if not p.needs_self_cosines: return p,pieces.cosines,()
+    if not pooling.needs_self_cosines: return pooling,pieces.cosines,()
     if not pieces.self_cosines:
-        raise ValueError(f"{p.title} also compares the regions among themselves, which this alignment does not hold; "
-                         f"align the pair again with pooling={p.name!r}")
-    return p,pieces.cosines,pieces.self_cosines
+        raise ValueError(f"{pooling.title} also compares the regions among themselves, which this alignment does not "
+                         f"hold; align the pair again with pooling={pooling.name!r}")
+    return pooling,pieces.cosines,pieces.self_cosines
 
 @patch
 def score(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> float: # The pooled alignment
     "The similarity of the pair by its alignment."
-    p,cosines,self_cosines = _pooling_inputs(self, pooling)
+    pooling,cosines,self_cosines = _pooling_inputs(self, pooling)
     if not cosines.numel(): return 0. # a formula never gets an empty side
-    masks = torch.ones(1, len(cosines)).bool(),torch.ones(1, cosines.shape[1]).bool()
-    return float(p(cosines[None,None], *masks, *(x[None] for x in self_cosines)))
+    masks = [torch.ones(1, count).bool() for count in cosines.shape]
+    self_cosines = [x[None] for x in self_cosines]
+    return float(pooling(cosines[None,None], *masks, *self_cosines))
 
 @patch
 def shares(self:Alignment,
     pooling:str="", # A name in `POOLINGS`; the model's own by default
 ) -> Tensor: # `(regions, words)`
     "What each region adds to the score through each word."
-    p,cosines,self_cosines = _pooling_inputs(self, pooling)
-    shares = p.shares(cosines, self_cosines=self_cosines)
+    pooling,cosines,self_cosines = _pooling_inputs(self, pooling)
+    shares = pooling.shares(cosines, self_cosines=self_cosines)
     if self.pieces is None: return shares
     belongs = torch.tensor(self.pieces.word_of, dtype=torch.int64)[:,None] == torch.arange(len(self.words))
     return shares @ belongs.to(shares.dtype)
@@ -217,14 +219,15 @@ def from_vectors(cls:Alignment,
     self_cosines = ()
     if pooling in POOLINGS and POOLINGS[pooling].needs_self_cosines: # published code has poolings of other names
         self_cosines = tuple(align(x[None], x[None])[0,0].float().cpu() for x in (regions,vectors))
-    belongs = word_of[:,None] == torch.arange(len(words.texts)) # which pieces belong to which word
+    belongs = word_of[:,None] == torch.arange(len(words.texts)) # whether a piece belongs to a word
     cosines = piece_cosines @ (belongs / belongs.sum(0).clamp(min=1)).float()
-    kept = belongs.any(0).nonzero().ravel().tolist()
-    index = {word: j for j,word in enumerate(kept)} # of each kept word in the Alignment
-    pieces = Pieces(piece_cosines, [index.get(int(word), -1) for word in word_of], words.pieces, self_cosines)
+    read_words = belongs.any(0).nonzero().ravel().tolist() # words that have a piece; the others were cut off
+    column_of = {word: j for j,word in enumerate(read_words)}
+    pieces = Pieces(piece_cosines, [column_of.get(int(word), -1) for word in word_of], words.pieces, self_cosines)
+    if boxes is not None: boxes = np.asarray(boxes)
     return cls(
-        words=[words.texts[j] for j in kept], cosines=cosines[:,kept], spans=[tuple(words.spans[j]) for j in kept],
-        boxes=None if boxes is None else np.asarray(boxes), size=size, caption=caption, image_id=image_id,
+        words=[words.texts[j] for j in read_words], cosines=cosines[:,read_words],
+        spans=[tuple(words.spans[j]) for j in read_words], boxes=boxes, size=size, caption=caption, image_id=image_id,
         picture=picture, pooling=pooling, pieces=pieces, model_note=model_note)
 
 # %% ../../nbs/model/02_pair.ipynb #ebccd9a9

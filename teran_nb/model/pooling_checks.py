@@ -29,7 +29,7 @@ def _random_batch(pooling, regions, words, generator):
 def _scores(pooling, batch, case):
     "The scores of a batch, refused if they are not one number for each pair."
     try: scores = pooling(*batch)
-    except Exception as e: # any error of a user's formula
+    except Exception as e: # a user's formula may raise any error
         raise ValueError(f"pooling {pooling.name!r} fails for {case}: {e}; its formula takes align, region_mask and "
                          "word_mask, also of a single region or word") from e
     if not isinstance(scores, Tensor):

@@ -35,7 +35,7 @@ def xtr(
     "Maxima of the words that retrieved a region of the image, averaged (XTR, arXiv 2304.01982)."
     cosines = align.masked_fill(~region_mask[:,None,:,None], -torch.inf)
     of_word = cosines.permute(1,3,0,2).flatten(2) # (captions, words, regions of all images)
-    last = of_word.topk(min(k, int(region_mask.sum())), -1).values[...,-1] # the last region that is retrieved
+    last = of_word.topk(min(k, int(region_mask.sum())), -1).values[...,-1] # cosine of the last region that is retrieved
     best = masked_max(align, region_mask[:,None,:,None], -2) # (images, captions, words)
     retrieved = (best >= last) & word_mask & region_mask.any(-1)[:,None,None]
     return best.masked_fill(~retrieved, 0).sum(-1)/retrieved.sum(-1).clamp(min=1)
@@ -143,7 +143,7 @@ def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # 
 def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In [-1,1], `(images, captions)`
     "Mean cosine under the entropic transport plan between regions and words (arXiv 1306.0895)."
     masks = region_mask[:,None,:,None].to(align.dtype),word_mask[None,:,:,None].to(align.dtype)
-    sent,received = (mask/mask.sum(-2, keepdim=True).clamp(min=1) for mask in masks) # equal shares of 1
+    sent,received = (mask/mask.sum(-2, keepdim=True).clamp(min=1) for mask in masks) # equal shares, which sum to 1
     kernel = (align/.1).exp().masked_fill(~(region_mask[:,None,:,None] & word_mask[None,:,None]), 0)
     columns = torch.ones_like(received).expand(len(align), *received.shape[1:])
     for _ in range(20):
@@ -159,7 +159,7 @@ def tokenflow(
     "Cosines under the flows from regions to words and from words to regions (after arXiv 2209.13822)."
     regions = region_mask[:,None,:,None]
     words = word_mask[None,:,None]
-    def length(among, mask): # of the sum of a set of vectors
+    def length(among, mask): # the length of the sum of a set's vectors
         real = mask[:,None] & mask[:,:,None]
         return among.masked_fill(~real, 0).sum((-1,-2)).clamp(min=1e-12).sqrt()
     d = align.masked_fill(~words, 0).sum(-1, keepdim=True)/length(among_words, word_mask)[None,:,None,None]

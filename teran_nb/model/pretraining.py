@@ -80,9 +80,9 @@ class Pretraining(nn.Module):
     def predict_words(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Mean cross-entropy of the hidden words, in nats; 0 where none is hidden."
         changed,hidden = hide_words(captions, self.mask_id, self.pieces, self.share)
-        (_,regions),(_,words) = model(images, changed)
-        words,real = words.padded()
-        _,_,contexts = model.heads["joint"].contexts(*regions[image_of].padded(), words, real)
+        image_vectors,caption_vectors = model(images, changed)
+        words,real = caption_vectors.parts.padded()
+        _,_,contexts = model.heads["joint"].contexts(*image_vectors.parts[image_of].padded(), words, real)
         chosen = hidden[captions.word_mask]
         logits = self.to_pieces(contexts[real][chosen]).float()
         return F.cross_entropy(logits, captions.ids[hidden], reduction="sum")/chosen.sum().clamp(min=1)
@@ -90,9 +90,9 @@ class Pretraining(nn.Module):
     def predict_regions(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Unexplained share of the variance of the hidden regions; 0 where none is hidden."
         changed,hidden = hide_regions(images, self.share)
-        (_,regions),(_,words) = model(changed, captions)
-        regions,real = regions[image_of].padded()
-        _,contexts,_ = model.heads["joint"].contexts(regions, real, *words.padded())
+        image_vectors,caption_vectors = model(changed, captions)
+        regions,real = image_vectors.parts[image_of].padded()
+        _,contexts,_ = model.heads["joint"].contexts(regions, real, *caption_vectors.parts.padded())
         chosen = hidden[image_of][images.mask[image_of]]
         features = images.features[image_of][images.mask[image_of]]
         variance = (features - features.mean(0)).square().sum(1).mean()
@@ -103,12 +103,12 @@ class Pretraining(nn.Module):
         "Binary cross-entropy of true pairs and hard false ones."
         images,captions = model(images, captions)
         false_images,false_captions = hard_negatives(model.similarity(images, captions, head="alignment"), image_of)
-        own = torch.arange(len(image_of), device=image_of.device)
+        caption_of = torch.arange(len(image_of), device=image_of.device)
         regions = images.parts[torch.cat([image_of,image_of,false_images])]
-        words = captions.parts[torch.cat([own,false_captions,own])]
+        words = captions.parts[torch.cat([caption_of,false_captions,caption_of])]
         joint = model.heads["joint"]
         first,_,_ = joint.contexts(*regions.padded(), *words.padded())
-        true,false = joint.score(first)[:,0].float().split([len(own),2*len(own)])
+        true,false = joint.score(first)[:,0].float().split([len(image_of),2*len(image_of)])
         return (F.softplus(-true).mean() + F.softplus(false).mean())/2
 
     def forward(self,

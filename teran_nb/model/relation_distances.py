@@ -33,18 +33,20 @@ def relation_distances(
     image_of = torch.as_tensor(collection.captions.image_of)
     names = ["isda",*(f"iais_{mirror}" for mirror in MIRRORS),"isda_flat","isda_several","isda_several_flat",
              "isda_shares","isda_shares_flat"]
-    distances = {name: [] for name in names} # in the order of the result
+    distances = {name: [] for name in names} # the result has this order
     with model.eval_mode():
         for rows in torch.arange(len(image_of)).split(batch_size):
             regions = images.parts[image_of[rows]].to(model.device).padded()
             words = captions.parts[rows].to(model.device).padded()
             maps = relations_of(*regions, *words)
-            for name,values in _iais_and_entropy(maps).items(): distances.setdefault(name, []).extend(values)
+            for name,values in _iais_and_entropy(maps).items():
+                distances.setdefault(name, []).extend(values)
             flat = flat_relations(words[1], regions[1])
             for k,j in enumerate(rows.tolist()):
                 objects = _linked_objects(model, collection, images, captions, j)
                 if not objects: continue
-                for name,value in _isda_of_pair(maps, flat, k, objects).items(): distances[name].append(value)
+                for name,value in _isda_of_pair(maps, flat, k, objects).items():
+                    distances[name].append(value)
     return {name: float(np.mean(values)) for name,values in distances.items() if values}
 
 # %% ../../nbs/model/22_relation_distances.ipynb #9f72abbb

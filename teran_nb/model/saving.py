@@ -42,13 +42,13 @@ def earlier_network_fields(
 _SavedModel = TypedDict("_SavedModel", {"format": NotRequired[int], "kind": NotRequired[str], "model": dict})
 
 def _saved_config(cls, folder):
-    "The configuration of a saved model, by today's names of its fields."
+    "The configuration of a saved model, whose fields may have earlier names in its file."
     saved = read_json(folder/"config.json", _SavedModel)
     fields = saved["model"]
     earlier_names = earlier_network_fields(cls)
-    if saved.get("format", 1) == 1: # of 0.1.0, which had fields that are gone
-        known = {field.name for field in dataclasses.fields(cls.Config)} | earlier_names.keys()
-        fields = {name: value for name,value in fields.items() if name in known}
+    if saved.get("format", 1) == 1: # version 0.1.0 had fields that are gone
+        names = {field.name for field in dataclasses.fields(cls.Config)} | earlier_names.keys()
+        fields = {name: value for name,value in fields.items() if name in names}
     return to_config(cls.Config, fields, folder/"config.json", earlier_names)
 
 @patch
@@ -85,14 +85,16 @@ def load_weights(
     model.load_state_dict(weights)
 
 def _check_weights(model, weights, where):
-    "Refuse weights that do not fit a model, by name and shape."
-    own = model.state_dict()
-    reshaped = {k for k in own.keys() & weights.keys() if own[k].shape != weights[k].shape}
-    wrong = {"missing": own.keys()-weights.keys(), "unknown": weights.keys()-own.keys(), "of another shape": reshaped}
-    if any(wrong.values()):
-        what = "; ".join(f"{len(names)} {k}, such as {min(names)}" for k,names in wrong.items() if names)
-        raise ValueError(f"{where} is of another configuration: {what}; copy its folder whole, or open it as the model "
-                         "that it is of")
+    "Refuse weights whose names or shapes are not those of a model."
+    expected = model.state_dict()
+    common = expected.keys() & weights.keys()
+    misfits = {
+        "missing": expected.keys() - common, "unknown": weights.keys() - common,
+        "of another shape": {name for name in common if expected[name].shape != weights[name].shape}}
+    reasons = [f"{len(names)} {problem}, such as {min(names)}" for problem,names in misfits.items() if names]
+    if reasons:
+        raise ValueError(f"{where} is of another configuration: {'; '.join(reasons)}; copy its folder whole, or open "
+                         "it as the model that it is of")
 
 # %% ../../nbs/model/14_saving.ipynb #794c2f5e
 def model_folder(
@@ -112,15 +114,16 @@ def model_folder(
 # %% ../../nbs/model/14_saving.ipynb #89065fe1
 def _saved_encoders(config, folder):
     "The text encoder of a saved model, and the vision model of one that has it, with random weights."
-    text = load_text(config.text, folder/"text")
-    return [text,load_backbone(folder/"vision", config.regions.thaw)] if config.regions.thaw else [text]
+    encoders = [load_text(config.text, folder/"text")]
+    if config.regions.thaw: encoders.append(load_backbone(folder/"vision", config.regions.thaw))
+    return encoders
 
 def _require_buildable(kind, config, folder, weights):
     "Refuse a configuration that describes no network, or another one than that of the weights."
     try:
         with torch.device("meta"): model = kind(config, *_saved_encoders(config, folder)) # takes no memory
     except Exception as e: # torch and transformers raise any error
-        if str(folder) in str(e): raise # that of a file, which it names
+        if str(folder) in str(e): raise # the error of a damaged file, which it names
         reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
         raise ValueError(f"{folder/'config.json'} describes a network that cannot be built ({reason}); copy the model "
                          f"again") from None
@@ -135,7 +138,8 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
         raise ValueError(f"{folder} holds a {saved['kind']}; open it with `load_model`")
     config = _saved_config(cls, folder)
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
-    if saved.get("format", 1) == 1: weights = {re.sub(r"^cross\.", "heads.", k): v for k,v in weights.items()}
+    if saved.get("format", 1) == 1:
+        weights = {re.sub(r"^cross\.", "heads.", name): weight for name,weight in weights.items()}
     _require_buildable(cls, config, folder, weights)
     model = cls(config, *_saved_encoders(config, folder))
     load_weights(model, weights, folder/"model.safetensors")
@@ -189,12 +193,15 @@ def generate_model_card(self:HubModel,
 ) -> ModelCard:
     "A model card, written from the model and its run."
     run = self.folder.parent if self.folder is not None and self.folder.name == "model" else self.folder
-    def of_run(name): return read_json(run/name, _BesideModel) if run is not None and (run/name).is_file() else {}
+    def of_run(name):
+        if run is None or not (run/name).is_file(): return {}
+        return read_json(run/name, _BesideModel)
     plan = of_run("config.json").get("about", {})
     environment = of_run("environment.json")
     test = of_run("metrics.json")
     conditions = test.get("about", {})
     training_data = self.provenance.data if self.provenance else ""
+    words = f"{len(self.provenance.words):,}" if self.provenance else ""
     training = {
         "row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
         "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
@@ -202,13 +209,12 @@ def generate_model_card(self:HubModel,
     training = [(name,value) for name,value in training.items() if value != ""]
     # as metrics.json has them: this layer does not know which are shares, ranks or NDCGs
     metrics = [(name,round(value, 3)) for name,value in test.get("metrics", {}).items() if value is not None]
-    measured_by = [str(conditions[k]) for k in ("protocol","candidates","models") if conditions.get(k)]
+    metrics = markdown_table(["metric",""], metrics) if metrics else ""
+    measured_by = [str(conditions[name]) for name in ("protocol","candidates","models") if conditions.get(name)]
     head = ModelCardData(**(self._hub_mixin_info.model_card_data.to_dict() | data))
     template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
     return ModelCard.from_template(
         head, template_str=template.read_text(encoding="utf8"), name=escape_markdown(self.name),
         source=source or self.name, ranks_by=self.ranks_by, note=self.model_note, extractor=self.extractor,
-        data=escape_markdown(training_data), words=f"{len(self.provenance.words):,}" if self.provenance else "",
-        training=markdown_table(["","training"], training),
-        metrics=markdown_table(["metric",""], metrics) if metrics else "",
-        protocol=escape_markdown(", ".join(measured_by)))
+        data=escape_markdown(training_data), words=words, training=markdown_table(["","training"], training),
+        metrics=metrics, protocol=escape_markdown(", ".join(measured_by)))

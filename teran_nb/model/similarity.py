@@ -46,19 +46,22 @@ def every_pair(
     "Score every pair in blocks of pairs."
     _require_memory(memory)
     result_dtype = torch.promote_types(regions.values.dtype, torch.float32)
-    if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words), dtype=result_dtype)
+    if not len(regions) or not len(words):
+        return regions.values.new_zeros(len(regions), len(words), dtype=result_dtype)
     device = device or regions.values.device
     pairs = max(1, int(memory * 2**20 / 4 / max(1, floats))) # sets without vectors may need no number
     image_order = regions.lengths.argsort(stable=True)
     caption_order = words.lengths.argsort(stable=True)
-    images = image_order.split(len(regions) if all_images else min(len(regions), max(1, int(pairs**.5))))
+    size = len(regions) if all_images else min(len(regions), max(1, int(pairs**.5)))
+    images = image_order.split(size)
     captions = caption_order.split(max(1, pairs // len(images[0])))
     several = len(images)*len(captions) > 1
     def block(i, c):
         sides = (*regions[i].to(device).padded(),*words[c].to(device).padded())
         if several and torch.is_grad_enabled(): sim = checkpoint(score_pairs, *sides, use_reentrant=False)
         else: sim = score_pairs(*sides)
-        return (sim if sim.dtype == torch.float64 else sim.float()).to(regions.values.device)
+        if sim.dtype != torch.float64: sim = sim.float()
+        return sim.to(regions.values.device)
     rows = []
     autocast = torch.autocast(device.type, dtype, enabled=dtype != torch.float32) if dtype else nullcontext()
     with autocast:
@@ -112,8 +115,9 @@ class _Block:
         return torch.cat([group.sum(1, dtype=dtype) for group in self.groups(x, dim)], dim)
     def add_at_maxima(self, x_grad, x, dim, grad):
         "Add the gradient of the maximum over each set of `x` to `x_grad`, where the maximum was reached."
-        parts = zip(self.groups(x_grad, dim), self.groups(x, dim), grad.split(self.counts, dim))
-        for group_grad,group,g in parts: group_grad.scatter_add_(1, group.argmax(1, keepdim=True), g.unsqueeze(1))
+        groups = zip(self.groups(x_grad, dim), self.groups(x, dim), grad.split(self.counts, dim))
+        for group_grad,group,grad_of_maxima in groups:
+            group_grad.scatter_add_(1, group.argmax(1, keepdim=True), grad_of_maxima.unsqueeze(1))
 
 def _length_blocks(offsets, size, by_position=False, in_place=False):
     "A pack in blocks of about `size` vectors, of sets of similar length; empty sets are in no block."
@@ -144,7 +148,7 @@ _SHARE = 8 # A block of cosines takes at most 1/8 of the memory; a gradient need
 def _block_sizes(regions, words, dtype, memory):
     "Regions in a block, words in a block, and sorted words to keep, so that they fit into `memory` bytes."
     kept_words = max(1, int(memory / 2 / max(1, regions.shape[1]) / dtype.itemsize))
-    largest = _CACHED if regions.device.type == "cpu" else torch.inf # cosines
+    largest = _CACHED if regions.device.type == "cpu" else torch.inf # cosines in a block
     side = min(memory / _SHARE / dtype.itemsize, largest)**.5
     rows = _ASPECT*side
     columns = side/_ASPECT
@@ -248,10 +252,11 @@ def _sparse_backward(grad, wanted, regions, words, offsets, sum_over, memory):
     region_count,word_count = (o.diff() for o in offsets)
     pairs = ((grad != 0) & (region_count > 0)[:,None] & (word_count > 0)).nonzero().T
     if not pairs.numel(): return result
-    r = int(region_count.max())
-    w = int(word_count.max())
-    floats = (r+w)*regions.shape[1] + 3*r*w
-    for batch in pairs.split(max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats)), 1):
+    most_regions = int(region_count.max())
+    most_words = int(word_count.max())
+    floats = (most_regions+most_words)*regions.shape[1] + 3*most_regions*most_words # numbers that one pair needs
+    batch_size = max(1, int(memory * 2**20 / 4 / grad.dtype.itemsize / floats))
+    for batch in pairs.split(batch_size, 1):
         sides = _padded(regions, offsets[0], batch[0]),_padded(words, offsets[1], batch[1])
         for region,word,pair in _winners(*sides, sum_over):
             places = torch.stack([region,word])

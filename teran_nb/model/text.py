@@ -124,12 +124,13 @@ class TokenWords(Sequence):
         self.token_of = token_of
     def __len__(self): return len(self.tokens)
     def __getitem__(self, i) -> CaptionWords|list[CaptionWords]:
-        if isinstance(i, slice): return [self[k] for k in range(len(self))[i]]
-        of_token = self.tokens.word_of[i]
-        if self.token_of is None: kept = [k for k,word in enumerate(of_token) if word >= 0]
-        else: kept = [int(k) if 0 <= k < len(of_token) else -1 for k in self.token_of[i]]
-        word_of = [of_token[k] if k >= 0 else -1 for k in kept]
-        pieces = self.tokenizer.convert_ids_to_tokens([self.tokens.ids[i][k] if k >= 0 else 0 for k in kept])
+        if isinstance(i, slice): return [self[j] for j in range(len(self))[i]]
+        word_of_token = self.tokens.word_of[i]
+        if self.token_of is None: places = [place for place,word in enumerate(word_of_token) if word >= 0]
+        else: places = [int(place) if 0 <= place < len(word_of_token) else -1 for place in self.token_of[i]]
+        word_of = [word_of_token[place] if place >= 0 else -1 for place in places]
+        ids = [self.tokens.ids[i][place] if place >= 0 else 0 for place in places]
+        pieces = self.tokenizer.convert_ids_to_tokens(ids)
         return CaptionWords(self.tokens.words(i), self.tokens.spans[i], word_of, pieces)
 
 # %% ../../nbs/model/06_text.ipynb #b5e29827
@@ -142,12 +143,12 @@ def without_words(
     unfiltered = []
     for i in range(len(tokens)):
         texts = tokens.words(i)
-        kept = {j for j,word in enumerate(texts) if word.lower() not in words}
-        kept_letters = "".join(texts[j] for j in kept)
+        kept_words = {j for j,word in enumerate(texts) if word.lower() not in words}
+        kept_letters = "".join(texts[j] for j in kept_words)
         if texts and not any(c.isalnum() for c in kept_letters): # nothing but punctuation is left
             unfiltered.append(tokens.texts[i])
-            kept = set(range(len(texts)))
-        word_of.append([word if word in kept else -1 for word in tokens.word_of[i]])
+            kept_words = set(range(len(texts)))
+        word_of.append([word if word in kept_words else -1 for word in tokens.word_of[i]])
     if unfiltered:
         warnings.warn(f"{len(unfiltered)} captions have no word left without stop-words, such as {unfiltered[0]!r}: "
                       "they keep all of their words", stacklevel=user_stacklevel())
@@ -158,8 +159,8 @@ def warn_wordless(
     tokens:Tokens, # Of captions
 ) -> None:
     "Warn about captions of which no token belongs to a word."
-    has_words = [any(word >= 0 for word in words) for words in tokens.word_of] # -1 belongs to no word
-    wordless = [text for text,has in zip(tokens.texts, has_words) if not has]
+    last_words = [max(words, default=-1) for words in tokens.word_of] # -1 belongs to no word
+    wordless = [text for text,last in zip(tokens.texts, last_words) if last < 0]
     if wordless:
         warnings.warn(f"{len(wordless)} of {len(tokens)} captions have no words, such as {wordless[0]!r}; "
                       "they score 0 with every image", stacklevel=user_stacklevel())
@@ -209,7 +210,7 @@ def _choose_weights(bert, config):
         raise ValueError(f"the text encoder has {len(layers)} layers, thaw={config.thaw} were asked for; name fewer")
     for layer in layers[-config.thaw:]: layer.requires_grad_(True)
     for name,part in bert.named_children():
-        if "norm" in name.lower(): part.requires_grad_(True) # after the last layer
+        if "norm" in name.lower(): part.requires_grad_(True) # the norm after the last layer
 
 class _Bert(nn.Module):
     "A BERT-like model of transformers, its first layers."
@@ -221,7 +222,7 @@ class _Bert(nn.Module):
         bert.pooler = None # it feeds a task we do not have, and unused weights stop distributed training
         if hasattr(bert.config, "text_model_class"): # the text side of a CLIP
             for name,part in bert.named_modules():
-                if name.rpartition(".")[2] in ("head","pooler"): part.requires_grad_(False) # unused too
+                if name.rpartition(".")[2] in ("head","pooler"): part.requires_grad_(False) # these are unused too
             two_tokens = torch.zeros(1, 2, dtype=torch.int64)
             with torch.no_grad(): self.dim = bert.eval()(two_tokens).last_hidden_state.shape[-1]
         if config.pretrained: _choose_weights(bert, config)

@@ -32,17 +32,18 @@ def begin_with(
         raise ValueError(f"the vision model of {folder} has learned too; "
                          "set regions.thaw, and give a `vision` that takes its weights")
     model = Matcher(config, other.text, vision)
-    own = model.state_dict()
-    weights = other.state_dict()
-    misfits = [k for k,v in weights.items() if k in own and own[k].shape != v.shape]
+    shapes = {name: weight.shape for name,weight in model.state_dict().items()}
+    weights = {name: weight for name,weight in other.state_dict().items() if name in shapes}
+    misfits = [name for name,weight in weights.items() if weight.shape != shapes[name]]
     if other.config.text != config.text: misfits.append("text")
     common_heads = set(config.training_heads) & set(other.config.training_heads)
     # the settings of a cross-encoder have the name of its head
     cross_encoders = sorted(name for name in common_heads if HEADS[name].is_cross_encoder)
     for part in ("shared","regions","last",*cross_encoders):
-        if _lasting_settings(getattr(other.config, part)) != _lasting_settings(getattr(config, part)): misfits.append(part)
+        before,now = getattr(other.config, part),getattr(config, part)
+        if _lasting_settings(before) != _lasting_settings(now): misfits.append(part)
     if misfits:
         raise ValueError(f"{folder} is no beginning for this model: its {misfits[0]} is another; "
                          "choose the same sizes, layers, text encoder, sharing, region features and settings of heads")
-    model.load_state_dict({k: v for k,v in weights.items() if k in own}, strict=False)
+    model.load_state_dict(weights, strict=False)
     return model

@@ -74,8 +74,8 @@ class DualConfig:
         one_of(self.ranking_head, ("own","alignment"), "ranking head")
         one_of(self.pooling, POOLINGS, "pooling")
         require_templates(self.templates)
-        caption_words("", self.phrases) # refuses phrases without words
-        window_boxes((1,1), self.scales) # refuses wrong scales
+        caption_words("", self.phrases) # this refuses phrases without words
+        window_boxes((1,1), self.scales) # this refuses wrong scales
 
 DualSettings = TypedDict("DualSettings", get_type_hints(DualConfig), total=False) # Fields of `DualConfig`, all optional
 
@@ -198,20 +198,21 @@ def from_pretrained(cls:DualEncoder,
     if isinstance(boxes, (str,Path)): boxes = Detector(str(boxes), device=pick_device(device).type)
     family = family_of(str(path if path.is_dir() else name), pick_device(device), precision)
     if cache_folder == "auto": cache_folder = home()/"encoded"
-    return cls(family, config, path.name if path.is_dir() else str(name), boxes, cache_folder)
+    title = path.name if path.is_dir() else str(name)
+    return cls(family, config, title, boxes, cache_folder)
 
 # %% ../../nbs/pretrained/09_dual.ipynb #6f55a939
 @patch
 def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
     "Boxes of each picture, from the detector or from the images themselves, in pixels of the opened picture."
     if self.detect_boxes is not None:
-        given = list(self.detect_boxes(pictures))
-        if len(given) != len(pictures):
-            counts = f"{len(pictures)} pictures got boxes for {len(given)}"
-            raise ValueError(f"{counts}; `boxes` gives those of each picture")
+        detected = list(self.detect_boxes(pictures))
+        if len(detected) != len(pictures):
+            raise ValueError(f"{len(pictures)} pictures got boxes for {len(detected)}; "
+                             "`boxes` gives those of each picture")
         sizes = [picture.size for picture in pictures]
         image_ids = [image.image_id for image in images]
-        return list(map(boxes_of_picture, given, sizes, image_ids))
+        return list(map(boxes_of_picture, detected, sizes, image_ids))
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
@@ -220,7 +221,7 @@ def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.I
         boxes.append(torch.as_tensor(image.regions.boxes).float() * _scale(picture.size, image.regions.size))
     return boxes
 
-def _scale(size, old): return torch.tensor([size[0]/old[0],size[1]/old[1]]*2)
+def _scale(size, other): return torch.tensor([size[0]/other[0],size[1]/other[1]]*2)
 
 @patch
 def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
@@ -271,7 +272,8 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
         pictures = [image.open() for image in batch]
         with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
             vectors = self._vectors(batch, pictures)
-        for image,picture,(vector,regions,region_boxes) in zip(batch, pictures, vectors):
+        for image,picture,of_picture in zip(batch, pictures, vectors):
+            vector,regions,region_boxes = of_picture
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
             names.append(image.image_id)
             whole.append(vector.float().cpu()[None])
@@ -321,10 +323,10 @@ def _encode_sentences(self:DualEncoder, texts, batch_size, show_progress_bar):
             encoded = self.family.sentences(batch)
         whole.append(encoded.whole.float().cpu())
         if self.config.words == "prompts": continue
-        for k,text in enumerate(batch):
-            parts = encoded.parts[k] if self.late_interaction else None
-            own_words,vectors = token_words(text, encoded.tokens[k], encoded.offsets[k], parts, self.stop_words)
-            words.append(own_words)
+        for j,text in enumerate(batch):
+            parts = encoded.parts[j] if self.late_interaction else None
+            text_words,vectors = token_words(text, encoded.tokens[j], encoded.offsets[j], parts, self.stop_words)
+            words.append(text_words)
             token_vectors.append(vectors)
     return _finite(whole, self.family.source),words,token_vectors
 
@@ -338,7 +340,8 @@ def _encode_prompts(self:DualEncoder, captions, batch_size):
         return torch.cat([self.family.sentences(prompts[i:i+batch_size]).whole.float().cpu() for i in starts])
     vectors = prompt_vectors(list(row_of), encode, self.config.templates)
     rows = torch.tensor([row_of[word] for word in words], dtype=torch.int64)
-    return Packed(vectors[rows], np.cumsum([0, *(len(caption.texts) for caption in captions)]))
+    counts = [len(caption.texts) for caption in captions]
+    return Packed(vectors[rows], np.cumsum([0,*counts]))
 
 @patch
 def _warn_of_cut_off(self:DualEncoder, texts):
@@ -360,7 +363,9 @@ def encode_captions(self:DualEncoder,
     _require_batch_size(batch_size)
     _require_prompts(_as_tuple(phrases), self.config.words)
     texts = given_sentences(captions)
-    if not texts: return Encoded(torch.zeros(0, self.family.dim), Packed(torch.zeros(0, self.family.dim), [0]), [])
+    if not texts:
+        vectors = torch.zeros(0, self.family.dim)
+        return Encoded(vectors, Packed(vectors, [0]), [])
     self._warn_of_cut_off(texts)
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
@@ -397,7 +402,8 @@ def with_boxes(self:DualEncoder,
     "The image with its boxes: a picture that was encoded without boxes is encoded again."
     if getattr(images, "boxes", None) is not None or picture is None: return images,i
     image_id = images.names[i] if regions is None else regions.image_id
-    return self.encode_images(GivenImage(image_id, regions, Path(picture) if isinstance(picture, str) else picture)),0
+    if isinstance(picture, str): picture = Path(picture)
+    return self.encode_images(GivenImage(image_id, regions, picture)),0
 
 @patch
 def explain(self:DualEncoder,
@@ -432,7 +438,7 @@ def save_pretrained(self:DualEncoder,
     processor = self.family.processor
     source = self.family.source
     tokenizer = self.family.tokenizer
-    if source != self.family.name: # as before a processor adds tokens
+    if source != self.family.name: # the tokenizer as it was before a processor added tokens
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     parts = [self.family.model, processor]
     if self.family.processor_class: parts.append(processor.image_processor) # `family_of` reads its own file

@@ -186,8 +186,8 @@ class DualFamily(Family):
         return min(self.model.config.text_config.max_position_embeddings, self.tokenizer.model_max_length)
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layers[-1]
-        own = block.self_attn
-        return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.out_proj, own.num_heads, own)
+        attn = block.self_attn
+        return LastBlock(block, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
     def to_text(self, states:Tensor) -> Tensor: # From states behind the last block, `(..., width)`, to `(..., dim)`
         return self.model.visual_projection(self.model.vision_model.post_layernorm(states))
     def attention_box_vectors(self,
@@ -247,13 +247,14 @@ def pictures(self:DualFamily,
             whole = self.model.get_image_features(**inputs).pooler_output
         states = call.output
         mask = inputs.get("pixel_attention_mask")
+        if mask is not None: mask = mask.bool()
         near = None
         if mode == "kk":
             near = torch.zeros(len(grids), 1, states.shape[1], states.shape[1], device=self.device, dtype=self.dtype)
             for i,grid in enumerate(grids):
                 window = nearness(grid, self.prefix_tokens)
                 near[i,0,:len(window),:len(window)] = window
-        if mode != "none": states = dense_states(last, call, mode, None if mask is None else mask.bool(), near)
+        if mode != "none": states = dense_states(last, call, mode, mask, near)
         vectors = unit(self.to_text(states[:,self.prefix_tokens:]))
         patches = [v[:rows*columns] for v,(rows,columns) in zip(vectors, grids)]
         box_vectors = []
@@ -297,11 +298,11 @@ def tokens(self:DualFamily,
     batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens,
                            split_special_tokens=True, return_tensors="pt", return_special_tokens_mask=True,
                            return_offsets_mapping=self.tokenizer.is_fast)
-    kept = ~batch.pop("special_tokens_mask").bool()
-    if "attention_mask" in batch: kept &= batch["attention_mask"].bool()
-    if self.tokenizer.is_fast: return batch,kept,batch.pop("offset_mapping").tolist()
+    in_sentence = ~batch.pop("special_tokens_mask").bool()
+    if "attention_mask" in batch: in_sentence &= batch["attention_mask"].bool()
+    if self.tokenizer.is_fast: return batch,in_sentence,batch.pop("offset_mapping").tolist()
     pieces = [self.tokenizer.convert_ids_to_tokens(row) for row in batch["input_ids"].tolist()]
-    return batch,kept,[find_tokens(text, row) for text,row in zip(texts, pieces)]
+    return batch,in_sentence,[find_tokens(text, row) for text,row in zip(texts, pieces)]
 
 # %% ../../nbs/pretrained/01_families.ipynb #e10faf92
 @patch
@@ -322,14 +323,14 @@ def sentences(self:DualFamily,
 ) -> SentenceVectors:
     "Encode sentences."
     if not len(texts): return SentenceVectors(torch.zeros(0, self.dim, device=self.device), [], [])
-    batch,kept,spans = self.tokens(texts)
+    batch,in_sentence,spans = self.tokens(texts)
     out = self.model.get_text_features(**self.to_device(batch))
     vectors = unit(self.token_vectors(out.last_hidden_state))
     tokens = []
     offsets = []
     for i,text in enumerate(texts):
-        span_of = {} # by the token's place
-        for j in kept[i].nonzero().ravel().tolist():
+        span_of = {} # place of a token to its characters
+        for j in in_sentence[i].nonzero().ravel().tolist():
             span = trim_span(text, *spans[i][j])
             if span[0] < span[1]: span_of[j] = span
         tokens.append(vectors[i][list(span_of)])

@@ -62,11 +62,11 @@ class ColModernVBertFamily(LateFamily):
     allowed_parts = ("modernvbert","modernbert","siglip_vision_model")
     has_bos = False
     def layout(self, inputs:dict, i:int) -> tuple[tuple[int,int],Tensor]:
-        tiles = self.processor.row_col_ids # tokens of the places of tiles, six rows of six
+        tiles = self.processor.row_col_ids # one token for each place of a tile, in six rows of six
         ids = inputs["input_ids"][i].tolist()
         last = max([tiles.index(t) for t in ids if t in tiles], default=0)
-        rows,columns = last//6 + 1,last%6 + 1 # of tiles
-        side = int(self.processor.image_seq_len**.5) # tokens of a side of a tile
+        rows,columns = last//6 + 1,last%6 + 1 # how many tiles the picture has
+        side = int(self.processor.image_seq_len**.5) # how many tokens a side of a tile has
         if ids.count(self.processor.image_token_id) != (rows*columns + (last > 0))*side*side:
             raise ValueError(f"the tokenizer of {self.name} has no tokens for the rows and columns of tiles")
         tokens = torch.arange(rows*columns*side*side).view(rows, columns, side, side)
@@ -124,7 +124,7 @@ def sentences(self:LateFamily,
     vectors = unit(self.model(**self.to_device(batch)).embeddings)
     for i,text in enumerate(texts):
         real = batch["attention_mask"][i].bool()
-        span_of = {} # by the token's place
+        span_of = {} # place of a token to its characters
         start = len(self.query_prefix)
         for j in real.nonzero().ravel().tolist():
             span = trim_span(text, max(spans[i][j][0] - start, 0), min(spans[i][j][1] - start, len(text)))

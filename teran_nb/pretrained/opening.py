@@ -37,10 +37,10 @@ def register_family(
     "Register a family."
     new_name(name, "family")
     def register(family):
-        known = FAMILIES.get(name)
+        earlier = FAMILIES.get(name)
         if not issubclass(family, Family):
             raise TypeError(f"a family is a subclass of Family, and {family.__name__} is none")
-        if known and known.__module__ != family.__module__: # a cell that runs again replaces its own family
+        if earlier and earlier.__module__ != family.__module__: # a cell that runs again replaces its own family
             raise ValueError(f"there is a family {name!r} already; delete it from `FAMILIES` to replace it")
         family.name = name
         FAMILIES[name] = family
@@ -87,7 +87,7 @@ def _network(family, dtype, name, **options):
     return model
 
 def _image_processor(family, name, **options):
-    "The image processor, by Pillow."
+    "The image processor that uses Pillow."
     try: settings,_ = ImageProcessingMixin.get_image_processor_dict(name, **options)
     except OSError:
         if Path(name).is_dir(): raise ValueError("it holds no preprocessor_config.json") from None
@@ -112,8 +112,8 @@ def _prompt_processor(family, name, image_processor, tokenizer, **options):
     kind = getattr(transformers, family.processor_class)
     try: settings,_ = ProcessorMixin.get_processor_dict(name, **options)
     except OSError: settings = {}
-    own = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer"}
-    return kind(image_processor, tokenizer, **{key: value for key,value in settings.items() if key in own})
+    options = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer"}
+    return kind(image_processor, tokenizer, **{key: value for key,value in settings.items() if key in options})
 
 # %% ../../nbs/pretrained/05_opening.ipynb #23305449
 def family_of(
@@ -123,7 +123,7 @@ def family_of(
 ) -> Family:
     "Open a pretrained model of a known family."
     name = str(name)
-    if not name or name.startswith("~"): name = str(user_path(name)) # which refuses an empty name
+    if not name or name.startswith("~"): name = str(user_path(name)) # this refuses an empty name
     wrong_name = "name a folder or a hub name of a pretrained dual encoder"
     wrong_files = "copy what is missing from the page of the weights"
     family = FAMILIES[load_from_hub(_config, name, "pretrained dual encoder", wrong_name).model_type]
@@ -131,7 +131,8 @@ def family_of(
     kind = f"{family.name} with its image processor"
     processor = load_from_hub(partial(_image_processor, family), name, kind, wrong_files)
     tokenizer = load_from_hub(partial(_tokenizer, model), name, f"{family.name} with its tokenizer", wrong_files)
-    if family.processor_class: processor = _prompt_processor(family, name, processor, tokenizer, local_files_only=True)
+    if family.processor_class:
+        processor = _prompt_processor(family, name, processor, tokenizer, local_files_only=True)
     opened = family(model.to(device), processor, tokenizer)
     opened.source = name
     return opened

@@ -97,7 +97,8 @@ _TEXT_CHANGES = {"altclip": {"project_dim": 24, "max_position_embeddings": 66},
 def _dual_config(kind, text):
     "Settings of a model with a text side and a vision side."
     text = text | _TEXT_CHANGES.get(kind, {})
-    if kind == "aimv2": text = {key: value for key,value in text.items() if key not in ("bos_token_id","pad_token_id")}
+    if kind == "aimv2":
+        text = {key: value for key,value in text.items() if key not in ("bos_token_id","pad_token_id")}
     return {"text_config": text, "vision_config": _VISION_CHANGES.get(kind, _RANDOM_VISION), "projection_dim": 24}
 
 def _late_config(kind, text, tokenizer):
@@ -134,7 +135,7 @@ def toy_parts(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(model_class.config_class(**settings))
-        for p in model.parameters(): # scales, biases and weights that all matter
+        for p in model.parameters(): # random scales, biases and weights, so that all have an effect
             if p.numel() == 1: torch.nn.init.uniform_(p, .5, 1.5)
             elif p.ndim > 1: torch.nn.init.normal_(p, std=p.shape[-1]**-.5)
             else: torch.nn.init.normal_(p, std=.1, mean=float(p.detach().mean()))

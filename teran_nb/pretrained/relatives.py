@@ -86,11 +86,11 @@ def lower_with_positions(
 def tokens(self:SiglipFamily, texts:Sequence[str]) -> tuple[dict,Tensor,list]:
     "Tokenize sentences in lower case, padded to the length of the training."
     lowered = [lower_with_positions(text) for text in texts]
-    batch,kept,spans = DualFamily.tokens(self, [text for text,_ in lowered])
+    batch,in_sentence,spans = DualFamily.tokens(self, [text for text,_ in lowered])
     own_spans = []
     for row,(_,positions) in zip(spans, lowered):
         own_spans.append([(positions[start], positions[end]) for start,end in row])
-    return batch,kept,own_spans
+    return batch,in_sentence,own_spans
 
 # %% ../../nbs/pretrained/03_relatives.ipynb #534c17d8
 class Siglip2Family(SiglipFamily):
@@ -116,8 +116,8 @@ class Aimv2Family(PoolingHeadFamily):
     attention = "eager"
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layers[-1]
-        own = block.attention
-        return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.out_proj, own.num_heads, own)
+        attn = block.attention
+        return LastBlock(block, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.out_proj, attn.num_heads, attn)
     def to_text(self, states:Tensor, weights:Tensor|None=None) -> Tensor: # As of `SiglipFamily`
         head = self.model.vision_model.head
         values = head.v_proj(self.model.vision_model.rms_norm(states))
@@ -140,12 +140,13 @@ class TipsFamily(DualFamily):
     def prefix_tokens(self) -> int: return 1 + self.model.config.vision_config.num_register_tokens
     def last_block(self) -> LastBlock:
         block = self.model.vision_model.encoder.layer[-1]
-        own = block.attention
+        attn = block.attention
         heads = self.model.config.vision_config.num_attention_heads
-        if hasattr(own, "q_proj"):
-            return LastBlock(block, own, (own.q_proj, own.k_proj, own.v_proj), own.o_proj, heads, block.layer_scale1)
-        inner = own.attention # transformers 5.17
-        return LastBlock(block, own, (inner.query, inner.key, inner.value), own.output.dense, heads, block.layer_scale1)
+        scale = block.layer_scale1
+        if hasattr(attn, "q_proj"):
+            return LastBlock(block, attn, (attn.q_proj, attn.k_proj, attn.v_proj), attn.o_proj, heads, scale)
+        inner = attn.attention # transformers 5.17
+        return LastBlock(block, attn, (inner.query, inner.key, inner.value), attn.output.dense, heads, scale)
     def to_text(self, states:Tensor) -> Tensor: return self.model.vision_model.layernorm(states)
     def token_vectors(self, states:Tensor) -> Tensor: return states
     def score(self, images:Tensor, texts:Tensor) -> Tensor:

@@ -77,8 +77,8 @@ def caption_words(
         for span in _occurrences(text, spans, phrase):
             if _apart(span, joined): joined.append(span)
     words = [s for s in spans if _apart(s, joined) and text[s[0]:s[1]].casefold() not in stop_words]
-    kept = sorted(joined + words)
-    return CaptionWords([text[a:b] for a,b in kept], kept, list(range(len(kept))))
+    spans = sorted(joined + words)
+    return CaptionWords([text[start:end] for start,end in spans], spans, list(range(len(spans))))
 
 # %% ../../nbs/pretrained/06_words.ipynb #7124696c
 PROMPT_TEMPLATES = ("{}","a photo of {}")
@@ -125,15 +125,16 @@ def token_words(
     "The words of a sentence that was encoded token by token."
     spans = word_spans(text)
     words = [text[a:b] for a,b in spans]
-    vectors,token_of = (tokens,range(len(tokens))) if parts is None else (parts,_token_of_parts(tokens, parts))
-    kept = []
+    if parts is None: vectors,token_of = tokens,range(len(tokens))
+    else: vectors,token_of = parts,_token_of_parts(tokens, parts)
+    rows = []
     word_of = []
     pieces = []
-    for k,token in enumerate(token_of):
+    for row,token in enumerate(token_of):
         start,end = offsets[token] if token >= 0 else (0,0)
         word = next((j for j,(a,b) in enumerate(spans) if a < end and b > start), -1)
         if word >= 0 and words[word].casefold() in stop_words: continue
-        kept.append(k)
+        rows.append(row)
         word_of.append(word)
         pieces.append(text[start:end])
-    return CaptionWords(words, spans, word_of, pieces),vectors.float().cpu()[kept]
+    return CaptionWords(words, spans, word_of, pieces),vectors.float().cpu()[rows]

@@ -69,7 +69,8 @@ def deviations(
     if len(texts) < 2 or len(texts) != len(images):
         raise ValueError(f"{len(texts)} captions for {len(images)} images; give one of each, of two images at least")
     if not texts[0].split(): raise ValueError("the first caption has no word; choose another")
-    if isinstance(model, PublishedMatcher): model = model.corrected("" if model.config.pooling in POOLINGS else "mrsw")
+    if isinstance(model, PublishedMatcher):
+        model = model.corrected("" if model.config.pooling in POOLINGS else "mrsw")
     def batch_of(texts): return model.text.tokenize(texts).padded().to(model.device)
     padded_images = region_batch(images).to(model.device)
     captions = batch_of(texts)
@@ -79,9 +80,9 @@ def deviations(
     one_word_vectors = model.forward_words(one_word)[1]
 
     stops = stop_ids(model.text.tokenizer).to(model.device)
-    kept,_ = filter_words(captions.ids, captions.mask.sum(1), stops)
-    content = captions.word_mask & ~torch.isin(captions.ids, stops)
-    words_left = int(content.gather(1, kept).sum()),int(content.sum())
+    kept_slots,_ = filter_words(captions.ids, captions.mask.sum(1), stops)
+    is_content = captions.word_mask & ~torch.isin(captions.ids, stops)
+    words_left = int(is_content.gather(1, kept_slots).sum()),int(is_content.sum())
 
     first_published = word_slots(one_word_vectors, one_word.ids, one_word.mask)
     first = Packed.from_padded(one_word_vectors, one_word.word_mask)

@@ -37,10 +37,10 @@ class _Settings:
         checked(values, dict, f"{self.path}: its config {group}")
         if name not in values and not default: raise ValueError(f"{self.path}: its config has no {key}")
         return values.get(name, *default)
-    def one_of(self, key, known, *default):
+    def one_of(self, key, valid, *default):
         value = self.get(key, *default)
-        if value not in known:
-            raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {', '.join(map(str, known))}")
+        if value not in valid:
+            raise ValueError(f"{self.path}: its config says {key} is {value!r}; known are {', '.join(map(str, valid))}")
         return value
 
 def original_config(
@@ -78,15 +78,14 @@ def original_config(
         text_layers=settings.get("text-model.layers", 0),
         text_dropout=settings.get("text-model.dropout", .1))
     config = PublishedConfig(
-        text=text, regions=regions, variant=variant,
-        dim=settings.get("model.embed-size"),
+        text=text, regions=regions, variant=variant, dim=settings.get("model.embed-size"),
         last=StackConfig(settings.get("model.layers"), dropout=settings.get("model.dropout", .1)),
         shared=bool(settings.get("model.shared-transformer", False)),
         training_heads=heads, ranking_head=heads[0],
         pooling=_POOLING[settings.one_of("training.alignment-mode", _POOLING, "MrSw")],
         reference=Reference("teran" if is_teran else "tern",
                             bool(is_teran and settings.get("model.exclude-stopwords", False))))
-    return to_config(PublishedConfig, dataclasses.asdict(config)) # which checks types and sizes
+    return to_config(PublishedConfig, dataclasses.asdict(config)) # this checks types and sizes
 
 # %% ../../nbs/published/04_original_format.ipynb #162fa747
 def _require_savable(config):
@@ -103,10 +102,10 @@ def _require_savable(config):
              ("regions.width", config.regions.width or features, features),
              ("regions.stack.heads", stack.heads, 4), ("regions.stack.feed_forward", stack.feed_forward, 2048),
              ("last.heads", last.heads, 4), ("last.feed_forward", last.feed_forward, 2048)]
-    for name,value,only in fixed:
-        if value != only:
+    for name,value,fixed_value in fixed:
+        if value != fixed_value:
             raise ValueError(f"the published code cannot hold this model: {name} is {value!r}, "
-                             f"there it is always {only!r}")
+                             f"there it is always {fixed_value!r}")
 
 def original_settings(
     config:NetworkConfig, # Of any matcher
@@ -120,7 +119,7 @@ def original_settings(
     regions = config.regions
     mode = next(theirs for theirs,ours in _POOLING.items() if ours == config.pooling)
     reference = config.reference if isinstance(config, PublishedConfig) else None
-    papers = {"margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.} # not known of this model
+    papers = {"margin": .2, "max-violation": True, "lr": 1e-5, "grad-clip": 2.} # values of the papers
     training = {"measure": variant.measure} | papers | {"alignment-mode": mode}
     is_teran = config.training_heads != ("global",) or (reference is not None and reference.code == "teran")
     if is_teran: training["loss-type"] = "-".join(_LOSS_OF_HEAD[head] for head in config.training_heads)
@@ -191,8 +190,8 @@ def to_original_weights(
     model:Matcher, # One of ours, or one that was an original
 ) -> dict: # Name to tensor on the CPU, for the entry `model` of an original
     "The weights of a model by their names in an original, with those that no score uses."
-    own = model.state_dict()
-    weights = {theirs: own[ours] for ours,theirs in original_names(model).items()} | _unused_weights(model)
+    our_weights = model.state_dict()
+    weights = {theirs: our_weights[ours] for ours,theirs in original_names(model).items()} | _unused_weights(model)
     return {name: weight.cpu() for name,weight in weights.items()}
 
 # %% ../../nbs/published/04_original_format.ipynb #cb961925
@@ -205,9 +204,9 @@ def require_weights(
     "Refuse weights that are missing, unknown or of another shape (ValueError)."
     missing = shapes.keys() - weights.keys()
     unknown = weights.keys() - shapes.keys() - set(unused)
-    for what,wrong in (("lacks",missing), ("holds unknown",unknown)):
-        if wrong:
-            raise ValueError(f"{path} {what} {len(wrong)} weights, such as {min(wrong)}, so it is not whole, "
+    for problem,names in (("lacks",missing), ("holds unknown",unknown)):
+        if names:
+            raise ValueError(f"{path} {problem} {len(names)} weights, such as {min(names)}, so it is not whole, "
                              "or of another network; copy it again")
     for name,shape in shapes.items():
         if weights[name].shape != shape:
@@ -221,9 +220,9 @@ def from_original_weights(
 ) -> tuple[dict,dict]: # Weights by our names, and the weights that no score uses by theirs
     "The weights of an original, for `load_state_dict`; what does not fit the network is refused (ValueError)."
     names = original_names(model)
-    own = model.state_dict()
+    our_weights = model.state_dict()
     unused = {name: weight for name,weight in weights.items() if name.startswith(tuple(UNUSED_WEIGHTS))}
-    require_weights(weights, {theirs: own[ours].shape for ours,theirs in names.items()}, unused, path)
+    require_weights(weights, {theirs: our_weights[ours].shape for ours,theirs in names.items()}, unused, path)
     second = unused.get(_SECOND_WORD_EMBEDDINGS)
     if second is not None and not torch.equal(second, weights[_WORD_EMBEDDINGS]):
         raise ValueError(f"{path}: {_SECOND_WORD_EMBEDDINGS} should equal {_WORD_EMBEDDINGS}, and does not; "

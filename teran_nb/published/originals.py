@@ -64,7 +64,7 @@ def require_tensors(
     "Refuse what is no tensor of finite numbers (ValueError)."
     for name,weight in weights.items():
         is_weight = isinstance(name, str) and isinstance(weight, torch.Tensor)
-        if not is_weight or weight.is_floating_point() and not weight.isfinite().all():
+        if not is_weight or (weight.is_floating_point() and not weight.isfinite().all()):
             raise ValueError(f"{path}: its weight {name!r} is not a tensor of finite numbers; copy it again")
 
 def read_original(
@@ -108,35 +108,35 @@ class Original(MarkdownRepr):
 
 # %% ../../nbs/published/05_originals.ipynb #0052adfb
 def _without_reference(config):
-    "The fields of a configuration but for the code that it repeats."
+    "The fields of a configuration, without `reference`, the code that it repeats."
     fields = dataclasses.asdict(config)
     fields.pop("reference", None)
     return fields
 
-_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # of the published code
+_KNOWN_TEXTS = ("bert-base-uncased","bert-large-uncased","bert-base-cased","bert-large-cased") # in the published code
 
 def _holds_text(folder, encoder):
-    "Whether a folder holds the vocabulary of a text encoder, and of its architecture what the weights do not show."
+    "Whether a folder holds a text encoder's vocabulary, and the settings that its weights do not show."
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         architecture = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception: return False # tokenizers raises plain exceptions
     if tokenizer.get_vocab() != encoder.tokenizer.get_vocab(): return False
-    own = encoder.network.bert.config
-    return all(getattr(architecture, field, None) == getattr(own, field, None)
+    expected = encoder.network.bert.config
+    return all(getattr(architecture, field, None) == getattr(expected, field, None)
                for field in ("num_attention_heads","hidden_act","layer_norm_eps"))
 
 def _settings_to_write(model, pretrain):
-    "The settings of a model; of one that was an original its own settings, with what has changed since."
+    "The settings of a model; if it was an original, those of its file, with what has changed since."
     text = dataclasses.replace(model.config.text, dim=model.text.dim)
     settings = original_settings(dataclasses.replace(model.config, text=text), pretrain)
     original = getattr(model, "original", None)
     if original is None: return settings
-    kept = dict(original.config)
-    before = original_config(kept, max_tokens=text.max_tokens)
-    if _without_reference(before) != _without_reference(variant_config(model.config)):
-        for group,values in settings.items(): kept[group] = kept.get(group, {}) | values
-    return kept | {"text-model": kept["text-model"] | {"pretrain": pretrain}}
+    own_settings = dict(original.config)
+    own_config = original_config(own_settings, max_tokens=text.max_tokens)
+    if _without_reference(own_config) != _without_reference(variant_config(model.config)):
+        for group,values in settings.items(): own_settings[group] = own_settings.get(group, {}) | values
+    return own_settings | {"text-model": own_settings["text-model"] | {"pretrain": pretrain}}
 
 def save_original(
     model:Matcher, # One of ours, or one that was an original
@@ -148,19 +148,20 @@ def save_original(
     if not pretrain or within(path.parent, pretrain) is None: pretrain = f"{path.name.split('.')[0]}-text"
     settings = _settings_to_write(model, pretrain)
     text_folder = path.parent/pretrain
-    has_text = pretrain in _KNOWN_TEXTS or text_folder.exists() and _holds_text(text_folder, model.text)
-    for p in [path] if has_text else [path,text_folder]:
-        if p.exists(): raise FileExistsError(f"{p} is already there; choose another name")
+    has_text = pretrain in _KNOWN_TEXTS or (text_folder.exists() and _holds_text(text_folder, model.text))
+    new_paths = [path] if has_text else [path,text_folder]
+    for new_path in new_paths:
+        if new_path.exists(): raise FileExistsError(f"{new_path} is already there; choose another name")
     if not has_text:
-        with atomic(text_folder) as p:
-            save_text(model.text, p)
+        with atomic(text_folder) as tmp:
+            save_text(model.text, tmp)
             vocabulary = model.text.tokenizer.get_vocab()
             pieces = sorted(vocabulary, key=vocabulary.get)
-            (p/"vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf8")
+            (tmp/"vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf8")
     original = getattr(model, "original", None)
     checkpoint = {"epoch": original.epoch if original else 0, "model": to_original_weights(model), "config": settings,
                   "optimizer": None, "scheduler": None, "opt": None, "Eiters": 0}
-    with atomic(path) as p: torch.save(checkpoint, p)
+    with atomic(path) as tmp: torch.save(checkpoint, tmp)
 
 # %% ../../nbs/published/05_originals.ipynb #8f4822cd
 _TEXT = "text model","say its folder by `text=`" # for errors

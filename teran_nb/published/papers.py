@@ -77,8 +77,9 @@ def paper_table(
     "A table of a paper."
     one_of(paper, PAPERS, "paper")
     entries,units = _index()
-    numbers = {t["number"]: t for t in entries if (t["paper"],t["preprint"]) == (paper,preprint)}
-    entry = numbers[one_of(number, numbers, f"table of {paper}'s preprint" if preprint else f"table of {paper}")]
+    entry_of = {t["number"]: t for t in entries if (t["paper"],t["preprint"]) == (paper,preprint)}
+    source = f"{paper}'s preprint" if preprint else paper
+    entry = entry_of[one_of(number, entry_of, f"table of {source}")]
     header,*rows = csv.reader((TABLES/entry["file"]).read_text(encoding="utf8").splitlines())
     columns = {column: units[column] for column in header}
     return Table(paper, number, preprint, entry["caption"], entry["note"], columns, tuple(map(tuple, rows)))
@@ -118,16 +119,15 @@ def _find_row(tables, model, protocol, source):
     if not numbers:
         labels = pd.concat([t.to_pandas() for t in tables]).model.unique()
         raise ValueError(f"{source} has no row {model!r}; it has {', '.join(labels)}")
-    chosen = [n for p,n in numbers.items() if protocol.casefold() in ("",p.casefold())]
-    known = ", ".join(sorted(p or "no protocol" for p in numbers))
-    if not chosen: raise ValueError(f"{source} prints {model!r} under {known}, not under {protocol!r}")
-    if len(chosen) > 1: raise ValueError(f"{source} prints {model!r} under {known}; say which protocol")
+    chosen = [row for name,row in numbers.items() if protocol.casefold() in ("",name.casefold())]
+    protocols = ", ".join(sorted(name or "no protocol" for name in numbers))
+    if not chosen: raise ValueError(f"{source} prints {model!r} under {protocols}, not under {protocol!r}")
+    if len(chosen) > 1: raise ValueError(f"{source} prints {model!r} under {protocols}; say which protocol")
     return chosen[0]
 
 # %% ../../nbs/published/00_papers.ipynb #c9fe2982
 @patch
-def row(
-    self:Table,
+def row(self:Table,
     model:str, # The label in the paper
     protocol:str="", # Needed if the label occurs under several
 ) -> dict: # Column to number, in the printed unit; without the empty cells
@@ -149,7 +149,7 @@ def _tables_of(paper, preprint=False): return [t for t in contents() if (t.paper
 
 def _in_our_units(numbers, paper, label, protocol):
     units = _index()[1]
-    metrics = {c: number/100 if units[c] == "percent" else number for c,number in numbers.items()}
+    metrics = {column: number/100 if units[column] == "percent" else number for column,number in numbers.items()}
     return PublishedRow(metrics, {"model": label, "source": f"published, {paper.upper()}", "protocol": protocol})
 
 # %% ../../nbs/published/00_papers.ipynb #3ea7701b

@@ -100,18 +100,18 @@ def zero_filled(
 def _slots(values, slot_of, claimed, size):
     "The first `claimed` slots of padded vectors `(n, slots, dim)`, counted as a Python slice counts them."
     ends = torch.where(claimed < 0, claimed + size, claimed).clamp(min=0)
-    kept = length_mask(ends, size)
-    packed = Packed.from_padded(values, kept)
-    slot_of = list(slot_of[kept].cpu().split(packed.lengths.tolist()))
+    takes_part = length_mask(ends, size)
+    packed = Packed.from_padded(values, takes_part)
+    slot_of = list(slot_of[takes_part].cpu().split(packed.lengths.tolist()))
     source = values if values.requires_grad else None
     return Slots(packed.values, packed.offsets, claimed.tolist(), size, slot_of, source)
 
-def _pad_to(values, slot_of, slots, what, name):
+def _pad_to(values, slot_of, slots, kind, name):
     "Pad vectors with zeros to the slots of the published evaluation; unchanged if `slots` is 0."
     if not slots: return values,slot_of
     more = slots - values.shape[1]
     if more < 0:
-        raise ValueError(f"the published evaluation holds {slots} {what}, here are {values.shape[1]}; "
+        raise ValueError(f"the published evaluation holds {slots} {kind}, here are {values.shape[1]}; "
                          f"leave some out or raise `reference.{name}`")
     return F.pad(values, (0,0,0,more)),F.pad(slot_of, (0,more), value=-1)
 
@@ -141,11 +141,11 @@ def filter_words(
     stops:Tensor, # Ids of stop-words
 ) -> tuple[Tensor,Tensor]: # Kept slots `(captions, shortest)`, and the lengths that are claimed after the filter
     "TERAN's stop-word filter."
-    kept = ~torch.isin(ids, stops) | (ids == 0)
-    shortest = int(kept.sum(1).min())
-    kept_first = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
+    is_kept = ~torch.isin(ids, stops) | (ids == 0)
+    shortest = int(is_kept.sum(1).min())
+    kept_first = (~is_kept).to(torch.uint8).argsort(dim=1, stable=True)
     padding = ids.shape[1] - lengths
-    return kept_first[:,:shortest],kept.sum(1) - padding
+    return kept_first[:,:shortest],is_kept.sum(1) - padding
 
 # %% ../../nbs/published/01_reference.ipynb #6049830e
 def word_slots(

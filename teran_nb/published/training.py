@@ -47,8 +47,8 @@ def reference_outputs(
     caption,words = model.forward_words(captions)
     lengths = captions.mask.sum(1)
     if model.stops is not None:
-        kept,lengths = filter_words(captions.ids, lengths, model.stops.to(words.device))
-        words = words.gather(1, kept[...,None].expand(-1, -1, words.shape[-1]))
+        kept_slots,lengths = filter_words(captions.ids, lengths, model.stops.to(words.device))
+        words = words.gather(1, kept_slots[...,None].expand(-1, -1, words.shape[-1]))
     return {"img_emb_aggr": image, "cap_emb_aggr": caption, "img_feats": regions.transpose(0,1),
             "cap_feats": words.transpose(0,1), "cap_lengths": lengths.tolist()}
 

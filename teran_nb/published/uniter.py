@@ -235,12 +235,12 @@ def load_uniter(
     config,pieces,positions = _network_of(weights, path)
     model = UniterMatcher(config, _embeddings(config.text, pieces, positions, str(text or "bert-base-cased"), path))
     names = uniter_names(model)
-    own = model.state_dict()
+    our_weights = model.state_dict()
     unused = [name for name in weights if name.startswith(tuple(_UNUSED))]
-    require_weights(weights, {theirs: own[ours].shape for ours,theirs in names.items()}, unused, path)
-    for ours,theirs in names.items(): own[ours] = weights[theirs]
-    own["regions.kind"] = weights["uniter.embeddings.token_type_embeddings.weight"][1]
-    model.load_state_dict(own)
+    require_weights(weights, {theirs: our_weights[ours].shape for ours,theirs in names.items()}, unused, path)
+    for ours,theirs in names.items(): our_weights[ours] = weights[theirs]
+    our_weights["regions.kind"] = weights["uniter.embeddings.token_type_embeddings.weight"][1]
+    model.load_state_dict(our_weights)
     for name in sorted(unused):
         prefix = next(prefix for prefix in _UNUSED if name.startswith(prefix))
         model.left_out[name] = _UNUSED[prefix]

@@ -136,15 +136,14 @@ class MeasureHead(GlobalHead):
 class VariantMatcher(Matcher):
     "A `Matcher` with the options of the authors' code."
     Config = VariantConfig
-    earlier_fields = {
-        f"variant.{old}": f"variant.{new}" for old,new in EARLIER_VARIANT_FIELDS.items()}
+    earlier_fields = {f"variant.{earlier}": f"variant.{name}" for earlier,name in EARLIER_VARIANT_FIELDS.items()}
     def __init__(self,
         config:VariantConfig, # Everything about the network
         text:TextEncoder, # Text encoder, with its tokenizer
     ):
         super().__init__(config, text)
         variant = config.variant
-        self.original = None # what `load_original` knows of the checkpoint
+        self.original = None # `load_original` sets it to an `Original`
         self.relate_words = None
         if variant.text_layers:
             self.relate_words = Stack(StackConfig(variant.text_layers, dropout=variant.text_dropout), text.dim)
@@ -159,9 +158,9 @@ class VariantMatcher(Matcher):
 
     def last_layers(self, side:str, x:Tensor, mask:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of the wholes, and of all slots, after the last layers of one side, `images` or `captions`."
-        k = 0 if side == "images" else -1 # one stack of layers where they are shared
-        gather = self.gather[k]
-        x = self.last[k](x, mask).float()
+        i = 0 if side == "images" else -1 # one stack of layers where they are shared
+        gather = self.gather[i]
+        x = self.last[i](x, mask).float()
         whole = F.normalize(gather(x, mask), dim=-1)
         if self.config.variant.measure == "order": whole = whole.abs()
         return whole,self.slot_vectors(x, mask, gather)
