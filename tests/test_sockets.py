@@ -239,7 +239,7 @@ def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
     place = next(k for k, c in enumerate(book.cells) if "parameters" in c.metadata.get("tags", []))
     book.cells.insert(place, nbformat.v4.new_code_cell(own_cell(kind)))
     nbformat.write(book, tmp_path / "my-train.ipynb")
-    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", output=str(tmp_path / "runs"), epochs=1, **parameters)
+    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", output=str(tmp_path / "runs"), preset="tiny", epochs=1, **parameters)
     assert name in json.dumps(done)
     config = json.loads((tmp_path / f"runs/tiny-teran-mrsw-{name}/config.json").read_text(encoding="utf8"))
     trained_with = config["train"]["loss"] if kind == "loss" else config["model"]["ranking_head"]

@@ -194,7 +194,7 @@ def test_prepare_makes_a_collection_that_trains(tmp_path):
     "The example as it comes, a part of two of them with features of somebody's, and a training on the result."
     papermill("prepare", tmp_path / "out.ipynb", output=str(tmp_path / "example"))
     made = Collection.open(tmp_path / "example")
-    assert len(made) == 36 and set(made.captions.splits) == {"train", "test"} and made[0].path.suffix == ".JPG"
+    assert len(made) == 36 and set(made.captions.splits) == {"train", "val", "test"} and made[0].path.suffix == ".JPG"
     with Image.open(tmp_path / "example" / "samples.png") as im:
         assert min(im.size) > 300
     about = {"merge": [str(tmp_path / "example")], "pictures": "", "split": "train", "images": 5, "output": str(tmp_path / "part")}
