@@ -97,8 +97,7 @@ def register_loss(
         parameters = set(signature(formula).parameters)
         if pair_formula: parameters |= set(signature(pair_formula).parameters)
         unknown = set(learned) - parameters
-        if unknown:
-            raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
+        if unknown: raise ValueError(f"loss {name!r} learns {min(unknown)}, which its formula does not take")
         add_entry(LOSSES, name, Loss(name, formula, learned, pair_formula, module), "loss")
         return formula
     return register

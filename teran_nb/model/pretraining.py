@@ -46,9 +46,9 @@ def hard_negatives(
     "Draw false pairs by the softmax of their similarity (ALBEF section 3.2)."
     if len(image_of.unique()) < 2:
         raise ValueError("a batch of one image has no false pairs; use captions of at least two images in a batch")
-    wrong = sim.detach().float().masked_fill(positives(sim, image_of), -torch.inf)
-    images = wrong.T.softmax(1).multinomial(1)[:,0]
-    captions = wrong[image_of].softmax(1).multinomial(1)[:,0]
+    wrong_sim = sim.detach().float().masked_fill(positives(sim, image_of), -torch.inf)
+    images = wrong_sim.T.softmax(1).multinomial(1)[:,0]
+    captions = wrong_sim[image_of].softmax(1).multinomial(1)[:,0]
     return images,captions
 
 # %% ../../nbs/model/18_pretraining.ipynb #78fbd5f0

@@ -160,6 +160,6 @@ def box_states(
     y = last.out(weights.to(normed) @ last.qkv[2](normed))[None]
     def attend(module, args, kwargs, output): return (y, *output[1:]) if isinstance(output, tuple) else y
     handle = last.attention.register_forward_hook(attend, with_kwargs=True)
-    more = {key: value for key,value in call.kwargs.items() if key != "hidden_states"}
-    try: return _first(last.block(torch.zeros_like(y), *call.args[1:], **more))[0]
+    options = {name: value for name,value in call.kwargs.items() if name != "hidden_states"}
+    try: return _first(last.block(torch.zeros_like(y), *call.args[1:], **options))[0]
     finally: handle.remove()

@@ -117,7 +117,7 @@ class Family:
         return []
     def to_device(self, batch:Mapping[str,Tensor]) -> dict[str,Tensor]:
         "A batch of an image processor or a tokenizer, on the device and in the precision of the network."
-        return {k: v.to(self.device, self.dtype if v.is_floating_point() else None) for k,v in batch.items()}
+        return {name: x.to(self.device, self.dtype if x.is_floating_point() else None) for name,x in batch.items()}
 
 # %% ../../nbs/pretrained/01_families.ipynb #6cc52abc
 def image_processor_class(
