@@ -63,10 +63,10 @@ def read_run_checkpoint(
     "Read a checkpoint and check it; a damaged one is a ValueError."
     cure = "train anew, or copy the run again"
     require_archive(path, cure)
-    try: state = torch.load(path, map_location="cpu", weights_only=True)
+    try: checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e: # of any kind, from the reader of pickles
         raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
-    return checked(state, Checkpoint, path, cure)
+    return checked(checkpoint, Checkpoint, path, cure)
 
 def last_checkpoint(
     folder:Path, # The run's folder
@@ -79,9 +79,9 @@ def last_checkpoint(
     except ValueError as e:
         if not previous.is_file(): raise
         problem = str(e).partition(";")[0]
-    state = read_run_checkpoint(previous)
+    checkpoint = read_run_checkpoint(previous)
     warnings.warn(f"{problem}; training goes on from {previous}, which was kept one save before")
-    return state,previous
+    return checkpoint,previous
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #39d4f65b
 @dataclass(repr=False)
