@@ -87,8 +87,7 @@ def batches(self:Learner) -> Batches:
     candidates = config.joint.candidates if config.joint.hard_negatives else 0
     return Batches(
         self.train, self.tokens, split,
-        process=accelerator.process_index,
-        processes=accelerator.num_processes,
+        process=accelerator.process_index, processes=accelerator.num_processes,
         read=read, candidates=candidates, seed=seed)
 
 # %% ../../nbs/experiment/04_learner.ipynb #cbecdbf5

@@ -170,10 +170,11 @@ def _entry_conditions(result):
 
 def _require_same(now, before, path):
     "Refuse a seed that was measured under other conditions."
-    for k in now | before:
-        if k == "grid": continue # the runs of a grid have another seed
-        if (now.get(k) or "") == (before.get(k) or ""): continue # an empty condition is one that does not apply
-        raise ValueError(f"{path}: {k} is {str(before.get(k))[:80]!r} there and {str(now.get(k))[:80]!r} in what is "
+    for name in now | before:
+        if name == "grid": continue # the runs of a grid have another seed
+        new,old = now.get(name),before.get(name)
+        if (new or "") == (old or ""): continue # an empty condition is one that does not apply
+        raise ValueError(f"{path}: {name} is {str(old)[:80]!r} there and {str(new)[:80]!r} in what is "
                          f"entered; enter it in another folder, or remove the file")
 
 def _fingerprint_of(result, data, fingerprints):

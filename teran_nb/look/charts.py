@@ -327,7 +327,7 @@ def show_board(
     values = np.full((len(rankers),len(losses)), np.nan)
     for i,ranker in enumerate(rankers):
         for j,loss in enumerate(losses):
-            results = [c.result.metrics for c in board.cells if (c.ranker,c.loss) == (ranker,loss)]
+            results = [cell.result.metrics for cell in board.cells if (cell.ranker,cell.loss) == (ranker,loss)]
             seeds = [metrics[metric] for metrics in results if metric in metrics]
             if seeds: values[i,j] = 100*np.mean(seeds)
     ax = new_axis(ax, (1.8+1.1*len(losses), 1.2+.28*len(rankers)))

@@ -132,10 +132,10 @@ class Finder:
     @contextmanager
     def unchanged_on_error(self) -> Iterator[None]:
         "Leave the finder as it was if an action inside fails. `ask`, `ask_by_picture` and `choose` do so."
-        before = dict(vars(self))
+        attributes = dict(vars(self))
         try: yield
         except BaseException: # an interrupted search, too
-            vars(self).update(before)
+            vars(self).update(attributes)
             raise
 
     @property

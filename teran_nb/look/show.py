@@ -208,7 +208,7 @@ def show_grounding(
         draw_boxes(ax, chosen, badges, size, first_numbers)
         centre_note(ax, note)
         return ax
-    badges = [str(k+1) for k in range(len(groups))]
+    badges = [str(number+1) for number in range(len(groups))]
     columns = [[j for _,j in group] for group in groups.values()]
     texts = [_with_cosines(alignment, group) for group in columns]
     entries = list(zip(badges, draw_boxes(ax, chosen, badges, size), texts))

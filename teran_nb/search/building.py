@@ -439,6 +439,7 @@ def damaged_images(
     return damaged,count
 
 def _is_sound(image, backend):
+    "Whether the vectors, boxes and centroids of an image belong together."
     if not image.image_id or not np.isfinite(image.regions).all(): return False
     norms = np.linalg.norm(image.regions, axis=1)
     if (abs(norms - 1) >= .01).any(): return False

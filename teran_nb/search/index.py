@@ -143,7 +143,7 @@ def search(self:Index,
     conditions = read_conditions(where)
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    self._require_columns([c.column for c in conditions])
+    self._require_columns([condition.column for condition in conditions])
     ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)

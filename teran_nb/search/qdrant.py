@@ -143,13 +143,13 @@ def filter_for(self:QdrantBackend, conditions:Sequence[Condition]) -> Any:
     if not conditions: return None
     types = self.types
     must = []
-    for c in conditions:
-        key = payload_key(c.column)
-        if c.values is None:
-            must.append(types.FieldCondition(key=key, range=self.number_range(c.least, c.most)))
+    for condition in conditions:
+        key = payload_key(condition.column)
+        if condition.values is None:
+            must.append(types.FieldCondition(key=key, range=self.number_range(condition.least, condition.most)))
             continue
         matches = []
-        for value in c.values: # numbers are indexed as floats, which a range reads and a match does not
+        for value in condition.values: # numbers are indexed as floats, which a range reads and a match does not
             wanted = {"match": types.MatchValue(value=value)}
             if isinstance(value, int): wanted = {"range": self.number_range(value, value)}
             matches.append(types.FieldCondition(key=key, **wanted))
@@ -199,7 +199,7 @@ def search(self:QdrantBackend, requests:Sequence[Request]) -> list[list[StoredIm
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
     points = self.retrieve([point_id(image_id) for image_id in image_ids], vector_fields(self.layout, with_vectors))
-    return [self.to_image(p, with_vectors) for p in points]
+    return [self.to_image(point, with_vectors) for point in points]
 
 @patch
 def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredImage]]:
@@ -207,7 +207,7 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
     offset = None
     while True:
         points,offset = self.page(offset, limit, _payload(with_vectors), vector_fields(self.layout, with_vectors))
-        if points: yield [self.to_image(p, with_vectors) for p in points]
+        if points: yield [self.to_image(point, with_vectors) for point in points]
         if offset is None: return
 
 # %% ../../nbs/search/02_qdrant.ipynb #e3d26a5b
