@@ -122,9 +122,9 @@ def relation_table(
     results:Results, # From `ablate`
 ) -> pd.DataFrame: # Mean over the seeds; NaN where a row was not measured
     "How far the relations of words and of regions are apart, in nats, and how flat the maps are, in [0,1]."
-    frame = results.to_pandas()
-    kept = results.columns(_MEASURES)
-    return frame.groupby("line", sort=False)[list(kept)].mean().rename(columns=kept).reset_index(names="model")
+    headings = results.columns(_MEASURES)
+    means = results.to_pandas().groupby("line", sort=False)[list(headings)].mean()
+    return means.rename(columns=headings).reset_index(names="model")
 
 # %% ../../nbs/experiment/12_ablations.ipynb #b231e93a
 def attention_maps(

@@ -151,12 +151,12 @@ class Board(MarkdownRepr):
     def __len__(self): return len(self.cells)
     def _repr_markdown_(self):
         if not self.cells: return "*no cell of the board is finished*"
-        shown = [metric for metric in _SHOWN if any(metric in cell.result.metrics for cell in self.cells)]
-        headings = [metric_named(metric).heading for metric in shown]
+        metrics = [metric for metric in _SHOWN if any(metric in cell.result.metrics for cell in self.cells)]
+        headings = [metric_named(metric).heading for metric in metrics]
         rows = []
         for (loss,ranker),cells in _by_row(self.cells).items():
             results = [cell.result for cell in cells]
-            numbers = [_beside_chance(results, metric) for metric in shown]
+            numbers = [_beside_chance(results, metric) for metric in metrics]
             seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"
             rows.append([loss, ranker_title(ranker), *numbers, seconds, len(cells), *ranker_cost(ranker)])
         table = markdown_table(["loss","ranker",*headings,"seconds","seeds","computed by","index"], rows)
@@ -167,11 +167,11 @@ class Board(MarkdownRepr):
             of_cells = [str(cell.result.about.get(name, "")) for cell in self.cells]
             return ", ".join(dict.fromkeys(of_cells))
         epochs = values("epochs")
-        how = []
-        if epochs: how.append(f"{epochs} epoch" if epochs == "1" else f"{epochs} epochs")
-        how += [f"{name} {values(name)}" for name in ("seed","commit") if values(name)]
-        where = filter(None, (values("protocol"),values("candidates")))
-        parts = [", ".join(where), f"data {self.title}", ", ".join(how)]
+        training = []
+        if epochs: training.append(f"{epochs} epoch" if epochs == "1" else f"{epochs} epochs")
+        training += [f"{name} {values(name)}" for name in ("seed","commit") if values(name)]
+        test = filter(None, (values("protocol"),values("candidates")))
+        parts = [", ".join(test), f"data {self.title}", ", ".join(training)]
         return "; ".join(filter(None, parts)) + "; seconds of training and validation, as they passed"
 
 # %% ../../nbs/experiment/14_board.ipynb #b40c5f86
@@ -251,7 +251,7 @@ def board_of(
     results:Results, # Of `Board.to_results`, also after they were stored
 ) -> Board: # In the order of `BOARD_LOSSES` and `BOARD_RANKERS`; your own come last
     "The board of results."
-    def place(name, known): return known.index(name) if name in known else len(known)
+    def place(name, names): return names.index(name) if name in names else len(names)
     def order(cell):
         loss = place(cell.loss, tuple(BOARD_LOSSES))
         return loss,place(cell.ranker, BOARD_RANKERS),cell.result.about["seed"]

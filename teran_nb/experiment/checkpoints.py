@@ -63,10 +63,10 @@ def read_run_checkpoint(
     "Read a checkpoint and check it; a damaged one is a ValueError."
     cure = "train anew, or copy the run again"
     require_archive(path, cure)
-    try: state = torch.load(path, map_location="cpu", weights_only=True)
+    try: checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e: # of any kind, from the reader of pickles
         raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
-    return checked(state, Checkpoint, path, cure)
+    return checked(checkpoint, Checkpoint, path, cure)
 
 def last_checkpoint(
     folder:Path, # The run's folder
@@ -79,9 +79,9 @@ def last_checkpoint(
     except ValueError as e:
         if not previous.is_file(): raise
         problem = str(e).partition(";")[0]
-    state = read_run_checkpoint(previous)
+    checkpoint = read_run_checkpoint(previous)
     warnings.warn(f"{problem}; training goes on from {previous}, which was kept one save before")
-    return state,previous
+    return checkpoint,previous
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #39d4f65b
 @dataclass(repr=False)
@@ -101,12 +101,12 @@ class History(MarkdownRepr):
         return pd.DataFrame(self.epochs)
     def _repr_markdown_(self):
         wanted = dict.fromkeys(("epoch","loss","t2i_r1","t2i_r10","i2t_r1","ndcg",self.select,"grounding","seconds"))
-        columns = [c for c in wanted if self.epochs and c in self.epochs[0]]
-        plain = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
-        headings = [metric_named(c).heading for c in columns]
+        names = [name for name in wanted if self.epochs and name in self.epochs[0]]
+        formats = {"epoch": "{:.0f}", "loss": "{:.2f}", "seconds": "{:.1f}"}
+        headings = [metric_named(name).heading for name in names]
+        def printed(value, name): return formats[name].format(value) if name in formats else format_metric(value, name)
         rows = []
-        for e in self.epochs:
-            rows.append([plain[c].format(e[c]) if c in plain else format_metric(e[c], c) for c in columns])
+        for epoch in self.epochs: rows.append([printed(epoch[name], name) for name in names])
         best = f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else ""
         return markdown_table(headings, rows) + best
 

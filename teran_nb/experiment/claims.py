@@ -102,22 +102,18 @@ CLAIMS = (
     Claim("ours: IAIS (singular) helps TERAN", "teran-mrsw-iais-singular", "teran-mrsw", protocol=""),
     Claim("ours: IAIS (distributed) helps TERAN", "teran-mrsw-iais-distributed", "teran-mrsw", protocol=""),
     Claim("ours: IAIS (singular) brings TERAN's relations together",
-          "teran-mrsw-iais-singular", "teran-mrsw", "isda_shares",
-          protocol="", kind="lower"),
+          "teran-mrsw-iais-singular", "teran-mrsw", "isda_shares", protocol="", kind="lower"),
     Claim("ours: IAIS (distributed) brings TERAN's relations together",
-          "teran-mrsw-iais-distributed", "teran-mrsw", "isda_shares",
-          protocol="", kind="lower"),
+          "teran-mrsw-iais-distributed", "teran-mrsw", "isda_shares", protocol="", kind="lower"),
     Claim("ours: pretraining helps the single stream", "single-stream-pretrained", "single-stream", protocol=""),
     Claim("ours: IAIS (singular) helps the pretrained single stream",
           "iais-singular-pretrained", "single-stream-pretrained", protocol=""),
     Claim("ours: IAIS (distributed) helps the pretrained single stream",
           "iais-distributed-pretrained", "single-stream-pretrained", protocol=""),
     Claim("ours: IAIS (singular) brings the pretrained relations together",
-          "iais-singular-pretrained", "single-stream-pretrained",
-          "isda_shares", protocol="", kind="lower"),
+          "iais-singular-pretrained", "single-stream-pretrained", "isda_shares", protocol="", kind="lower"),
     Claim("ours: IAIS (distributed) brings the pretrained relations together",
-          "iais-distributed-pretrained", "single-stream-pretrained",
-          "isda_shares", protocol="", kind="lower"))
+          "iais-distributed-pretrained", "single-stream-pretrained", "isda_shares", protocol="", kind="lower"))
 
 # %% ../../nbs/experiment/13_claims.ipynb #0ae1010b
 def welch(
@@ -217,9 +213,10 @@ Welch over seeds; with one seed, a paired bootstrap over queries."""
 # %% ../../nbs/experiment/13_claims.ipynb #9f2a377e
 def findings(
     results:Results, # From `ablate`
-    claims:Iterable[Claim]=CLAIMS, # What to look at
+    claims:Iterable[Claim]|None=None, # What to look at; `CLAIMS` when None
 ) -> Findings: # One for each claim whose rows are there
     "What the papers claim beside what we find."
+    if claims is None: claims = CLAIMS
     items = []
     for claim in claims:
         sides = (claim.better,claim.metric),(claim.worse,claim.against or claim.metric)

@@ -97,10 +97,10 @@ def _test_once(data, row, runs, device):
     has_pairs = is_drawn(data.test)
     tested_on = {"data": data.source, "split": data.test.name, "minimal pairs": has_pairs}
     stored = read_json(path, _Tested, cure) if path.is_file() else {}
-    before = stored.get("of", {})
-    if "data" in before: before = before | {"data": upgrade_source(before["data"])}
+    stored_on = stored.get("of", {})
+    if "data" in stored_on: stored_on = stored_on | {"data": upgrade_source(stored_on["data"])}
     # the cell of a metric of your own may have changed, so such metrics are always measured
-    if before != tested_on or "ranks" not in stored or own_metrics():
+    if stored_on != tested_on or "ranks" not in stored or own_metrics():
         relevance = data.relevance("test")
         pairs = scene_pairs(data.test) if has_pairs else None
         result = evaluate_run(runs, data.test, device, row=row, relevance=relevance, pairs=pairs, relations=True)[1]
@@ -127,7 +127,9 @@ def _how_trained(plan, run, choices):
     seconds = sum(epoch["seconds"] for epoch in epochs)
     about = {"epochs": plan.training.epochs, "epochs trained": len(epochs)}
     about |= {"seconds": round(seconds), "run": in_project(run)}
-    if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.validation for choice in choices}}
+    if choices:
+        about["choice"] = choices[0].label
+        about["grid"] = {choice.label: choice.validation for choice in choices}
     return about
 
 # %% ../../nbs/experiment/11_compare.ipynb #1a09676c
@@ -155,7 +157,9 @@ def compare(
         if grid_epochs: grid_settings["epochs"] = grid_epochs
         for row in lines: choices[row] = tune(data, row, grid, output, **grid_settings)
     for seed in seeds:
-        for row in lines: lines[row] += (_outcome(data, row, seed, project_path(output), choices.get(row), settings),)
+        for row in lines:
+            result = _outcome(data, row, seed, project_path(output), choices.get(row), settings)
+            lines[row] += (result,)
     return Results(lines)
 
 # %% ../../nbs/experiment/11_compare.ipynb #733d2ab1

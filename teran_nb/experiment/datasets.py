@@ -36,9 +36,9 @@ class Data(MarkdownRepr):
     ) -> Collection: # The images of that split
         "The images of one split."
         if split == "all": return self.collection
-        known = sorted(set(self.collection.captions.splits or ()))
-        if split not in known:
-            raise ValueError(f"{self.collection!r} has no split {split!r}, only {', '.join(known) or 'none at all'}; "
+        splits = sorted(set(self.collection.captions.splits or ()))
+        if split not in splits:
+            raise ValueError(f"{self.collection!r} has no split {split!r}, only {', '.join(splits) or 'none at all'}; "
                              "name the split of each image ('split' in Karpathy's JSON, a column split in a .csv), or "
                              "prepare the collection with held_out={'val': ..., 'test': ...}, which draws splits")
         return self.collection.split(split)
@@ -104,13 +104,13 @@ def extra_relevance(self:Data,
     _require_relevance_files(files, split)
     all_captions = self.collection.all_captions
     if split != "all": all_captions = all_captions.split(split)
-    kept = captions if len(all_captions) > len(captions) else None
+    in_use = captions if len(all_captions) > len(captions) else None
     relevances = []
     for name,file in files.items():
         path = None if file == "program" else project_path(file)
-        is_matrix = name == "rouge" or path and not path.name.endswith((".jsonl",".jsonl.gz"))
+        is_matrix = name == "rouge" or (path and not path.name.endswith((".jsonl",".jsonl.gz")))
         subset = name.removeprefix("spice").removeprefix("_") # such as `colour` of `spice_colour`
-        if is_matrix: relevances.append(read_relevance(path, all_captions, name, kept))
+        if is_matrix: relevances.append(read_relevance(path, all_captions, name, in_use))
         else: relevances.append(spice(captions, path, subset))
     return relevances
 

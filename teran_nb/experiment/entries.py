@@ -128,9 +128,9 @@ def read_registry(
 def _results_of(entry):
     "The results of a row, by its seeds."
     results = []
-    shown = ("seed","commit","machine","threads","data","seconds","command")
+    fields = ("seed","commit","machine","threads","data","seconds","command")
     for record in sorted(entry["records"], key=lambda r: (str(type(r["seed"])),r["seed"])):
-        about = {"model": entry["row"]} | entry["conditions"] | {k: record[k] for k in shown}
+        about = {"model": entry["row"]} | entry["conditions"] | {field: record[field] for field in fields}
         about |= {"epochs trained": record["epochs"], "torch": record["versions"].get("torch", NOT_RECORDED)}
         results.append(Retrieval(record["metrics"], about))
     return tuple(results)

@@ -83,15 +83,12 @@ def batches(self:Learner) -> Batches:
     split = [batch for batch in split if len(batch) >= accelerator.num_processes]
     if config.steps: split = split[:config.steps*config.accumulate]
     vision = self.objective.model.vision
+    read = None if vision is None else vision.read
+    candidates = config.joint.candidates if config.joint.hard_negatives else 0
     return Batches(
-        self.train,
-        self.tokens,
-        split,
-        process=accelerator.process_index,
-        processes=accelerator.num_processes,
-        read=None if vision is None else vision.read,
-        candidates=config.joint.candidates if config.joint.hard_negatives else 0,
-        seed=seed)
+        self.train, self.tokens, split,
+        process=accelerator.process_index, processes=accelerator.num_processes,
+        read=read, candidates=candidates, seed=seed)
 
 # %% ../../nbs/experiment/04_learner.ipynb #cbecdbf5
 @patch
@@ -101,7 +98,8 @@ def add_gradients(self:Learner,
 ) -> float: # The loss of the batch
     "Add the gradients of a batch to those that are there."
     fraction_done = (self.epoch + self.step/n)/self.config.epochs
-    with self.accelerator.autocast(): loss = self.prepared(batch, fraction_done, pooling_at(self.config, self.epoch))
+    pooling = pooling_at(self.config, self.epoch)
+    with self.accelerator.autocast(): loss = self.prepared(batch, fraction_done, pooling)
     self.accelerator.backward(loss)
     return loss.item()
 
@@ -127,6 +125,19 @@ def _any_process(self:Learner, flag):
     return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
 
 @patch
+def _train_batch(self:Learner, batch, n, is_update):
+    "Learn from one of the n batches of an epoch; a loss that is not finite is refused (FloatingPointError)."
+    seed_everything(step_seed(self.config.seed, self.epoch, self.step, self.accelerator.process_index))
+    with nullcontext() if is_update else self.accelerator.no_sync(self.prepared):
+        loss = self.add_gradients(batch.to(self.accelerator.device), n)
+    if self._any_process(not math.isfinite(loss)):
+        shown = "not finite in another process" if math.isfinite(loss) else loss
+        raise not_finite(f"the loss is {shown} in epoch {self.epoch+1}, step {self.step+1}", self.folder)
+    self.losses.append(loss)
+    if is_update: self.update_weights(n)
+    self.step += 1
+
+@patch
 def train_epoch(self:Learner,
     is_stopped:Callable, # Whether this process was asked to stop
 ) -> bool: # False where a stop signal came
@@ -141,17 +152,9 @@ def train_epoch(self:Learner,
     with progress(desc=f"epoch {self.epoch+1}/{config.epochs}", total=n, initial=self.step,
                   disable=not accelerator.is_main_process, unit="batch") as bar:
         for batch in loader:
-            seed_everything(step_seed(config.seed, self.epoch, self.step, accelerator.process_index))
             is_last = self.step + 1 == n
             is_update = is_last or (self.step + 1) % config.accumulate == 0
-            with nullcontext() if is_update else accelerator.no_sync(self.prepared):
-                loss = self.add_gradients(batch.to(accelerator.device), n)
-            if self._any_process(not math.isfinite(loss)):
-                shown = "not finite in another process" if math.isfinite(loss) else loss
-                raise not_finite(f"the loss is {shown} in epoch {self.epoch+1}, step {self.step+1}", self.folder)
-            self.losses.append(loss)
-            if is_update: self.update_weights(n)
-            self.step += 1
+            self._train_batch(batch, n, is_update)
             seconds = (time.perf_counter() - start)/(self.step - first)
             bar.set_postfix_str(self._progress_text(seconds, n), refresh=False)
             bar.update()
@@ -208,36 +211,37 @@ def save(self:Learner) -> None:
     "Write the checkpoint."
     if not self.accelerator.is_main_process: return
     scaler = self.accelerator.scaler
+    scaler_state = scaler.state_dict() if scaler else {}
     config = checkpoint_config(self.config, self.objective.model.config)
-    state = Checkpoint(
+    checkpoint = Checkpoint(
         epoch=self.epoch, step=self.step, losses=self.losses, seconds=self.seconds, history=self.history.epochs,
         objective=self.objective.state_dict(), optimizer=self.optimizer.state_dict(),
-        scaler=scaler.state_dict() if scaler else {}, data=self.data_hashes[0], config=config)
-    write_checkpoint(state, self.folder)
+        scaler=scaler_state, data=self.data_hashes[0], config=config)
+    write_checkpoint(checkpoint, self.folder)
 
 @patch
 def restore(self:Learner) -> None:
     "Go back to the checkpoint of the folder."
-    state,path = last_checkpoint(self.folder)
-    saved_train = read_train_config(state["config"].get("train", {}), path)
+    checkpoint,path = last_checkpoint(self.folder)
+    saved_train = read_train_config(checkpoint["config"].get("train", {}), path)
     model = self.objective.model
-    model_values = state["config"].get("model", {})
+    model_values = checkpoint["config"].get("model", {})
     saved_model = to_config(type(model.config), model_values, path, earlier_network_fields(type(model)))
     saved = checkpoint_config(saved_train, saved_model)
     require_same_config(saved, checkpoint_config(self.config, model.config), path)
-    if state["data"] not in self.data_hashes:
+    if checkpoint["data"] not in self.data_hashes:
         raise ValueError(f"{path} was trained on other features, images or captions, or chosen by other relevance; "
                          "resume with the same data")
-    load_weights(self.objective, upgrade_state(state["objective"]), path)
-    try: self.optimizer.load_state_dict(state["optimizer"])
+    load_weights(self.objective, upgrade_state(checkpoint["objective"]), path)
+    try: self.optimizer.load_state_dict(checkpoint["optimizer"])
     except Exception as e: # the checksum is right, but the state may be that of another optimizer
         raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None
-    if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
-    self.epoch = state["epoch"]
-    self.step = state["step"]
-    self.losses = state["losses"]
-    self.seconds = state.get("seconds", 0.)
-    self.history = History(state["history"], self.config.select)
+    if checkpoint["scaler"]: self.accelerator.scaler.load_state_dict(checkpoint["scaler"])
+    self.epoch = checkpoint["epoch"]
+    self.step = checkpoint["step"]
+    self.losses = checkpoint["losses"]
+    self.seconds = checkpoint.get("seconds", 0.)
+    self.history = History(checkpoint["history"], self.config.select)
 
 # %% ../../nbs/experiment/04_learner.ipynb #e32cb038
 @patch
@@ -305,5 +309,5 @@ def fit(
         learner.run(is_stopped, log)
     learner.accelerator.wait_for_everyone()
     best = type(model).load(folder/"model").state_dict()
-    load_weights(model, {k: v.to(model.device) for k,v in best.items()}, folder/"model")
+    load_weights(model, {name: weight.to(model.device) for name,weight in best.items()}, folder/"model")
     return learner.history

@@ -137,7 +137,8 @@ class Objective(nn.Module):
     ) -> Tensor: # A number
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
-        sim = self.model.similarity(images, captions, pooling=pooling if head == "alignment" else "", head=head)
+        if head != "alignment": pooling = ""
+        sim = self.model.similarity(images, captions, pooling=pooling, head=head)
         if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
         return self.criterion.value(self.criterion.rule.formula, i, sim, image_of)
     def _reduce(self, losses):
@@ -233,13 +234,13 @@ def check_loss(
     if not all(gradient.isfinite().all() for gradient in gradients):
         raise ValueError(f"loss {name!r} has a gradient that is not finite")
 
-def _require_number(value, what, case):
+def _require_number(value, loss, case):
     "Refuse what is no finite number."
     is_tensor = isinstance(value, Tensor)
     if is_tensor and not value.shape and value.isfinite(): return
     shown = f"a tensor {tuple(value.shape)}" if is_tensor and value.shape else repr(value)
     cure = "; is `return` missing?" if value is None else ""
-    raise ValueError(f"{what} gives {shown} {case}, not a finite number{cure}")
+    raise ValueError(f"{loss} gives {shown} {case}, not a finite number{cure}")
 
 # %% ../../nbs/experiment/02_objective.ipynb #26deddbc
 def registered_parts(

@@ -108,8 +108,10 @@ def _row_configs(row, preset, pooling="", text="", begin="", features=None):
     "The network and the training of a row at the scale of a preset, before fields are changed by name."
     chosen_row = ROWS[one_of(row, ROWS, "row")]
     chosen_preset = PRESETS[one_of(preset, PRESETS, "preset")]
-    read = {} if features is None else {"regions.extractor": features.extractor, "regions.features": features.dim}
-    network = override(chosen_preset.network, chosen_row.network | read | _text_fields(text))
+    changes = chosen_row.network | _text_fields(text)
+    if features is not None:
+        changes |= {"regions.extractor": features.extractor, "regions.features": features.dim}
+    network = override(chosen_preset.network, changes)
     if begin: network = _network_of_begin(network, project_path(begin), row)
     trains_alignment = "alignment" in network.training_heads
     if pooling and not trains_alignment:
@@ -144,9 +146,10 @@ class TrainFields(TypedDict, total=False):
 
 def _with_overrides(network, training, overrides):
     "Both configurations after the overrides; an unknown field is refused (ValueError)."
-    for k in checked(overrides, dict, "overrides", "name fields and values, such as {'text.layers': 4}"):
-        if k == "train": raise ValueError("train has fields of its own; change one of them, such as train.epochs")
-        if k in TrainConfig.__dataclass_fields__: raise ValueError(f"unknown override {k!r}; did you mean train.{k}?")
+    for field in checked(overrides, dict, "overrides", "name fields and values, such as {'text.layers': 4}"):
+        if field == "train": raise ValueError("train has fields of its own; change one of them, such as train.epochs")
+        if field in TrainConfig.__dataclass_fields__:
+            raise ValueError(f"unknown override {field!r}; did you mean train.{field}?")
     network_fields = {k: v for k,v in overrides.items() if not k.startswith("train.")}
     train_fields = {k.removeprefix("train."): v for k,v in overrides.items() if k.startswith("train.")}
     return override(network, network_fields),override(training, train_fields)
@@ -172,11 +175,11 @@ def named_configs(
     "The configurations that some names give; a wrong name, field or part of your own is refused (ValueError)."
     for name in train: one_of(name, TrainFields.__annotations__, "training parameter")
     network,training = _row_configs(row, preset, pooling, text, begin, features)
-    given = {field: value for field,value in train.items() if value not in (None,"")}
+    train_fields = {field: value for field,value in train.items() if value not in (None,"")}
     overrides = overrides or {}
-    network,training = _with_overrides(network, override(training, given), overrides)
+    network,training = _with_overrides(network, override(training, train_fields), overrides)
     by_parameter = {field: value for field,value in _text_fields(text).items() if value}
-    by_parameter |= {f"train.{field}": value for field,value in given.items()}
+    by_parameter |= {f"train.{field}": value for field,value in train_fields.items()}
     if pooling: by_parameter["pooling"] = pooling
     for field,value in by_parameter.items():
         if overrides.get(field, value) != value:
@@ -204,11 +207,13 @@ def _run_name(about, row_configs, configs, text):
     network,training = configs
     row_network,row_training = row_configs
     data = about["data"]["data"]
-    parts = [about["preset"],"" if data == "scenes" else Path(data).name,about["model"]]
+    data_name = "" if data == "scenes" else Path(data).name
+    parts = [about["preset"],data_name,about["model"]]
     if network.pooling != row_network.pooling: parts.append(network.pooling)
     if training.loss != row_training.loss: parts.append(training.loss)
     heads = network.ranking_head,*network.training_heads # the head that ranks comes first
-    if heads != (row_network.ranking_head,*row_network.training_heads): parts.append("+".join(dict.fromkeys(heads)))
+    row_heads = row_network.ranking_head,*row_network.training_heads
+    if heads != row_heads: parts.append("+".join(dict.fromkeys(heads)))
     parts.append(Path(text).name)
     return "-".join(part for part in parts if part) + begin_suffix(about["model"], about["begin"])
 
@@ -234,7 +239,9 @@ def make_plan(
         raise ValueError(f"{row} begins with a trained {begins}: train that row first, and name its run by "
                          f"begin (`ablate` does both)")
     for split in ("train","val","test"): data.split(split) # a missing split is refused
-    if protocol: folds(PROTOCOLS[one_of(protocol, PROTOCOLS, "protocol")], data.test.captions.image_of, len(data.test))
+    if protocol: # whose folds must divide the test split
+        one_of(protocol, PROTOCOLS, "protocol")
+        folds(PROTOCOLS[protocol], data.test.captions.image_of, len(data.test))
     pick_device(device)
     features = data.collection.features
     network,training = named_configs(row, preset, pooling, text, begin, features, overrides, **train)

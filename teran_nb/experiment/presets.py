@@ -147,15 +147,15 @@ def config_parts(
     default:dict|None=None, # Fields with these values are left out, except those that identify a model; None: none are
 ) -> dict: # Name of each part to its own fields, such as `regions.stack`
     "The parts of a nested configuration, each with its own fields only."
-    own = {}
-    parts = {name: own}
+    own_fields = {}
+    parts = {name: own_fields}
     for key,value in config.items():
         default_value = None if default is None else default[key]
         if isinstance(value, dict):
             part = f"{name}.{key}".removeprefix("network.") # as `overrides` names it
             parts |= config_parts(part, value, default_value)
         elif default is None or value != default_value or key in _ALWAYS_SHOWN:
-            own[key] = " + ".join(value) if isinstance(value, tuple) else value
+            own_fields[key] = " + ".join(value) if isinstance(value, tuple) else value
     return parts
 
 def config_table(

@@ -106,27 +106,29 @@ def record_of(
 ) -> dict: # A `Record` of `entries`
     "The record of one seed; without a run it has what the result says about itself."
     about = result.about
+    def recorded(name): return about.get(name) or NOT_RECORDED
     environment = {}
     history = []
-    machine = []
+    machine = recorded("machine")
     if about.get("run"):
         run = project_path(about["run"])
         file = run/"environment.json"
         if file.is_file(): environment = read_json(file, _Machine, "copy the run again")
         if (run/"log.jsonl").is_file(): history = read_history(run).epochs
-    if environment: machine = [str(environment[k]) for k in ("platform","device_name","device","cores")]
-    def known(name): return about.get(name) or NOT_RECORDED
+    if environment:
+        facts = [str(environment[name]) for name in ("platform","device_name","device","cores")]
+        machine = ", ".join(facts) + " cores"
     in_command = re.match(r"OMP_NUM_THREADS=(\d+) ", command)
-    threads = int(in_command[1]) if in_command else known("threads")
-    versions = {k: environment[k] for k in _PACKAGES if k in environment}
+    threads = int(in_command[1]) if in_command else recorded("threads")
+    versions = {name: environment[name] for name in _PACKAGES if name in environment}
     seconds = sum(epoch["seconds"] for epoch in history)
     return {"seed": about.get("seed", NOT_RECORDED),
             "metrics": result.metrics,
             "epochs": len(history) or about.get("epochs trained", about.get("epochs", NOT_RECORDED)),
             "seconds": round(seconds, 1) if history else about.get("seconds", NOT_RECORDED),
-            "commit": known("commit"),
-            "versions": versions or {"torch": known("torch")},
-            "machine": ", ".join(machine) + " cores" if machine else known("machine"),
+            "commit": recorded("commit"),
+            "versions": versions or {"torch": recorded("torch")},
+            "machine": machine,
             "threads": environment.get("threads") or threads,
             "data": fingerprint,
             "command": command}
@@ -142,12 +144,12 @@ def write_entries(
     entries,fingerprints = {},{}
     for row,seeds in results.lines.items():
         path = entry_path(registry, row)
-        before = read_entry(path) if path.is_file() else {"records": []}
-        for other in (before,entries.get(path, {})):
+        stored = read_entry(path) if path.is_file() else {"records": []}
+        for other in (stored,entries.get(path, {})):
             if other.get("row", row) != row:
                 raise ValueError(f"{path} is the file of the row {other['row']!r}; give the row {row!r} another name")
-        conditions = before.get("conditions") or _entry_conditions(seeds[0])
-        records = {record["seed"]: record for record in before["records"]}
+        conditions = stored.get("conditions") or _entry_conditions(seeds[0])
+        records = {record["seed"]: record for record in stored["records"]}
         for result in seeds:
             _require_same(_entry_conditions(result), conditions, path)
             record = record_of(result, command, _fingerprint_of(result, data, fingerprints))
@@ -168,21 +170,22 @@ def _entry_conditions(result):
 
 def _require_same(now, before, path):
     "Refuse a seed that was measured under other conditions."
-    for k in now | before:
-        if k == "grid": continue # the runs of a grid have another seed
-        if (now.get(k) or "") == (before.get(k) or ""): continue # an empty condition is one that does not apply
-        raise ValueError(f"{path}: {k} is {str(before.get(k))[:80]!r} there and {str(now.get(k))[:80]!r} in what is "
+    for name in now | before:
+        if name == "grid": continue # the runs of a grid have another seed
+        new,old = now.get(name),before.get(name)
+        if (new or "") == (old or ""): continue # an empty condition is one that does not apply
+        raise ValueError(f"{path}: {name} is {str(old)[:80]!r} there and {str(new)[:80]!r} in what is "
                          f"entered; enter it in another folder, or remove the file")
 
-def _fingerprint_of(result, data, known):
-    "Fingerprint of what a result was measured on; `known` keeps those of data that were opened."
+def _fingerprint_of(result, data, fingerprints):
+    "Fingerprint of what a result was measured on; `fingerprints` keeps those of data that were opened."
     if data is not None: return data_fingerprint(data.collection)
     run = project_path(result.about.get("run") or ".")
     if not (run/"config.json").is_file(): return result.about.get("data", NOT_RECORDED)
     source = read_plan(run).about["data"]
     key = json.dumps(source)
-    if key not in known: known[key] = data_fingerprint(load_data(**source).collection)
-    return known[key]
+    if key not in fingerprints: fingerprints[key] = data_fingerprint(load_data(**source).collection)
+    return fingerprints[key]
 
 # %% ../../nbs/experiment/16_records.ipynb #d8875389
 def prediction_interval(
@@ -215,10 +218,10 @@ def compare_with_registry(
     level:float=.99, # As in `prediction_interval`
 ) -> pd.DataFrame: # A row for each number: what the registry expects, what it is now, whether that is inside
     "Compare results with the registry: the same seed on the same machine to the digit, others within the spread."
-    known = read_registry(registry, again.lines)
+    table = read_registry(registry, again.lines)
     rows = []
     for row,seeds in again.lines.items():
-        stored = known.lines[row]
+        stored = table.lines[row]
         _require_comparable(row, seeds[0], stored, registry, fingerprint)
         count = re.match("[0-9,]+", stored[0].about["candidates"]) # of images, or of minimal pairs
         finest = 1/int(count[0].replace(",", "")) if count else 0.
@@ -239,7 +242,8 @@ def _require_comparable(row, result, stored, registry, fingerprint):
     "Refuse a result under other conditions, or of other data, than the stored seeds."
     own_line = [name for name,condition in CONDITIONS.items() if condition.own_line]
     for condition in (*own_line,"candidates","epochs"):
-        now,before = result.about.get(condition) or "",stored[0].about.get(condition) or ""
+        now = result.about.get(condition) or ""
+        before = stored[0].about.get(condition) or ""
         if now != before:
             raise ValueError(f"{row} cannot be compared with {registry}: {condition} is {now!r} now and "
                              f"{before!r} there")
@@ -259,7 +263,7 @@ def require_reproduced(
     compared = compare_with_registry(again, registry, data_fingerprint(data.collection))
     outside = compared[~compared.inside]
     if len(outside):
-        shown = markdown_table(list(outside), outside.round(4).values.tolist())
+        table = markdown_table(list(outside), outside.round(4).values.tolist())
         raise ValueError(f"{len(outside)} of {len(compared)} numbers lie where no further seed of {registry} is "
-                         f"expected, or are others than those of the same seed on the same machine:\n{shown}")
+                         f"expected, or are others than those of the same seed on the same machine:\n{table}")
     return compared

@@ -57,12 +57,13 @@ def _changes(results):
 
 def _own_conditions(results, usual):
     "The conditions that a table prints: those that are neither usual in its document nor shown elsewhere."
-    own = {}
-    for name,values in (_conditions_of(results) | {"changed": _changes(results)}).items():
+    conditions = _conditions_of(results) | {"changed": _changes(results)}
+    own_conditions = {}
+    for name,values in conditions.items():
         value = _GAP.sub("", values)
         is_usual = set(value.split(" / ")) <= set(usual.get(name, "").split(" / "))
-        if value and name not in _SHOWN_ELSEWHERE and not is_usual: own[name] = value
-    return own
+        if value and name not in _SHOWN_ELSEWHERE and not is_usual: own_conditions[name] = value
+    return own_conditions
 
 def _conditions_line(conditions):
     return "; ".join(f"{escape_markdown(k)} {escape_markdown(v)}" for k,v in conditions.items())
@@ -71,10 +72,10 @@ def _first_command(results):
     "The command that measures the first row, as a block of shell; says where the others are."
     commands = []
     for row in results.lines: commands += results.about(row, "command")
-    known = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
-    if not known: return ""
-    place = f"# the first of {len(known)} commands; the files have all\n" if len(known) > 1 else ""
-    return f"\n\n```sh\n{place}{known[0]}\n```"
+    commands = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
+    if not commands: return ""
+    place = f"# the first of {len(commands)} commands; the files have all\n" if len(commands) > 1 else ""
+    return f"\n\n```sh\n{place}{commands[0]}\n```"
 
 # %% ../../nbs/experiment/17_registry.ipynb #b83eb81c
 def _frame_table(frame): return markdown_table(list(frame), frame.astype(object).fillna("").values.tolist())
@@ -112,15 +113,16 @@ def fill_document(
                          "<!-- end --> on lines of their own")
     usual = {} # conditions that a block of the kind `conditions` prints
     for block in blocks:
-        if block["kind"] == "conditions": usual |= _shared_conditions(read_registry(Path(results)/block["table"]))
+        if block["kind"] != "conditions": continue
+        usual |= _shared_conditions(read_registry(Path(results)/block["table"]))
     printed = set() # what stands below the tables so far
     def fill(block):
         chosen = {}
         for option in block["options"].split():
             name,_,values = option.partition("=")
             chosen[one_of(name, ("rows","metrics"), "option of a block of results")] = values.split(",")
-        shown = registry_table(block["kind"], Path(results)/block["table"], **chosen, usual=usual)
-        frame,*below = shown.split("\n\n")
+        table = registry_table(block["kind"], Path(results)/block["table"], **chosen, usual=usual)
+        frame,*below = table.split("\n\n")
         new = [part for part in below if part not in printed]
         if block["kind"] == "table" and new != below:
             new.append("The rest is as above." if new else "Conditions and command as above.")
@@ -141,10 +143,10 @@ def rows_and_folders(
     if not registry:
         raise ValueError("check compares with a table of the registry; name its folder too, such as "
                          "-p results results/main")
-    known = read_registry(registry, rows)
+    table = read_registry(registry, rows)
     scratch = tempfile.mkdtemp(prefix="teran_nb-check-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    return list(known.lines),scratch,scratch
+    return list(table.lines),scratch,scratch
 
 # %% ../../nbs/experiment/17_registry.ipynb #52f9d7fc
 def workflow_command(
@@ -229,12 +231,12 @@ def _from_shell(arguments=None):
     parser.add_argument("--rows", nargs="*", default=[], help="enter these rows only")
     parser.add_argument("--pairs", action="store_true", help="test the runs on minimal pairs, with and without context, "
                                                              "and enter that")
-    given = parser.parse_args(arguments)
-    if given.target.endswith(".md"): return fill_documents([given.target,*given.runs])
-    if not given.runs: return read_registry(given.target)
-    typed = "python -m teran_nb.experiment.registry " + shlex.join(arguments or sys.argv[1:])
-    command = given.command or (typed if given.pairs else "")
+    options = parser.parse_args(arguments)
+    if options.target.endswith(".md"): return fill_documents([options.target,*options.runs])
+    if not options.runs: return read_registry(options.target)
+    typed_command = "python -m teran_nb.experiment.registry " + shlex.join(arguments or sys.argv[1:])
+    command = options.command or (typed_command if options.pairs else "")
     if not command: parser.error("say by --command what measures them")
-    return enter_runs(given.runs, given.target, command, given.rows, given.pairs)
+    return enter_runs(options.runs, options.target, command, options.rows, options.pairs)
 
 if __name__ == "__main__" and __package__ == "teran_nb.experiment": print(_from_shell() or "filled")

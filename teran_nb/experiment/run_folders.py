@@ -87,15 +87,16 @@ def same_run_folder(
         folder.mkdir(parents=True, exist_ok=True)
         _write_plan(plan, folder)
         return folder
-    before = read_plan(folder)
-    changed = [f"{name} was {old!r}, now {_inputs(plan).get(name)!r}" for name,old in _inputs(before).items()
-               if old != _inputs(plan).get(name)]
+    stored = read_plan(folder)
+    inputs = _inputs(plan)
+    changed = [f"{name} was {old!r}, now {inputs.get(name)!r}" for name,old in _inputs(stored).items()
+               if old != inputs.get(name)]
     if changed:
-        raise ValueError(f"{folder} holds another run, of the preset {before.about['preset']} ({'; '.join(changed)}); repeat "
-                         "the parameters of its first command, or choose another folder")
-    saved = checkpoint_config(before.training, before.network)
+        raise ValueError(f"{folder} holds another run, of the preset {stored.about['preset']} ({'; '.join(changed)}); "
+                         "repeat the parameters of its first command, or choose another folder")
+    saved = checkpoint_config(stored.training, stored.network)
     require_same_config(saved, checkpoint_config(plan.training, plan.network), path, resume)
-    if before.training != plan.training: write_json(path, plan.config())
+    if stored.training != plan.training: write_json(path, plan.config())
     return folder
 
 def _inputs(plan):
@@ -115,7 +116,6 @@ def trained_world(
     folder = project_path(user_path(first))
     if not (folder/"environment.json").is_file(): return "scenes" # no run
     return read_plan(folder).about["data"]["world"] or "scenes"
-
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #3954a643
 def member_plans(
@@ -141,16 +141,16 @@ def model_folders(
 ) -> list[Path]: # One for each model of the run
     "Where the models of a run lie: one path, or the folders of all members of an ensemble."
     if pretrained := pretrained_name(path): return [Path(pretrained)]
-    given = path
+    typed_path = path
     path = project_path(user_path(path))
     if path.name == "model.safetensors" and (path.parent/"config.json").is_file(): path = path.parent
     if path.is_file() or (path/"model.safetensors").is_file(): return [path]
     if (path/"model/model.safetensors").is_file(): return [path/"model"]
     if not (path/"member-0").is_dir():
-        in_runs = Path("runs")/given
+        in_runs = Path("runs")/typed_path
         if project_path(in_runs).is_dir(): raise FileNotFoundError(f"no model in {path}; did you mean {in_runs}?")
-        for weights in sorted(path.glob("*/model/model.safetensors")):
-            raise FileNotFoundError(f"no model in {path}; did you mean {weights.parent.parent}?")
+        below = sorted(path.glob("*/model/model.safetensors"))
+        if below: raise FileNotFoundError(f"no model in {path}; did you mean {below[0].parent.parent}?")
         raise FileNotFoundError(f"no model in {path}; train one, or name another run, model or checkpoint")
     folders = [path/f"member-{i}/model" for i in range(read_plan(path).members)]
     missing = [folder.parent.name for folder in folders if not folder.is_dir()]
@@ -185,18 +185,18 @@ def require_known_parameters(
     "Refuse a parameter of papermill that no cell above its own defines, and one value in place of a list (ValueError)."
     written = [i for i,cell in enumerate(cells) if cell.startswith(_OF_PAPERMILL)]
     if not written: return
-    *above,typed = cells[:written[-1] + 1]
-    known = {}
-    for cell in above: known |= _assigned(cell)
-    if not known: return # a cell of your own that begins with the same line
-    for name,value in _assigned(typed).items():
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            if _EARLIER.get(name) in known: near = [_EARLIER[name]]
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            raise ValueError(f"unknown parameter {name!r}{hint}; known are {', '.join(known)}")
+    *cells_above,parameters = cells[:written[-1] + 1]
+    defined = {}
+    for cell in cells_above: defined |= _assigned(cell)
+    if not defined: return # a cell of your own that begins with the same line
+    for name,value in _assigned(parameters).items():
+        if name not in defined:
+            similar = difflib.get_close_matches(name, defined, 1)
+            if _EARLIER.get(name) in defined: similar = [_EARLIER[name]]
+            hint = f" (did you mean {similar[0]}?)" if similar else ""
+            raise ValueError(f"unknown parameter {name!r}{hint}; known are {', '.join(defined)}")
         is_one_value = isinstance(value, ast.Constant) and value.value is not None
-        if isinstance(known[name], ast.List) and is_one_value:
+        if isinstance(defined[name], ast.List) and is_one_value:
             raise ValueError(f"the parameter {name} is a list and got {value.value!r}; type -y '{name}: [{value.value}]'")
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #4e042d92

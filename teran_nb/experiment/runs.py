@@ -137,9 +137,9 @@ def load_model(
         model_class = _MODEL_CLASSES[hub_config(name)["kind"]]
         return model_class.from_pretrained(name, device=device)
     if path.is_file():
-        text_folder = project_path(text)
+        if text and project_path(text).is_dir(): text = project_path(text)
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
-        return load(path, text_folder if text and text_folder.is_dir() else text, device)
+        return load(path, text, device)
     return _model_class(path).load(path, device)
 
 # %% ../../nbs/experiment/10_runs.ipynb #e2c693d2
@@ -206,11 +206,12 @@ def _tested_row(row, origins, folders):
 def _conditions(row, models, origins):
     "The conditions that are stored with the numbers of these models."
     config = models[0].config
-    about = {"model": row, "models": "single" if len(models) == 1 else f"ensemble of {len(models)}",
-             "pooling": config.pooling if config.ranking_head == "alignment" else ""}
-    for k in ("changed","seed","commit","run"):
-        values = list(dict.fromkeys(origin[k] for origin in origins))
-        about[k] = values[0] if len(values) == 1 else " + ".join(map(str, values))
+    count = "single" if len(models) == 1 else f"ensemble of {len(models)}"
+    pooling = config.pooling if config.ranking_head == "alignment" else ""
+    about = {"model": row, "models": count, "pooling": pooling}
+    for condition in ("changed","seed","commit","run"):
+        values = list(dict.fromkeys(origin[condition] for origin in origins))
+        about[condition] = values[0] if len(values) == 1 else " + ".join(map(str, values))
     return about
 
 # %% ../../nbs/experiment/10_runs.ipynb #354a4e79

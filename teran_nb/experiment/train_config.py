@@ -80,11 +80,11 @@ def _repr_markdown_(self:TrainConfig):
     "A row for each group of fields; a part with fields of its own is shown by its name."
     rows = []
     for group,names in TRAIN_GROUPS.items():
-        shown = []
+        fields = []
         for name in names:
             value = getattr(self, name)
-            shown.append(f"{name} ..." if is_dataclass(value) else f"{name} {value!r}")
-        rows.append([group,", ".join(shown)])
+            fields.append(f"{name} ..." if is_dataclass(value) else f"{name} {value!r}")
+        rows.append([group,", ".join(fields)])
     return markdown_table(["group","fields"], rows)
 
 # %% ../../nbs/experiment/00_train_config.ipynb #7a555a12
@@ -111,16 +111,17 @@ _CHOICES = { # Field of `TrainConfig`: its possible values, and what an error ca
 def _require_select(select):
     "Refuse a metric that no validation measures, or of which lower is better; whether the relevance is there, `fit` checks."
     if re.fullmatch("(t2i|i2t)_ndcg_.+", str(select)): return
-    own = [f"{d}_{name}" for d in ("t2i","i2t") for name,metric in own_metrics().items() if not metric.lower_is_better]
-    known = ["ndcg","rsum","grounding",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>",*own]
-    one_of(select, known, "validation metric to select by", registered=True)
+    names = ["ndcg","rsum","grounding",*RECALLS,"t2i_ndcg_<relevance>","i2t_ndcg_<relevance>"]
+    own_names = [name for name,metric in own_metrics().items() if not metric.lower_is_better]
+    for direction in ("t2i","i2t"): names += [f"{direction}_{name}" for name in own_names]
+    one_of(select, names, "validation metric to select by", registered=True)
 
 def _require_valid(config):
     "Refuse unknown names, values of another type, numbers outside their range, and fields that contradict each other."
     require_in_range(config)
     for name,kind in get_type_hints(TrainConfig).items():
         if not is_dataclass(kind): checked(getattr(config, name), kind, f"TrainConfig.{name}")
-    for name,(known,what) in _CHOICES.items(): one_of(getattr(config, name), known, what)
+    for name,(values,title) in _CHOICES.items(): one_of(getattr(config, name), values, title)
     one_of(config.loss, LOSSES, "loss", registered=True)
     _require_select(config.select)
     for name in ("learning_rate","max_grad_norm","logit_scale","margin"):

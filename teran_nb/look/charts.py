@@ -77,7 +77,8 @@ def show_curves(
             values = _beside_recalls(metric)[0]*table[metric]
             line = style if name else metric_style
             ax.plot(table.epoch, values, line, color=colour, label=label, marker=marker, markersize=4, clip_on=False)
-        ax.axvline(histories[name].best()["epoch"], color="grey", lw=.8, ls=style if several else ":")
+        best_style = style if several else ":"
+        ax.axvline(histories[name].best()["epoch"], color="grey", lw=.8, ls=best_style)
     units = dict.fromkeys(_beside_recalls(metric)[1] for metric in measured)
     chosen_by = ", ".join(dict.fromkeys(h.select for h in histories.values()))
     best = ", ".join(f"{plain(name)} {h.best()['epoch']}".strip() for name,h in histories.items())
@@ -164,7 +165,8 @@ def show_correlation(
     for (line,rows),colour,marker in zip(points.groupby("line", sort=False), cycle(COLOURS), cycle(MARKERS)):
         label = f"{plain(line)}: r = {correlation(rows[x], rows[y]):.2f} ({len(rows)} points)"
         ax.plot(across.factor*rows[x], up.factor*rows[y], marker, color=colour, markersize=4.5, alpha=.8, label=label)
-    if reference := _reference(points, x): ax.axvline(reference[0], color="grey", ls=":", lw=1, label=reference[1])
+    if reference := _reference(points, x):
+        ax.axvline(reference[0], color="grey", ls=":", lw=1, label=reference[1])
     xlabel,ylabel = (", ".join(filter(None, [side.label,side.unit])) for side in (across,up))
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.set_title(f"{_metric_title(y)} against {across.label}: r = {correlation(points[x], points[y]):.2f}", fontsize=10)
@@ -223,7 +225,8 @@ def show_sweep(
         ends = _compared_lines(ax, frame[frame.value.isna()], metric, reference)
         ax.set(xlim=(-.5,len(values)-.4), xlabel=plain(swept.field.iloc[0]), ylabel=printed.unit)
         ax.set_title(_metric_title(metric), fontsize=9)
-        ax.set_xticks(range(len(values)), values, rotation=0 if max(map(len, values)) < 8 else 30, fontsize=8)
+        rotation = 0 if max(map(len, values)) < 8 else 30
+        ax.set_xticks(range(len(values)), values, rotation=rotation, fontsize=8)
         low,high = (0,ax.get_ylim()[1]) if printed.unit == "%" else ax.get_ylim()
         ax.set_ylim(low, high + .12*(high-low))
         _label_ends(ax, ends)
@@ -238,7 +241,8 @@ def show_schedules(
     ax = new_axis(ax, (4.6,3.4))
     steps = np.linspace(0, 1, 201) # share of the training that is done
     for (name,place),colour in zip({"log": .25, "linear": .5, "exp": .72}.items(), COLOURS):
-        for scale,style in zip(scales[:1] if name == "linear" else scales, cycle(STYLES)):
+        drawn_scales = scales[:1] if name == "linear" else scales
+        for scale,style in zip(drawn_scales, cycle(STYLES)):
             weights = [SCHEDULES[name](share, 1, scale) for share in steps]
             ax.plot(steps, weights, style, color=colour)
             label = name if name == "linear" else f"{name} {scale:g}"
@@ -323,7 +327,7 @@ def show_board(
     values = np.full((len(rankers),len(losses)), np.nan)
     for i,ranker in enumerate(rankers):
         for j,loss in enumerate(losses):
-            results = [c.result.metrics for c in board.cells if (c.ranker,c.loss) == (ranker,loss)]
+            results = [cell.result.metrics for cell in board.cells if (cell.ranker,cell.loss) == (ranker,loss)]
             seeds = [metrics[metric] for metrics in results if metric in metrics]
             if seeds: values[i,j] = 100*np.mean(seeds)
     ax = new_axis(ax, (1.8+1.1*len(losses), 1.2+.28*len(rankers)))
@@ -377,8 +381,10 @@ def show_recall_by_cost(
     ax = new_axis(ax, (6,3.6))
     ways = dict.fromkeys(row["way"] for row in rows)
     for way,colour,marker in zip(ways, cycle(COLOURS), cycle(MARKERS)):
-        points = [(row[cost],row["R@10 %"]) for row in rows if row["way"] == way]
-        ax.plot(*zip(*points), "-", lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none", label=plain(way))
+        costs = [row[cost] for row in rows if row["way"] == way]
+        recalls = [row["R@10 %"] for row in rows if row["way"] == way]
+        ax.plot(costs, recalls, "-", lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none",
+                label=plain(way))
     ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
     front = np.maximum.accumulate([-recall for _,recall in ordered])
     ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0, label="best at this cost")

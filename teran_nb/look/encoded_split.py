@@ -64,17 +64,16 @@ class EncodedSplit:
             raise ValueError(f"{encoded.backend.place} holds what another model than {self.name} encoded; "
                              "make an index with this one")
         if encoded is not None and encoded.names == image_ids: return encoded
-        regions = sum(len(self.collection.features[k]) for k in image_ids)
+        regions = sum(len(self.collection.features[image_id]) for image_id in image_ids)
         index = ", or give an index of them (`teran_nb.search.collection_index.index_images`) as `encoded`"
         self._require_memory("images", regions, index)
         if encoded is None: return self.model.encode_images(self.collection)
-        row = {k: i for i,k in enumerate(encoded.names)}
-        missing = [k for k in image_ids if k not in row]
+        row_of = {image_id: i for i,image_id in enumerate(encoded.names)}
+        missing = [image_id for image_id in image_ids if image_id not in row_of]
         if missing:
             raise ValueError(f"{len(missing)} of {len(image_ids)} images were not encoded before, "
                              f"such as {missing[0]}; encode the collection anew")
-        rows = [row[k] for k in image_ids]
-        return encoded.take(rows)
+        return encoded.take([row_of[image_id] for image_id in image_ids])
 
     @cached_property
     def captions(self) -> Encoded:

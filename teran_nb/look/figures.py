@@ -9,7 +9,7 @@ __all__ = ['COLOURS', 'grid', 'new_axis', 'centre_note', 'evenly', 'plain', 'wra
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -49,10 +49,10 @@ def grid(
     figure = plt.figure(figsize=(size[0]*columns, size[1]*rows+below), layout="compressed")
     if title: figure.suptitle(title, fontsize=11)
     heights = [size[1]]*(rows-1) + [size[1]+below]
-    parts = figure.subfigures(rows, 1, squeeze=False, height_ratios=heights)[:,0]
+    row_figures = figure.subfigures(rows, 1, squeeze=False, height_ratios=heights)[:,0]
     axes = []
-    for part in parts: axes += part.subplots(1, columns, squeeze=False, width_ratios=widths)[0].tolist()
-    for part,row_title in zip(parts, titles): part.suptitle(row_title, x=.01, ha="left", fontsize=9)
+    for part in row_figures: axes += part.subplots(1, columns, squeeze=False, width_ratios=widths)[0].tolist()
+    for part,row_title in zip(row_figures, titles): part.suptitle(row_title, x=.01, ha="left", fontsize=9)
     for ax in axes[n:]: ax.axis("off")
     return axes[:n]
 
@@ -132,9 +132,10 @@ def shortened(
 # %% ../../nbs/look/00_figures.ipynb #1f8f7973
 def drawn_words(
     words:Sequence[str], # Of a caption, in reading order
-    skip:frozenset=STOP_WORDS, # Words that are not drawn
+    skip:Container[str]|None=None, # Words that are not drawn, in lower case; nltk's stop-words when None
 ) -> list[int]: # Indices of the words that are drawn; a word's number is its place in this list, from 1
     "The words of a caption that figures draw."
+    if skip is None: skip = STOP_WORDS
     def is_mark(c): return unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk")
     return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(map(is_mark, w))]
 
@@ -300,7 +301,8 @@ def draw_boxes(
     widths = [unit*(.68*len(badge)+.65) for badge in badges]
     spots = _badge_spots(boxes, widths, 1.45*unit, size)
     for n,box,colour in zip(numbers, boxes, colours):
-        draw_box(ax, box, colour, "-" if n < len(COLOURS) else "--", .23*fontsize)
+        style = "-" if n < len(COLOURS) else "--"
+        draw_box(ax, box, colour, style, .23*fontsize)
     for (x,y),w,badge,colour in zip(spots, widths, badges, colours):
         ax.add_artist(_badge(x+w/2, y+.73*unit, badge, colour, fontsize, zorder=5))
     return colours
@@ -337,4 +339,5 @@ def badge_legend(
         borderaxespad=0, handlelength=1.6, handletextpad=.6, columnspacing=1.6, labelspacing=.55)
     legend.get_title().set_color("dimgrey")
     rows = math.ceil(len(lines)/columns)
-    return rows + max(map(len, lines), default=1) - 1 + (notes.count("\n")+1 if notes else 0)
+    note_lines = notes.count("\n") + 1 if notes else 0
+    return rows + max(map(len, lines), default=1) - 1 + note_lines

@@ -44,7 +44,7 @@ class QueryResult:
     seconds:float=0. # Time that the model took, without encoding the split
 
 def _result(sims, encoded_query, previous_rank=None, notes=()):
-    "Sort the candidates."
+    "The result of a query: its candidates from best to worst."
     compared = (sims != -torch.inf).nonzero().ravel() # of an index, a few thousand
     order = compared[ranking(sims[compared][None])[0]]
     rank = torch.full((len(sims),), len(order))
@@ -119,7 +119,8 @@ class Finder:
         "Search another split; nothing of it is encoded yet."
         one_of(name, self.splits, "split")
         collection = self.whole if name == "all" else self.whole.split(name)
-        self.searched = SearchedSplit(name, collection, {k: e.of(collection) for k,e in self.searched.encoded.items()})
+        encoded = {model_name: split.of(collection) for model_name,split in self.searched.encoded.items()}
+        self.searched = SearchedSplit(name, collection, encoded)
 
     def _clear(self):
         "Remove the query, its results, and where the reader is in them."
@@ -131,10 +132,10 @@ class Finder:
     @contextmanager
     def unchanged_on_error(self) -> Iterator[None]:
         "Leave the finder as it was if an action inside fails. `ask`, `ask_by_picture` and `choose` do so."
-        before = dict(vars(self))
+        attributes = dict(vars(self))
         try: yield
         except BaseException: # an interrupted search, too
-            vars(self).update(before)
+            vars(self).update(attributes)
             raise
 
     @property
@@ -191,7 +192,8 @@ def ask(self:Finder,
     is_edit = changes <= 1 and self.query.sentence and sentence
     previous_ranks = {}
     if is_edit:
-        for name,result in self.results.items(): previous_ranks[name] = result.rank if changes else result.previous_rank
+        for name,result in self.results.items():
+            previous_ranks[name] = result.rank if changes else result.previous_rank
     original = self.query.original if is_edit else ""
     if self.searched.true_images(sentence): original = sentence
     return self._search(Query(sentence=sentence, original=original), previous_ranks)

@@ -290,7 +290,8 @@ class QueryList(Panel):
         self.listed = None # Settings that the list was made for
         self.asked = None # Query that was chosen from the list
         captioned = self.finder.captioned
-        self.only = _menu("Show", QUERY_CHOICES, "failures" if captioned else "all", flex="0 0 auto", width="200px")
+        choice = "failures" if captioned else "all"
+        self.only = _menu("Show", QUERY_CHOICES, choice, flex="0 0 auto", width="200px")
         self.containing = _text_field("Containing", "only those with this text", width="280px")
         self.queries = W.Select(options=[], rows=7, layout=W.Layout(width="calc(100% - 4px)"))
         self.count = html_field()

@@ -84,10 +84,11 @@ def uploaded_picture(
 # %% ../../nbs/look/07_query.ipynb #82458d5b
 def _unreadable(words):
     "Words of which the model's vocabulary has no piece, each once."
-    pieces = [set() for _ in words.texts]
+    pieces_of = [set() for _ in words.texts]
     for word,piece in zip(words.word_of, words.pieces or ()): # a model may not name its pieces
-        if word >= 0: pieces[word].add(piece)
-    return list(dict.fromkeys(text for text,own in zip(words.texts, pieces) if own and own <= {*UNKNOWN_PIECES}))
+        if word >= 0: pieces_of[word].add(piece)
+    unknown = [text for text,pieces in zip(words.texts, pieces_of) if pieces and pieces <= {*UNKNOWN_PIECES}]
+    return list(dict.fromkeys(unknown))
 
 def query_notes(
     sentence:str, # Of the query

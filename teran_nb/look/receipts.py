@@ -23,9 +23,9 @@ def _receipt_rows(alignment, other, most):
     first,second = (p.shares().sum(0).numpy() for p in (alignment, other))
     difference = abs(first-second)
     n = most if len(difference) <= most else most-1 # the last row sums up the others
-    kept = np.sort(np.argsort(-difference, kind="stable")[:n])
-    rest = np.setdiff1d(range(len(difference)), kept)
-    rows = [(alignment.words[j],float(first[j]),float(second[j])) for j in kept]
+    columns = np.sort(np.argsort(-difference, kind="stable")[:n])
+    rest = np.setdiff1d(range(len(difference)), columns)
+    rows = [(alignment.words[j],float(first[j]),float(second[j])) for j in columns]
     if len(rest): rows.append((f"{len(rest)} other words",float(first[rest].sum()),float(second[rest].sum())))
     missing = alignment.score()-float(first.sum()),other.score()-float(second.sum())
     if max(map(abs, missing)) > .005: rows.append((REST,*missing))
@@ -45,12 +45,12 @@ def _receipt_table(ax, rows, names, total):
     "Numbers right of the bars, and their sums below a line."
     sums = total,*np.array([row[1:] for row in rows]).sum(0)
     decimals = _decimals([first-second for _,first,second in rows])
-    where = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 8}
-    for x,title in zip(_RIGHT_EDGES, (*names,"difference")): ax.text(x, -1, shortened(title, 12), style="italic", **where)
+    style = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 8}
+    for x,title in zip(_RIGHT_EDGES, (*names,"difference")): ax.text(x, -1, shortened(title, 12), style="italic", **style)
     for y,(_,first,second) in enumerate([*rows,sums]):
         weight = "bold" if y == len(rows) else "normal"
         numbers = f"{first:z.{decimals}f}",f"{second:z.{decimals}f}",f"{first-second:+z.{decimals}f}"
-        for x,number in zip(_RIGHT_EDGES, numbers): ax.text(x, y, number, weight=weight, **where)
+        for x,number in zip(_RIGHT_EDGES, numbers): ax.text(x, y, number, weight=weight, **style)
     ax.axhline(len(rows)-.5, color="black", lw=.8)
     ax.set_yticks(range(len(rows)+1), [*(shortened(row[0], 20) for row in rows),total])
     grey_stop_words(ax.get_yticklabels()[:-1], [row[0] for row in rows])

@@ -155,11 +155,11 @@ def result_head(
     if finder.words and finder.word is not None:
         start,end = finder.words[finder.word]
         word = query.sentence[start:end]
+    kind = "pictures" if query.direction == "t2i" else "sentences"
     return TEMPLATES.fragment(
-        "explore_head.html", name=name, ranks_by=ranks_by, kind="pictures" if query.direction == "t2i" else "sentences",
-        candidates=len(result.order), kept=len(finder.kept_items(name)), best_true=finder.best_true(name),
-        word=word, changed=result.previous_rank is not None, notes=result.notes,
-        original=query.original, edits=query.edits)
+        "explore_head.html", name=name, ranks_by=ranks_by, kind=kind, candidates=len(result.order),
+        kept=len(finder.kept_items(name)), best_true=finder.best_true(name), word=word,
+        changed=result.previous_rank is not None, notes=result.notes, original=query.original, edits=query.edits)
 
 def query_head(
     finder:Finder, # With its query
@@ -193,16 +193,20 @@ def static_page(
 ) -> Markup: # Without script, except for the alignment's own in its frame, and without outside addresses
     "The explorer without widgets."
     names = finder.settings.shown_models if finder.results else [finder.first_model]
-    columns = [(result_head(finder, name),[c.html for c in result_cards(finder, name, thumbs)]) for name in names]
+    columns = []
+    for name in names:
+        cards = [card.html for card in result_cards(finder, name, thumbs)]
+        columns.append((result_head(finder, name),cards))
     regions = None
     if with_regions and finder.word is not None and finder.results:
         head,cards = region_cards(finder, thumbs)
         regions = head,[c.html for c in cards]
     alignment = TEMPLATES.fragment("explore_view.html", page=opened.html()) if opened else None
+    kind = "list" if finder.query.direction == "i2t" and finder.results else "grid"
     return TEMPLATES.fragment(
         "explore_static.html", header=header, query=query_head(finder, thumbs, live=False), split=finder.split,
-        kind="list" if finder.query.direction == "i2t" and finder.results else "grid", page=finder.page+1,
-        pages=finder.page_count(), columns=columns, regions=regions, alignment=alignment, pairs=pairs)
+        kind=kind, page=finder.page+1, pages=finder.page_count(), columns=columns, regions=regions,
+        alignment=alignment, pairs=pairs)
 
 # %% ../../nbs/look/09_result_page.ipynb #983287ab
 def picture_pairs(

@@ -8,7 +8,7 @@ __all__ = ['ORDERS', 'CONTRASTS', 'show_alignment', 'show_alignments', 'words_of
 
 # %% ../../nbs/look/01_show.ipynb #b02ab06c
 import math, warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,6 @@ from ..core.config import one_of
 from ..core.boxes import box_iou
 from ..core.heat_maps import box_from_heat, heat_peak
 from ..data.collection import Collection, CollectionImage
-from ..data.stopwords import STOP_WORDS
 from ..model.pair import Alignment
 from .figures import (
     COLOURS, badge_fontsize, badge_legend, centre_note, crop, draw_box, draw_boxes, drawn_words, empty_figure, evenly,
@@ -94,12 +93,13 @@ def show_alignment(
     image = ax.imshow(values, aspect="auto", **colours)
     few = words <= 60
     place_of_best = np.argsort(rows)[cosines.argmax(0)]
-    ax.scatter(range(words), place_of_best, s=22 if few else 4, color="white", edgecolors="black", clip_on=False)
+    marker_size = 22 if few else 4
+    ax.scatter(range(words), place_of_best, s=marker_size, color="white", edgecolors="black", clip_on=False)
     tilt = {"rotation": 40, "fontsize": 9} if few else {"rotation": 90, "fontsize": 5}
     ax.set_xticks(range(words), [wrapped(t, 20, 1) for t in texts], ha="right", rotation_mode="anchor", **tilt)
     if not pieces: grey_stop_words(ax.get_xticklabels(), texts)
-    shown = range(0, regions, math.ceil(regions/60))
-    ax.set_yticks(shown, rows[shown], fontsize=7)
+    ticks = range(0, regions, math.ceil(regions/60))
+    ax.set_yticks(ticks, rows[ticks], fontsize=7)
     ax.tick_params(length=0)
     ax.set(ylabel="region", title="Best region of each piece ○" if pieces else "Best region of each word ○")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
@@ -153,7 +153,7 @@ def show_alignments(
 # %% ../../nbs/look/01_show.ipynb #f16fd934
 def words_of_regions(
     alignment:Alignment, # One image against one caption
-    skip:frozenset=STOP_WORDS, # Words that are not drawn
+    skip:Container[str]|None=None, # Words that are not drawn, as in `drawn_words`
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
 ) -> tuple[dict[int,list],list[int]]: # Region to `(number, index)` of its words; indices of words below `min_cosine`
     "The words that choose each region."
@@ -187,7 +187,7 @@ def _ranges(numbers):
 # %% ../../nbs/look/01_show.ipynb #2ca41e90
 def show_grounding(
     alignment:Alignment, # With boxes; without a picture they are drawn on an empty one
-    skip:frozenset=STOP_WORDS, # Words that are not drawn
+    skip:Container[str]|None=None, # Words that are not drawn, as in `drawn_words`
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
     ax:Axes|None=None, # Where to draw
     brief:bool=False, # Only boxes with the numbers of their words, as in `drawn_words`, for a small picture
@@ -208,7 +208,7 @@ def show_grounding(
         draw_boxes(ax, chosen, badges, size, first_numbers)
         centre_note(ax, note)
         return ax
-    badges = [str(k+1) for k in range(len(groups))]
+    badges = [str(number+1) for number in range(len(groups))]
     columns = [[j for _,j in group] for group in groups.values()]
     texts = [_with_cosines(alignment, group) for group in columns]
     entries = list(zip(badges, draw_boxes(ax, chosen, badges, size), texts))
@@ -285,13 +285,13 @@ def show_heats(
     _require_words(alignment)
     if alignment.boxes is None or not len(alignment.boxes):
         return empty_figure("this image has no boxes, so words cannot be spread over it", title or alignment.caption)
-    given = alignment.picture
+    picture = alignment.picture
     alignment,note = _opened(alignment) # once, not for each word
     words = words or (drawn_words(alignment.words) or range(len(alignment.words)))[:12]
     maps = torch.stack([alignment.heat(word) for word in words])
-    known = maps[~maps.isnan()]
-    limits = float(known.min()),float(known.max())
-    if note: alignment = replace(alignment, picture=given) # so that each map says why it has none
+    values = maps[~maps.isnan()]
+    limits = float(values.min()),float(values.max())
+    if note: alignment = replace(alignment, picture=picture) # so that each map says why it has none
     width,height = alignment.size
     size = 2.6,2.6*min(height/width, 2)+.35
     axes = grid(len(words), columns, size, title=wrapped(title or alignment.caption, 80), below=.6)
@@ -311,11 +311,11 @@ def _by_importance(regions):
     area = (boxes[:,2]-boxes[:,0])*(boxes[:,3]-boxes[:,1])
     largest_first = np.argsort(-area, kind="stable")
     overlap = box_iou(boxes, boxes).numpy()
-    kept,repeated = [],[]
+    distinct,repeated = [],[]
     for i in largest_first:
-        if (overlap[i,kept] > .3).any(): repeated.append(i)
-        else: kept.append(i)
-    return np.array(kept+repeated, dtype=int)
+        if (overlap[i,distinct] > .3).any(): repeated.append(i)
+        else: distinct.append(i)
+    return np.array(distinct+repeated, dtype=int)
 
 # %% ../../nbs/look/01_show.ipynb #1c2b8b09
 def show_regions(

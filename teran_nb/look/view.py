@@ -148,8 +148,8 @@ def collection_title(
     "A collection's name for readers: without versions and numbers of its folder, its split named."
     folder,_,split = name.partition(" ")
     words = re.split(r"[-_.\s]+", folder)
-    kept = [w for w in words if not re.fullmatch(r"[a-z]?\d+", w)] or words
-    title = " ".join(kept)
+    words = [word for word in words if not re.fullmatch(r"[a-z]?\d+", word)] or words
+    title = " ".join(words)
     if not title: return "A collection"
     if split: title += f", {split} split" if split in ("train","val","test","restval") else f" {split}"
     return title[0].upper()+title[1:]

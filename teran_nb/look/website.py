@@ -176,13 +176,12 @@ def common_words(self:_SiteBuilder,
 ) -> dict: # Word to the sentences that contain it, the most frequent first
     "Words that get a card: no stop-words, and no words that the model leaves out."
     sentences = {}
-    for c in captions:
-        words = self.result.captions.words[c]
+    for caption in captions:
+        words = self.result.captions.words[caption]
         compared = set(words.word_of) - {-1} # -1: a vector of no word
         texts = [words.texts[j] for j in sorted(compared)]
-        shown = [texts[j].casefold() for j in drawn_words(texts)]
-        for word in dict.fromkeys(shown):
-            sentences.setdefault(word, []).append(self.texts[c])
+        drawn = [texts[j].casefold() for j in drawn_words(texts)]
+        for word in dict.fromkeys(drawn): sentences.setdefault(word, []).append(self.texts[caption])
     counts = Counter({word: len(s) for word,s in sentences.items()})
     return {word: sentences[word] for word,_ in counts.most_common(self.word_cards)}
 
@@ -217,14 +216,14 @@ def query_pages(self:_SiteBuilder,
     texts = {}
     index = []
     for file,(first,last) in progress(ranges.items(), kind, disable=not show_progress_bar):
-        shown = queries[first:last]
+        page_queries = queries[first:last]
         heading = f"{kind.capitalize()} {first+1}–{last} of {len(queries):,}"
         if self.has_true_matches: heading += ", best answered first"
-        sentences = [self.sentence(c) for c in shown] if kind == "sentences" else []
-        images = [self.image(row) for row in shown] if kind == "pictures" else []
+        sentences = [self.sentence(caption) for caption in page_queries] if kind == "sentences" else []
+        images = [self.image(row) for row in page_queries] if kind == "pictures" else []
         texts[file] = self.page("site_queries.html", heading, f"{kind}-1.html", pages=pages, this_page=file,
                                 known=self.has_true_matches, sentences=sentences, pictures=images)
-        for card,query in zip(sentences or images, shown):
+        for card,query in zip(sentences or images, page_queries):
             if kind == "sentences": text,row = self.texts[query],self.shown_image(query)
             else: text,row = card["name"],query
             note = kind.removesuffix("s")
@@ -242,13 +241,13 @@ def first_page_sections(self:_SiteBuilder,
     if not self.has_true_matches: return [("", "t2i", list(range(min(6, len(self.texts)))))]
     answers = self.similarities,self.captions.image_of
     sections = []
-    for direction,what in (("t2i","picture"),("i2t","sentence")):
+    for direction,kind in (("t2i","picture"),("i2t","sentence")):
         failures = hard_failures(*answers, n, direction)
         successes = hard_successes(*answers, n, direction)
-        sections.append((f"A wrong {what} wins by the widest margin", direction, failures))
-        sections.append((f"The true {what} wins by the smallest margin", direction, successes))
+        sections.append((f"A wrong {kind} wins by the widest margin", direction, failures))
+        sections.append((f"The true {kind} wins by the smallest margin", direction, successes))
         if relevance is not None:
-            title = f"Wrong, and yet relevant: the true {what} is not first, and NDCG is high"
+            title = f"Wrong, and yet relevant: the true {kind} is not first, and NDCG is high"
             sections.append((title, direction, wrong_but_relevant(*answers, relevance, n, direction)))
     return sections
 
@@ -270,17 +269,17 @@ def index_page(self:_SiteBuilder,
     about = self.result.about
     model_name = about.get("model") or self.model.name or "the model"
     lead = f"{len(self.collection):,} pictures and {len(self.texts):,} sentences, matched by {model_name}."
-    shown = []
+    cards = []
     for title,direction,queries in sections:
-        sentences = [self.sentence(c) for c in queries] if direction == "t2i" else []
+        sentences = [self.sentence(caption) for caption in queries] if direction == "t2i" else []
         pictures = [self.image(row) for row in queries] if direction == "i2t" else []
-        shown.append({"title": title, "sentences": sentences, "pictures": pictures})
+        cards.append({"title": title, "sentences": sentences, "pictures": pictures})
     notes = [note for note in (getattr(self.result, "note", ""), self.model.model_note) if note]
     public = {name: value for name,value in about.items() if name != "run"} # without a path of this machine
     conditions = [f"{name} {value}" for name,value in public.items() if value != ""]
     scores = _recall_rows(self.result.metrics) if self.has_true_matches else []
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
-        about=" · ".join(conditions), scores=scores, sections=shown, words=words, index=index)
+        about=" · ".join(conditions), scores=scores, sections=cards, words=words, index=index)
 
 # %% ../../nbs/look/12_website.ipynb #14a7be14
 @patch
@@ -337,7 +336,7 @@ def region_page_files(self:_SiteBuilder,
         if self.has_true_matches and direction == "t2i": chosen += captions
     chosen = list(dict.fromkeys(chosen))[:n]
     chosen += evenly(sentences, n-len(chosen))
-    return {c: f"views/s{c:06}.html" for c in sorted(set(chosen))}
+    return {caption: f"views/s{caption:06}.html" for caption in sorted(set(chosen))}
 
 @patch
 def pages(self:_SiteBuilder,
@@ -352,9 +351,10 @@ def pages(self:_SiteBuilder,
         image_texts,image_index = self.query_pages("pictures", images, show_progress_bar)
         texts |= image_texts
         index += image_index
-    for c,file in self.region_pages.items():
-        card = f"sentences-{sentences.index(c)//self.per_page+1}.html#s{c}" if c in sentences else "index.html"
-        texts[file] = self.region_page(c, f"../{card}")
+    for caption,file in self.region_pages.items():
+        card = "index.html"
+        if caption in sentences: card = f"sentences-{sentences.index(caption)//self.per_page+1}.html#s{caption}"
+        texts[file] = self.region_page(caption, f"../{card}")
     common = self.common_words(sentences)
     cards = [self.word(n, word, captions) for n,(word,captions) in enumerate(common.items())]
     texts["words.html"] = self.page("site_words.html", "Words", "words.html", words=cards)
@@ -392,7 +392,8 @@ def write_site(
     builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder))
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
     limit = max_queries or 1000
-    sentences = spread(builder.ranks.t2i, limit) if builder.has_true_matches else list(range(len(builder.texts)))[:limit]
+    sentences = list(range(len(builder.texts)))[:limit]
+    if builder.has_true_matches: sentences = spread(builder.ranks.t2i, limit)
     images = spread(builder.ranks.i2t, limit) if builder.has_true_matches else []
     if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None
     sections = builder.first_page_sections(relevance)

@@ -184,8 +184,8 @@ def show_word(
 # %% ../../nbs/look/04_word_search.ipynb #fa7a13a8
 def _whole_pictures(collection, hits, word, columns):
     "The pictures of the hits, and above them, and as a warning, why their regions are not shown."
-    what = f"“{word}”" if word else "it"
-    why = f"where {what} was found cannot be shown, only in which pictures: their features came without boxes"
+    subject = f"“{word}”" if word else "it"
+    why = f"where {subject} was found cannot be shown, only in which pictures: their features came without boxes"
     warnings.warn(why, stacklevel=3)
     axes = grid(len(hits), columns, (1.6,1.75), title=wrapped(why, 15*min(columns, len(hits)), 4))
     for ax,match in zip(axes, hits):

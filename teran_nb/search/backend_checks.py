@@ -37,19 +37,21 @@ def _require_images(backend, method, images, expected, with_vectors=True):
                              f"{wanted.count(name)}; `write` replaces an image of the same name, `remove` deletes it")
     by_name = {image.image_id: image for image in images}
     for image in expected:
-        what = f"{_name(backend, method)} gives {image.image_id!r}"
-        _require_image(what, by_name[image.image_id], image, with_vectors)
+        subject = f"{_name(backend, method)} gives {image.image_id!r}"
+        _require_image(subject, by_name[image.image_id], image, with_vectors)
 
-def _require_image(what, again, image, with_vectors):
-    "Refuse an image that is not as it was written."
+def _require_image(subject, again, image, with_vectors):
+    "Refuse an image that is not as it was written; `subject` begins the errors."
     def is_same(a, b): return a is not None and a.shape == b.shape and np.allclose(a, b, atol=1e-3)
-    if again.order != image.order: raise ValueError(f"{what} without its `order`; give its `metadata` too")
+    if again.order != image.order: raise ValueError(f"{subject} without its `order`; give its `metadata` too")
     if not with_vectors: return
     if not (is_same(again.regions, image.regions) and is_same(again.whole, image.whole)):
-        raise ValueError(f"{what} with other vectors than were written last; keep `regions` in their order, and `whole`")
+        raise ValueError(f"{subject} with other vectors than were written last; keep `regions` in their order, "
+                         "and `whole`")
     for column,value in image.metadata.items():
         other = again.metadata.get(column)
-        if other != value: raise ValueError(f"{what} with {other!r:.60} as {column!r}, not {value!r:.60}; keep `metadata`")
+        if other != value:
+            raise ValueError(f"{subject} with {other!r:.60} as {column!r}, not {value!r:.60}; keep `metadata`")
 
 # %% ../../nbs/search/16_backend_checks.ipynb #24ed74a9
 def _example_requests(memory, exact):
@@ -72,21 +74,21 @@ def _require_answer(backend, memory, case, request, images):
     exact = {image.image_id: image.similarity for image in every}
     count = min(stage.limit, len(exact))
     sure = count if len(request.stages) == 1 else min(1, count) # best images that must be among the answers
-    what = f"{_name(backend, 'search')}, asked for {case},"
+    subject = f"{_name(backend, 'search')}, asked for {case},"
     for image in images:
         if image.image_id not in exact:
-            raise ValueError(f"{what} gives {image.image_id!r}; leave out images that do not fulfil the conditions, "
+            raise ValueError(f"{subject} gives {image.image_id!r}; leave out images that do not fulfil the conditions, "
                              "that have no regions, or that were removed")
         if abs(image.similarity - exact[image.image_id]) > .01:
-            raise ValueError(f"{what} gives {image.image_id!r} the similarity {image.similarity:.4f}, not "
+            raise ValueError(f"{subject} gives {image.image_id!r} the similarity {image.similarity:.4f}, not "
                              f"{exact[image.image_id]:.4f}; compare by the field and the pooling of the last stage")
     if not sure <= len(images) <= count:
-        raise ValueError(f"{what} gives {len(images)} images, not {count}; give as many as `limit` of the last stage says, "
-                         "or all where there are fewer")
+        raise ValueError(f"{subject} gives {len(images)} images, not {count}; give as many as `limit` of the last "
+                         "stage says, or all where there are fewer")
     similarities = [image.similarity for image in images]
     is_best = np.allclose(similarities[:sure], list(exact.values())[:sure], atol=.01)
     if not is_best or similarities != sorted(similarities, reverse=True):
-        raise ValueError(f"{what} does not give the best images first; sort by similarity, largest first")
+        raise ValueError(f"{subject} does not give the best images first; sort by similarity, largest first")
     names = {image.image_id for image in images}
     _require_images(backend, "search", images, [memory.images[name] for name in names], request.with_vectors)
 
@@ -152,4 +154,5 @@ def check_backend(
     _call(backend, memory, "write_sparse", images, CENTROID_FIELDS[1])
     _call(backend, memory, "save", spare, centroids)
     staged = request_for(spare, images[7].regions, 3, 40, centroids)
-    _require_answer(backend, memory, "the best 3 by new centroids", staged, _call(backend, memory, "search", [staged])[0])
+    answers = _call(backend, memory, "search", [staged])
+    _require_answer(backend, memory, "the best 3 by new centroids", staged, answers[0])

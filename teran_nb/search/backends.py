@@ -239,10 +239,10 @@ class MemoryBackend(Backend):
             self.images[image.image_id] = image
         self._packed = None
     def remove(self, image_ids:Sequence[str]) -> None:
-        for k in image_ids: self.images.pop(k, None)
+        for image_id in image_ids: self.images.pop(image_id, None)
         self._packed = None
     def read(self, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
-        return [self.images[k] for k in image_ids if k in self.images]
+        return [self.images[image_id] for image_id in image_ids if image_id in self.images]
     def scroll(self, with_vectors:bool=True) -> Iterator[list[StoredImage]]:
         if self.images: yield sorted(self.images.values(), key=lambda image: image.order)
     def count(self, conditions:Sequence[Condition]=()) -> int: return len(self._fulfilling(conditions))

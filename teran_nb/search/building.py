@@ -62,10 +62,12 @@ def compares_regions(
 def _new_layout(encoded, model, config, extractor="", source=""):
     "The layout of a new index; `encoded` are some of its images."
     pooling = one_of(config.pooling_for(model), POOLINGS, "pooling")
+    fingerprint = model.fingerprint if model else ""
     store_whole = config.store_whole or not compares_regions(model)
+    whole_dim = encoded.whole.shape[1] if store_whole else 0
     return Layout(
-        dim=encoded.parts.dim, fingerprint=model.fingerprint if model else "", extractor=extractor, source=source,
-        pooling=pooling, dtype=config.dtype, whole_dim=encoded.whole.shape[1] if store_whole else 0,
+        dim=encoded.parts.dim, fingerprint=fingerprint, extractor=extractor, source=source,
+        pooling=pooling, dtype=config.dtype, whole_dim=whole_dim,
         merged_count=config.merged_count, merged_for_centroids=config.merged_for_centroids, int8=config.int8)
 
 # %% ../../nbs/search/06_building.ipynb #b0fec276
@@ -84,7 +86,7 @@ def _require_storable(encoded, dim=0):
 _SAMPLE_VECTORS = 2**16 # To learn centroids from, unless there are more than an eighth as many centroids
 _SAMPLE_IMAGES = _SAMPLE_VECTORS//8
 
-class _Known(NamedTuple):
+class _Encodings(NamedTuple):
     "Images that are encoded before they are written."
     encoded:Encoded|None=None
     place:Mapping|Sequence=() # Where an image stands in `encoded`, by its row among those that `add` was given
@@ -101,7 +103,7 @@ def _encode_sample(model, images, exact, batch_size, show_progress_bar):
         for batch in chunked(chosen, batch_size):
             batches.append(model.encode_images(batch))
             bar.update(len(batch))
-    return _Known(_joined(batches), {row: i for i,row in enumerate(rows)})
+    return _Encodings(_joined(batches), {row: i for i,row in enumerate(rows)})
 
 def _joined(batches):
     "Encoded images of several batches as one."
@@ -132,12 +134,12 @@ def _first_centroids(sample, count, layout, config):
     if layout.merged_for_centroids: lengths = lengths.clamp(max=layout.merged_for_centroids)
     mean = max(float(lengths.double().mean()), 1e-9)
     centroid_count = config.centroid_count or default_centroid_count(int(mean*count))
-    most = max(_SAMPLE_VECTORS, 8*centroid_count)
+    vector_limit = max(_SAMPLE_VECTORS, 8*centroid_count)
     generator = torch.Generator().manual_seed(0)
-    chosen = torch.randperm(len(sample.parts), generator=generator)[:math.ceil(most/mean)]
+    chosen = torch.randperm(len(sample.parts), generator=generator)[:math.ceil(vector_limit/mean)]
     sets = _region_arrays(sample.parts[chosen], layout.dtype)
     vectors = torch.from_numpy(np.concatenate([_vectors_for_centroids(regions, layout) for regions in sets]))
-    rows = torch.randperm(len(vectors), generator=generator)[:most]
+    rows = torch.randperm(len(vectors), generator=generator)[:vector_limit]
     return learn_centroids(vectors[rows], centroid_count)
 
 # %% ../../nbs/search/06_building.ipynb #f07b0b8b
@@ -178,8 +180,8 @@ def _assign_centroids(images, centroids, layout):
     sets = [_vectors_for_centroids(image.regions, layout) for image in images]
     codes,distances = nearest(torch.from_numpy(np.concatenate(sets)), centroids.vectors)
     stops = np.cumsum([len(s) for s in sets])
-    for image,own in zip(images, np.split(codes, stops[:-1])):
-        image.sparse = centroids.of_image(own) if len(own) else None
+    for image,image_codes in zip(images, np.split(codes, stops[:-1])):
+        image.sparse = centroids.of_image(image_codes) if len(image_codes) else None
     return len(codes),float(distances.sum())
 
 # %% ../../nbs/search/06_building.ipynb #c0439f1d
@@ -239,28 +241,34 @@ def _is_storable(value):
 
 def _read_columns(columns, count):
     "Columns as lists that JSON can hold; a reserved name or another length than `count` is refused (ValueError)."
-    read = {}
+    lists = {}
     for column,values in columns.items():
         require_column(column)
         if column in RESERVED: raise ValueError(f"column {column!r} belongs to the index; choose another name")
-        read[column] = [plain_value(v) for v in plain_value(values)]
-        if len(read[column]) != count:
-            raise ValueError(f"column {column!r} has {len(read[column])} values for {count} images; give one for each")
-        for value in read[column]:
+        lists[column] = [plain_value(v) for v in plain_value(values)]
+        if len(lists[column]) != count:
+            raise ValueError(f"column {column!r} has {len(lists[column])} values for {count} images; give one for each")
+        for value in lists[column]:
             members = value if isinstance(value, list) else [value]
             wrong = [v for v in members if not _is_storable(v)]
             if wrong:
                 raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers up to 2**53, None, or lists "
                                  "of these (0 and 1 for False and True)")
-    return read
+    return lists
 
 # %% ../../nbs/search/06_building.ipynb #2d7059d7
-def _require_names(images):
-    "Refuse pictures without a name (ValueError); the second call would take its first picture for the stored one."
-    for i,image in enumerate(images):
+def _images_to_add(images, model):
+    "Encoded images and collections as they are, others as a list; a picture without a name is refused (ValueError)."
+    if isinstance(images, Encoded): return images
+    if model is None:
+        raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
+    if isinstance(images, Collection): return images
+    images = list(given_images(images))
+    for i,image in enumerate(images): # of two calls, the second would take its first picture for the stored one
         if image.image_id == place_name(i) and isinstance(image.picture, PIL.Image.Image):
             raise ValueError(f"{image.image_id} has no name, by which the index would know it; give its file, or "
                              "GivenImage('a name', picture=picture)")
+    return images
 
 @dataclass
 class _NewImage:
@@ -274,9 +282,9 @@ class _NewImage:
 def _new_images(images, columns, stored_paths, batch_size=256, share=Share()):
     """Batches of images that are not in the index, none of them empty.
     `stored_paths` takes names, and returns those that are in the index with the path of each picture, or None."""
-    given = map(GivenImage, images.names) if isinstance(images, Encoded) else given_images(images)
+    all_images = map(GivenImage, images.names) if isinstance(images, Encoded) else given_images(images)
     rows = share.of(_image_count(images))
-    numbered = zip(rows, islice(given, rows.start, rows.stop))
+    numbered = zip(rows, islice(all_images, rows.start, rows.stop))
     seen = set()
     for pairs in chunked(numbered, batch_size):
         batch = [_NewImage(row, image, _known_metadata(images, row, image)) for row,image in pairs]
@@ -308,13 +316,13 @@ def _refuse_other_pictures(batch, stored, images):
                          f"give it as GivenImage('a name', picture=Path({new_path!r})), or replace it by update=True")
 
 # %% ../../nbs/search/06_building.ipynb #0d16fc2a
-def _encode_new(new_images, images, model, known):
+def _encode_new(new_images, images, model, encodings):
     "Encode a batch, but for what is encoded already; adds boxes and sizes to its metadata."
     if isinstance(images, Encoded): return images.take([new_image.row for new_image in new_images])
-    old = [new_image for new_image in new_images if new_image.row in known.place]
-    new = [new_image for new_image in new_images if new_image.row not in known.place]
+    old = [new_image for new_image in new_images if new_image.row in encodings.place]
+    new = [new_image for new_image in new_images if new_image.row not in encodings.place]
     batches = []
-    if old: batches.append(known.encoded.take([known.place[new_image.row] for new_image in old]))
+    if old: batches.append(encodings.encoded.take([encodings.place[new_image.row] for new_image in old]))
     if new: batches.append(model.encode_images([new_image.image for new_image in new]))
     place = {new_image.row: i for i,new_image in enumerate([*old,*new])}
     vectors = _joined(batches).take([place[new_image.row] for new_image in new_images])
@@ -386,31 +394,28 @@ def add_images(
     source:str="", # Digest of the collection, which a new layout keeps
 ) -> int: # Images that were written, by this process
     "Encode and write images. When it was interrupted, the same call continues."
-    if not isinstance(images, Encoded):
-        if model is None:
-            raise ValueError("this index was opened without a model; give encoded images, or open it with the model")
-        if not isinstance(images, Collection):
-            images = list(given_images(images))
-            _require_names(images)
+    images = _images_to_add(images, model)
     if batch_size < 1: raise ValueError(f"a batch of {batch_size}; add at least 1 image at a time")
     count = _image_count(images)
     columns = _read_columns(columns or {}, count)
     backend.refresh() # another process may have changed the layout or the centroids
     _require_fitting(backend, images, model, encoded)
     if not count: return 0
-    known = _Known()
-    if isinstance(images, Encoded): known = _Known(images, range(count))
-    elif encoded is not None: known = _Known(encoded, range(count))
+    encodings = _Encodings()
+    if isinstance(images, Encoded): encodings = _Encodings(images, range(count))
+    elif encoded is not None: encodings = _Encodings(encoded, range(count))
     if _must_begin(backend, share):
-        if known.encoded is None: known = _encode_sample(model, images, backend.exact, batch_size, show_progress_bar)
-        _begin_index(backend, images, model, config, known.encoded, source)
+        if encodings.encoded is None:
+            encodings = _encode_sample(model, images, backend.exact, batch_size, show_progress_bar)
+        _begin_index(backend, images, model, config, encodings.encoded, source)
     def stored_paths(names):
-        return {} if update else {x.image_id: x.metadata.get("path") for x in backend.read(names, False)}
+        if update: return {}
+        return {image.image_id: image.metadata.get("path") for image in backend.read(names, False)}
     written = 0
     try:
         with progress(desc="add images", total=len(share.of(count)), disable=not show_progress_bar, unit=" images") as bar:
             for batch in _new_images(images, columns, stored_paths, batch_size, share):
-                vectors = _encode_new(batch, images, model, known)
+                vectors = _encode_new(batch, images, model, encodings)
                 _require_storable(vectors, backend.layout.dim)
                 _index_columns(backend, batch[0].metadata)
                 _write_images(backend, vectors, [new_image.metadata for new_image in batch])
@@ -434,6 +439,7 @@ def damaged_images(
     return damaged,count
 
 def _is_sound(image, backend):
+    "Whether the vectors, boxes and centroids of an image belong together."
     if not image.image_id or not np.isfinite(image.regions).all(): return False
     norms = np.linalg.norm(image.regions, axis=1)
     if (abs(norms - 1) >= .01).any(): return False
@@ -470,12 +476,12 @@ def _centroids_of_stored(backend, centroid_count):
     layout = backend.layout
     share = _SAMPLE_IMAGES/max(1, backend.count())
     rng = np.random.default_rng(0)
-    most = layout.merged_for_centroids or math.inf
+    per_image = layout.merged_for_centroids or math.inf
     sample = []
     vector_count = 0
     for images in backend.scroll():
         for image in images:
-            vector_count += min(len(image.regions), most)
+            vector_count += min(len(image.regions), per_image)
             if rng.random() < share: sample.append(_vectors_for_centroids(image.regions, layout))
     if not sample: raise ValueError(f"{backend.place} holds no image to learn centroids from")
     count = centroid_count or default_centroid_count(vector_count)

@@ -95,7 +95,7 @@ def open_edge(
 @patch
 def create(self:EdgeBackend, layout:Layout) -> None:
     "Make the engine's files for the first images."
-    q = self.types
+    types = self.types
     require_space(self.folder, _MIN_FREE_BYTES)
     self._lock()
     if (self.folder/"index.json").is_file():
@@ -104,18 +104,19 @@ def create(self:EdgeBackend, layout:Layout) -> None:
     shard = self.folder/"shard"
     shutil.rmtree(shard, ignore_errors=True) # of a process that was killed before its first image
     shard.mkdir()
-    sparse = {name: q.EdgeSparseVectorParams() for name in CENTROID_FIELDS}
-    config = q.EdgeConfig(vectors=self.vector_params(layout), sparse_vectors=sparse)
-    q.EdgeShard.create(str(shard), config).close()
-    self.shard = q.EdgeShard.load(str(shard)) # the first loading completes the configuration
+    sparse = {name: types.EdgeSparseVectorParams() for name in CENTROID_FIELDS}
+    config = types.EdgeConfig(vectors=self.vector_params(layout), sparse_vectors=sparse)
+    types.EdgeShard.create(str(shard), config).close()
+    self.shard = types.EdgeShard.load(str(shard)) # the first loading completes the configuration
 
 @patch
 def multivector_params(self:EdgeBackend, dim:int, dtype:str, int8:bool=False) -> Any:
-    q = self.types
-    datatype = {"float16": q.VectorStorageDatatype.Float16, "float32": q.VectorStorageDatatype.Float32}[dtype]
-    copies = q.ScalarQuantizationConfig(q.ScalarType.Int8) if int8 else None
-    return q.EdgeVectorParams(dim, q.Distance.Dot, multivector_config=q.MultiVectorConfig(q.MultiVectorComparator.MaxSim),
-                              datatype=datatype, hnsw_config=q.HnswIndexConfig(0, 16, 10), quantization_config=copies)
+    types = self.types
+    datatype = {"float16": types.VectorStorageDatatype.Float16, "float32": types.VectorStorageDatatype.Float32}[dtype]
+    copies = types.ScalarQuantizationConfig(types.ScalarType.Int8) if int8 else None
+    max_sim = types.MultiVectorConfig(types.MultiVectorComparator.MaxSim)
+    return types.EdgeVectorParams(dim, types.Distance.Dot, multivector_config=max_sim, datatype=datatype,
+                              hnsw_config=types.HnswIndexConfig(0, 16, 10), quantization_config=copies)
 
 @patch
 def single_vector_params(self:EdgeBackend, dim:int) -> Any:
@@ -186,7 +187,7 @@ def update_vectors(self:EdgeBackend, points:list) -> None:
 
 @patch
 def remove(self:EdgeBackend, image_ids:Sequence[str]) -> None:
-    self._update(self.types.UpdateOperation.delete_points([point_id(k) for k in image_ids]), 0)
+    self._update(self.types.UpdateOperation.delete_points([point_id(image_id) for image_id in image_ids]), 0)
 
 @patch
 def index_payload(self:EdgeBackend, key:str, kind:str) -> None:
@@ -294,11 +295,12 @@ def _open(self:EdgeBackend):
     with self._engine_call():
         self.shard = self.types.EdgeShard.load(str(shard))
         points,_ = self.shard.scroll(self.types.ScrollRequest(None, 1, with_vector=vector_fields(self.layout, True)))
-    vectors = (points[0].vector or {}) if points else {}
-    wrong = [len(region) for region in vectors.get("regions", []) if len(region) != self.layout.dim]
-    if wrong:
+    vectors = {}
+    if points and points[0].vector: vectors = points[0].vector
+    wrong_lengths = [len(region) for region in vectors.get("regions", []) if len(region) != self.layout.dim]
+    if wrong_lengths:
         raise ValueError(f"{layout_file}: layout.dim is {self.layout.dim}, and the vectors in {shard} have "
-                         f"{wrong[0]} numbers; copy the index again")
+                         f"{wrong_lengths[0]} numbers; copy the index again")
 
 @patch
 def load_centroids(self:EdgeBackend, centroid_field:str, count:int) -> Tensor:

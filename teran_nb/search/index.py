@@ -77,12 +77,12 @@ class Index(IndexedImages):
         return bool(self.layout and self.layout.centroid_state.calibrated_images)
 
     def __repr__(self):
-        how = "every image compared"
+        method = "every image compared"
         if self.backend.centroids is not None:
             reason = "as measured" if self.is_calibrated else "by its size"
             if self._candidates: reason = "as was set"
-            how = f"{len(self.backend.centroids):,} centroids, {self.candidates:,} candidates {reason}"
-        sets = f", regions of {self.layout.dim}, {self.layout.dtype}, {how}" if self.layout else ""
+            method = f"{len(self.backend.centroids):,} centroids, {self.candidates:,} candidates {reason}"
+        sets = f", regions of {self.layout.dim}, {self.layout.dtype}, {method}" if self.layout else ""
         return f"Index({self.backend.place}: {len(self):,} images{sets})"
     def close(self) -> None: self.backend.close()
 
@@ -143,7 +143,7 @@ def search(self:Index,
     conditions = read_conditions(where)
     captions = encode_sentences(sentences, self.model, self.layout)
     if self.layout is None: return Hits(captions.names, [[] for _ in captions.names])
-    self._require_columns([c.column for c in conditions])
+    self._require_columns([condition.column for condition in conditions])
     ranking = ranking_for(self.backend, self.model, pooling)
     candidates = max(k, candidates or self.candidates)
     limit = ranking.limit(k, candidates, rerank)
@@ -169,8 +169,8 @@ def _require_columns(self:Index, columns):
     if not unknown(): return
     self.backend.refresh() # another process may have added them
     if missing := unknown():
-        known = ", ".join(sorted(self.layout.columns)) or "none"
-        raise ValueError(f"no image has a column {missing[0]!r}; known are {known}")
+        names = ", ".join(sorted(self.layout.columns)) or "none"
+        raise ValueError(f"no image has a column {missing[0]!r}; known are {names}")
 
 @patch
 def _hit(self:Index, image, score, captions, j, pooling):
@@ -185,12 +185,13 @@ def _align(self:Index, image, captions, j, pooling):
     words = captions.parts[j]
     if self.model is not None and not pooling: regions,words = self.model.cross_encode(regions, words)
     boxes = image.metadata.get("boxes")
+    if boxes is not None: boxes = np.array(boxes, np.float32)
     size = image.metadata.get("size")
-    boxes = None if boxes is None else np.array(boxes, np.float32)
+    if size is not None: size = tuple(size)
+    model_note = self.model.model_note if self.model else ""
     return Alignment.from_vectors(
-        regions, words, captions.words[j], boxes, size=None if size is None else tuple(size), caption=captions.names[j],
-        image_id=image.image_id, picture=image.metadata.get("path"), pooling=pooling or self.pooling,
-        model_note=self.model.model_note if self.model else "")
+        regions, words, captions.words[j], boxes, size=size, caption=captions.names[j], image_id=image.image_id,
+        picture=image.metadata.get("path"), pooling=pooling or self.pooling, model_note=model_note)
 
 # %% ../../nbs/search/11_index.ipynb #2aea4026
 @patch
@@ -244,7 +245,8 @@ def similarity(self:Index,
 ) -> Tensor: # `(images, captions)` in the order of `names`
     "Similarities; minus infinity where no stage proposed the image, 0 for a sentence without words."
     model = model or self.model
-    if model is not self._checked_model: require_same_model(self.backend, model) # a fingerprint reads all weights
+    if model is not self._checked_model: # a fingerprint reads all weights
+        require_same_model(self.backend, model)
     self._checked_model = model
     _require_valid_search(candidates=candidates, pooling=pooling, rerank=rerank, model=model)
     captions = encode_sentences(captions, model, self.layout)

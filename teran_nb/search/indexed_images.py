@@ -39,7 +39,8 @@ class ReadOnDemand(Sequence):
     def __getitem__(self, i):
         "The part of one image for a number, else those of some images as `Packed`."
         if isinstance(i, (int,np.integer)): return self.read([self.names[i]])[0]
-        rows = np.arange(len(self))[i.cpu().numpy() if isinstance(i, Tensor) else i]
+        if isinstance(i, Tensor): i = i.cpu().numpy()
+        rows = np.arange(len(self))[i]
         return _packed(self.read([self.names[j] for j in rows.tolist()]), self.dim)
 
     def read(self,
@@ -48,10 +49,10 @@ class ReadOnDemand(Sequence):
         "The part of some images."
         stored = chain.from_iterable(map(self.backend.read, chunked(names, 256)))
         images = {image.image_id: image for image in stored}
-        missing = [k for k in names if k not in images]
+        missing = [name for name in names if name not in images]
         if missing:
             raise KeyError(f"{missing[0]!r} was deleted from {self.backend.place} meanwhile; open the index again")
-        return [self.part(images[k]) for k in names]
+        return [self.part(images[name]) for name in names]
 
 # %% ../../nbs/search/10_indexed_images.ipynb #bfb55ba0
 class IndexedImages:

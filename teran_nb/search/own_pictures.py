@@ -85,9 +85,10 @@ def _repr_markdown_(self:OwnPictures):
     size = sum(e.backend.bytes() if isinstance(e, Index) else e.parts.values.nbytes for e in self.encoded.values())/1e6
     rows = [("pictures", f"{len(self.collection):,}")]
     if not indexed: rows.append(("regions", f"{int(images.parts.offsets[-1]):,}"))
+    searched = "exactly"
+    if indexed: searched = f"in two stages: {len(images.backend.centroids):,} centroids, then regions"
     rows += [("extracted by", self.collection.features.extractor), ("encoded by", " and ".join(self.models)),
-             ("searched", f"in two stages: {len(images.backend.centroids):,} centroids, then regions" if indexed else "exactly"),
-             ("MB on disk", f"{size:.1f}"), ("files left out", len(left_out))]
+             ("searched", searched), ("MB on disk", f"{size:.1f}"), ("files left out", len(left_out))]
     table = markdown_table(["","my pictures"], rows)
     if self.warning: table = f"**{escape_markdown(self.warning)}**\n\n{table}"
     return table + left_out_table(left_out)
@@ -118,11 +119,11 @@ def suggest(self:OwnPictures,
     lead = (sims.max(0).values - scored.nanmean(0)).nan_to_num(0)
     proposed = []
     best_pictures = set()
-    for k in lead.argsort(descending=True).tolist():
-        best = int(sims[:,k].argmax())
+    for j in lead.argsort(descending=True).tolist():
+        best = int(sims[:,j].argmax())
         if best in best_pictures and len(best_pictures) < len(sims): continue
         best_pictures.add(best)
-        proposed.append(words[k])
+        proposed.append(words[j])
         if len(proposed) == n: break
     return proposed
 
@@ -132,7 +133,7 @@ def _unlike_training(model, collection):
     training = getattr(model, "provenance", None)
     if training is None or not len(collection): return ""
     sample = collection.image_ids[::math.ceil(len(collection)/200)]
-    unlike = sum(training.is_out_of_distribution(collection.features[k]) for k in sample)
+    unlike = sum(training.is_out_of_distribution(collection.features[image_id]) for image_id in sample)
     if unlike <= .2*len(sample): return ""
     return (f"{unlike} of {len(sample)} pictures are unlike the images that this model was trained on ({training.data}): "
             "its answers mean little; train one on pictures like these, or take a pretrained model")

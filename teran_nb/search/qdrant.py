@@ -141,20 +141,20 @@ def index_column(self:QdrantBackend, column:str, example:Any) -> None:
 def filter_for(self:QdrantBackend, conditions:Sequence[Condition]) -> Any:
     "The conditions as the client takes them; None without any."
     if not conditions: return None
-    q = self.types
+    types = self.types
     must = []
-    for c in conditions:
-        key = payload_key(c.column)
-        if c.values is None:
-            must.append(q.FieldCondition(key=key, range=self.number_range(c.least, c.most)))
+    for condition in conditions:
+        key = payload_key(condition.column)
+        if condition.values is None:
+            must.append(types.FieldCondition(key=key, range=self.number_range(condition.least, condition.most)))
             continue
         matches = []
-        for value in c.values: # numbers are indexed as floats, which a range reads and a match does not
-            wanted = {"match": q.MatchValue(value=value)}
+        for value in condition.values: # numbers are indexed as floats, which a range reads and a match does not
+            wanted = {"match": types.MatchValue(value=value)}
             if isinstance(value, int): wanted = {"range": self.number_range(value, value)}
-            matches.append(q.FieldCondition(key=key, **wanted))
-        must.append(q.Filter(should=matches))
-    return q.Filter(must=must)
+            matches.append(types.FieldCondition(key=key, **wanted))
+        must.append(types.Filter(should=matches))
+    return types.Filter(must=must)
 
 # %% ../../nbs/search/02_qdrant.ipynb #05961321
 @patch
@@ -176,8 +176,9 @@ def query_for(self:QdrantBackend,
 @patch
 def search_params(self:QdrantBackend, stage:Stage, exact:bool) -> Any:
     "How a stage compares."
-    q = self.types
-    return q.SearchParams(exact=exact, quantization=q.QuantizationSearchParams(ignore=not stage.int8, rescore=False))
+    types = self.types
+    quantization = types.QuantizationSearchParams(ignore=not stage.int8, rescore=False)
+    return types.SearchParams(exact=exact, quantization=quantization)
 
 @patch
 def stage_vector(self:QdrantBackend, stage:Stage) -> Any:
@@ -197,8 +198,8 @@ def search(self:QdrantBackend, requests:Sequence[Request]) -> list[list[StoredIm
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
-    points = self.retrieve([point_id(k) for k in image_ids], vector_fields(self.layout, with_vectors))
-    return [self.to_image(p, with_vectors) for p in points]
+    points = self.retrieve([point_id(image_id) for image_id in image_ids], vector_fields(self.layout, with_vectors))
+    return [self.to_image(point, with_vectors) for point in points]
 
 @patch
 def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredImage]]:
@@ -206,7 +207,7 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
     offset = None
     while True:
         points,offset = self.page(offset, limit, _payload(with_vectors), vector_fields(self.layout, with_vectors))
-        if points: yield [self.to_image(p, with_vectors) for p in points]
+        if points: yield [self.to_image(point, with_vectors) for point in points]
         if offset is None: return
 
 # %% ../../nbs/search/02_qdrant.ipynb #e3d26a5b

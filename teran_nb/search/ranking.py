@@ -112,9 +112,9 @@ def propose(self:BackendRanking,
     rows = [j for j in range(len(captions.names)) if len(captions.parts[j]) or not self.needs_words]
     requests = [self.request(captions, j, limit, staged, conditions, with_vectors) for j in rows]
     proposed = [[] for _ in captions.names]
-    for some in chunked(range(len(rows)), 32):
-        answers = answer([requests[i] for i in some])
-        for i,images in zip(some, answers): proposed[rows[i]] = images
+    for chunk in chunked(range(len(rows)), 32):
+        answers = answer([requests[i] for i in chunk])
+        for i,images in zip(chunk, answers): proposed[rows[i]] = images
     for j,request in zip(rows, requests):
         if not self._has_too_few(request, len(proposed[j]), min(limit, candidates, total)): continue
         of_all_images = Request(request.stages[-1:], conditions, with_vectors, True)
@@ -135,8 +135,8 @@ def exact_scores(self:BackendRanking,
 ) -> Tensor: # `(images, captions)`
     "Similarities from the stored vectors."
     encoded = to_encoded(images, self.backend.layout.dim)
-    if self.asked_pooling or self.model is None: return pooled_similarity(encoded.parts, captions.parts, self.pooling)
-    return self.model.similarity(encoded, captions).cpu()
+    if self.model is not None and not self.asked_pooling: return self.model.similarity(encoded, captions).cpu()
+    return pooled_similarity(encoded.parts, captions.parts, self.pooling)
 
 @patch
 def scored_images(self:BackendRanking,
@@ -191,16 +191,17 @@ class PooledRanking(_ReadRanking):
         captions:Encoded, limit:int, candidates:int, conditions:Sequence[Condition]=(),
     ) -> Iterator[tuple[list[StoredImage],list[float]]]:
         for rows in chunked(range(len(captions.names)), max(1, _IMAGES_AT_A_TIME//limit)):
-            some = captions.take(rows)
-            proposed = self.propose(some, limit, candidates, conditions, with_vectors=False)
+            chunk = captions.take(rows)
+            proposed = self.propose(chunk, limit, candidates, conditions, with_vectors=False)
             names = list(dict.fromkeys(image.image_id for image in chain.from_iterable(proposed)))
             images = list(chain.from_iterable(map(self.backend.read, chunked(names, 256))))
             row_of = {image.image_id: i for i,image in enumerate(images)}
-            scores = self.exact_scores(images, some) if images else None
+            scores = self.exact_scores(images, chunk) if images else None
             for j,answers in enumerate(proposed):
                 # another process may have deleted one
-                kept = [row_of[image.image_id] for image in answers if image.image_id in row_of]
-                yield [images[i] for i in kept],scores[kept,j].tolist() if kept else []
+                image_rows = [row_of[image.image_id] for image in answers if image.image_id in row_of]
+                image_scores = scores[image_rows,j].tolist() if image_rows else []
+                yield [images[i] for i in image_rows],image_scores
 
     def best(self,
         images:list[StoredImage], scores:list[float], caption:Encoded, k:int,

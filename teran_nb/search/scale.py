@@ -126,7 +126,7 @@ def costs(
     "A table of costs."
     rows = []
     for n in sizes:
-        for s in shards: rows.append(cost(n, measured, shards=s, replicas=2 if s > 1 else 1, **options))
+        for s in shards: rows.append(cost(n, measured, shards=s, replicas=min(s, 2), **options))
     table = pd.DataFrame(rows)
     return table.rename(columns={"disk_gb": "GB on disk, all copies", "memory_gb": "GB of memory a node",
                                  "fill_hours": "hours to fill", "shard_ms": "CPU ms of a shard a search"})

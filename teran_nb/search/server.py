@@ -141,8 +141,8 @@ def load_centroids(self:ServerBackend, centroid_field:str, count:int) -> Tensor:
 @patch
 def create(self:ServerBackend, layout:Layout) -> None:
     "Make the two collections of an index."
-    q = self.types
-    sparse = {name: q.SparseVectorParams() for name in CENTROID_FIELDS}
+    types = self.types
+    sparse = {name: types.SparseVectorParams() for name in CENTROID_FIELDS}
     self._create_collection(self.name, self.vector_params(layout), sparse, self.shards)
     self._create_collection(self.about_name, self.single_vector_params(layout.dim), None, 1)
 
@@ -156,12 +156,13 @@ def _create_collection(self:ServerBackend, name, vectors, sparse, shards):
 
 @patch
 def multivector_params(self:ServerBackend, dim:int, dtype:str, int8:bool=False) -> Any:
-    q = self.types
-    datatype = {"float16": q.Datatype.FLOAT16, "float32": q.Datatype.FLOAT32}[dtype]
-    copies = q.ScalarQuantization(scalar=q.ScalarQuantizationConfig(type=q.ScalarType.INT8)) if int8 else None
-    max_sim = q.MultiVectorConfig(comparator=q.MultiVectorComparator.MAX_SIM)
-    return q.VectorParams(size=dim, distance=q.Distance.DOT, multivector_config=max_sim,
-                          datatype=datatype, hnsw_config=q.HnswConfigDiff(m=0), quantization_config=copies)
+    types = self.types
+    datatype = {"float16": types.Datatype.FLOAT16, "float32": types.Datatype.FLOAT32}[dtype]
+    scalar = types.ScalarQuantizationConfig(type=types.ScalarType.INT8)
+    copies = types.ScalarQuantization(scalar=scalar) if int8 else None
+    max_sim = types.MultiVectorConfig(comparator=types.MultiVectorComparator.MAX_SIM)
+    return types.VectorParams(size=dim, distance=types.Distance.DOT, multivector_config=max_sim,
+                          datatype=datatype, hnsw_config=types.HnswConfigDiff(m=0), quantization_config=copies)
 
 @patch
 def single_vector_params(self:ServerBackend, dim:int) -> Any:
@@ -197,7 +198,7 @@ def update_vectors(self:ServerBackend, points:list) -> None:
 
 @patch
 def remove(self:ServerBackend, image_ids:Sequence[str]) -> None:
-    ids = self.types.PointIdsList(points=[point_id(k) for k in image_ids])
+    ids = self.types.PointIdsList(points=[point_id(image_id) for image_id in image_ids])
     self.call("delete", self.name, points_selector=ids, wait=True)
 
 @patch
