@@ -35,7 +35,7 @@ def _metric_title(metric):
     label = metric_named(metric).label
     return label[0].upper()+label[1:]
 
-def _measured(table, metrics):
+def _with_numbers(table, metrics):
     "Those of some metrics that a table has a number of."
     return [metric for metric in metrics if metric in table and table[metric].notna().any()]
 
@@ -67,7 +67,7 @@ def show_curves(
     several = len(histories) > 1
     tables = {name: h.to_pandas() for name,h in histories.items()} # NaN where an epoch lacks a metric
     every_epoch = pd.concat(tables.values())
-    measured = _measured(every_epoch, metrics)
+    measured = _with_numbers(every_epoch, metrics)
     if not measured: return empty_figure(f"no epoch measured {' or '.join(metrics)}", ax=ax)[0]
     ax = new_axis(ax, (5,3.9))
     for (name,table),style,marker in zip(tables.items(), cycle(STYLES), cycle(MARKERS)):
@@ -115,7 +115,7 @@ def show_epochs(
 ) -> list[Axes]: # One axis per metric
     "Each metric over the epochs of several models, on a scale of its own (TERAN Fig. 3 and 6; IAIS Fig. 5)."
     metrics = listify(metrics)
-    measured = _measured(epochs, metrics)
+    measured = _with_numbers(epochs, metrics)
     if not measured: return empty_figure(f"no run measured {' or '.join(metrics)} after its epochs", title)
     axes = grid(len(measured), 3, (3.9,2.9), title=title)
     for ax,metric in zip(axes, measured):
@@ -207,7 +207,7 @@ def show_sweep(
     "Each metric by the values of a field; without a field, by model (IAIS Fig. 8 and 9, CGAM Fig. 3)."
     frame = results.to_pandas()
     metrics = listify(metrics)
-    measured = _measured(frame, metrics)
+    measured = _with_numbers(frame, metrics)
     if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}", title)
     if "value" not in frame: frame = frame.assign(value=frame.line, field="")
     swept = frame[frame.value.notna()]

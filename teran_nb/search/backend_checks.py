@@ -38,9 +38,9 @@ def _require_images(backend, method, images, expected, with_vectors=True):
     by_name = {image.image_id: image for image in images}
     for image in expected:
         subject = f"{_name(backend, method)} gives {image.image_id!r}"
-        _require_image(subject, by_name[image.image_id], image, with_vectors)
+        _require_same_image(subject, by_name[image.image_id], image, with_vectors)
 
-def _require_image(subject, again, image, with_vectors):
+def _require_same_image(subject, again, image, with_vectors):
     "Refuse an image that is not as it was written; `subject` begins the errors."
     def is_same(a, b): return a is not None and a.shape == b.shape and np.allclose(a, b, atol=1e-3)
     if again.order != image.order: raise ValueError(f"{subject} without its `order`; give its `metadata` too")
