@@ -62,11 +62,11 @@ def test_one_sentence(name):
     assert "\n" not in str(raised.value)
 
 
-OPENS = {"open", "read_text", "read_bytes", "read_json", "open_plain", "load", "loads", "memmap", "load_file", "safe_open", "load_tensors", "open_packed", "ZipFile", "File",
+OPENS = {"open", "read_text", "read_bytes", "read_json", "read_json_lines", "open_plain", "load", "loads", "memmap", "load_file", "safe_open", "load_tensors", "open_packed", "ZipFile", "File",
          "fromfile", "from_pretrained", "load_from_hub", "load_whole_model", "get_image_processor_dict", "get_processor_dict"}
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
-    "core.files": ("open_plain read_bytes read_text read_json", "captions"),
+    "core.files": ("open_plain read_bytes read_text read_json read_json_lines", "captions, pairs: winoground"),
     "core.journal": ("StoreJournal", "unfinished store"),
     "core.hub": ("_require_settings load_whole_model require_rows", "vision, dual, text"),
     "core.stores": ("Store array", "feature store"),
