@@ -6,7 +6,7 @@
 __all__ = ['train_run', 'read_history', 'is_dual', 'load_model', 'load_models', 'open_runs', 'EvaluateOptions', 'evaluate_run']
 
 # %% ../../nbs/experiment/10_runs.ipynb #f64db87a
-import json, subprocess, sys, time
+import subprocess, sys, time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack
 import torch
 
 from ..core.schema import checked
-from ..core.files import project_path, read_json, read_text
+from ..core.files import project_path, read_json, read_json_lines
 from ..core.writing import write_json
 from ..core.config import one_of, override, to_config
 from ..core.environment import git_commit_hash, pick_device, seed_everything
@@ -96,12 +96,8 @@ def read_history(
                                 f"its members)")
     select = read_plan(path.parent).training.select
     epochs = {} # by number; a resumed epoch is logged twice, and its second line counts
-    for number,line in enumerate(read_text(path).splitlines(), 1):
-        if not line.strip(): continue
-        where = f"{path} line {number}"
-        try: epoch = json.loads(line)
-        except (ValueError, RecursionError): raise ValueError(f"{where} is not JSON; it may be cut off") from None
-        epoch = upgrade_metrics(checked(epoch, dict[str,float], where, "copy the log again"))
+    for where,epoch in read_json_lines(path, dict[str,float]):
+        epoch = upgrade_metrics(epoch)
         if not {"epoch",select} <= epoch.keys():
             raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
         epochs[epoch["epoch"]] = epoch

@@ -6,12 +6,10 @@
 __all__ = ['read_sugarcrepe', 'read_aro', 'read_winoground', 'read_pairs', 'open_pairs']
 
 # %% ../../nbs/metrics/12_pair_benchmarks.ipynb #3f1a300f
-import json
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from ..core.schema import checked
-from ..core.files import project_path, read_json, read_text, user_path
+from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.pictures import PICTURE_SUFFIXES, within
 from ..data.collection import Collection, Pictures
 from ..synthetic.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
@@ -70,15 +68,10 @@ def read_winoground(path:str|Path, # `examples.jsonl`
 ) -> list[MinimalPair]: # Of the kind that `collapsed_tag` names
     "Read Winoground."
     pairs = []
-    for n,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: captions may hold other line ends
-        if not line.strip(): continue
-        try: value = json.loads(line)
-        except (ValueError, RecursionError) as e:
-            raise ValueError(f"{path} line {n} is not JSON ({e}); {_COPY_BENCHMARK}") from None
-        row = checked(value, _Wino, f"{path} line {n}", _COPY_BENCHMARK)
+    for place,row in read_json_lines(path, _Wino, _COPY_BENCHMARK):
         kind = row.get("collapsed_tag") or "pair"
         pair = MinimalPair(row["image_0"], row["caption_0"], row["caption_1"], kind, row["image_1"])
-        pairs.append(_checked_pair(f"{path} line {n}", pair))
+        pairs.append(_checked_pair(place, pair))
     return pairs
 
 # %% ../../nbs/metrics/12_pair_benchmarks.ipynb #3f6af790

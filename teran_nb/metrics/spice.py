@@ -20,7 +20,7 @@ from scipy.sparse import csr_array, vstack
 from ..core.config import one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
 from ..core.schema import checked
-from ..core.files import read_text
+from ..core.files import read_json_lines
 from ..core.writing import atomic
 
 # %% ../../nbs/metrics/01_spice.ipynb #d0f80d5d
@@ -120,13 +120,7 @@ def read_tuples(
     parsed = {}
     synsets = {}
     subsets = {}
-    for number,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: captions may hold other line ends
-        if not line.strip(): continue
-        where = f"{path}, line {number}"
-        try: value = json.loads(line)
-        except (ValueError, RecursionError) as e:
-            raise ValueError(f"{where} is not JSON ({e}); {_COPY_TUPLES}") from None
-        checked(value, dict, where, _COPY_TUPLES)
+    for where,value in read_json_lines(path, dict, _COPY_TUPLES):
         if "word" in value:
             checked(value, _WordLine, where, _COPY_TUPLES)
             synsets[value["word"]] = frozenset(value["synsets"])
