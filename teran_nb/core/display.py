@@ -51,6 +51,10 @@ class _KernelBar(tqdm):
         self.disable = True
         self._decr_instances(self)
 
+class _SilentBar(tqdm):
+    "A disabled bar, which starts no thread: tqdm's watches bars that are shown."
+    monitor_interval = 0
+
 # %% ../../nbs/core/04_display.ipynb #bdc306d4
 def progress(
     items:Iterable|None=None, # None for a bar that is moved by `update`
@@ -60,14 +64,14 @@ def progress(
     **kwargs, # For tqdm, such as `unit`
 ) -> tqdm: # Iterates over `items`
     "A progress bar for a terminal, a notebook or a log file."
-    disable = disable or bool(os.environ.get("TQDM_DISABLE")) # tqdm itself reads it only where `disable` is not given
+    if disable or os.environ.get("TQDM_DISABLE"): # tqdm itself reads it only where `disable` is not given
+        return _SilentBar(items, desc=desc, total=total, disable=True, **kwargs)
     is_terminal = sys.stderr.isatty()
     if _in_kernel(): bar_type,seconds = _KernelBar,1
     elif is_terminal: bar_type,seconds = tqdm,.1
     else: bar_type,seconds = tqdm,10
     columns = None if is_terminal else 120 # a terminal has a width of its own
-    return bar_type(items, desc=desc, total=total, mininterval=seconds, disable=disable,
-                    dynamic_ncols=is_terminal, ncols=columns, **kwargs)
+    return bar_type(items, desc=desc, total=total, mininterval=seconds, dynamic_ncols=is_terminal, ncols=columns, **kwargs)
 
 # %% ../../nbs/core/04_display.ipynb #79d30c2b
 @contextmanager

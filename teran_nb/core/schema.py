@@ -123,7 +123,7 @@ def _check_of(schema):
     if kind is NotRequired: return _check_of(inner[0])
     if is_typeddict(schema):
         checks = {name: _check_of(s) for name,s in get_type_hints(schema, include_extras=True).items()}
-        return _fields_check(checks, schema.__required_keys__)
+        return _fields_check(checks, [name for name in checks if name in schema.__required_keys__])
     return _kind_check(schema)
 
 # %% ../../nbs/core/01_schema.ipynb #723294d3

@@ -59,8 +59,10 @@ def describe_like(
     features:Features, # Of a collection
 ) -> Callable[[Image.Image],Regions]: # Finds the regions of a PIL picture
     "Extract regions as in a collection. The first call builds the extractor, and fails where it is not available."
-    extractor = cache(lambda: rebuild_extractor(features))
-    return lambda picture: extract_picture(picture, extractor())
+    @cache
+    def extractor(): return rebuild_extractor(features)
+    def describe(picture): return extract_picture(picture, extractor())
+    return describe
 
 @dataclass(frozen=True, repr=False)
 class UploadedPicture(CollectionImage):
@@ -87,7 +89,7 @@ def _unreadable(words):
     pieces_of = [set() for _ in words.texts]
     for word,piece in zip(words.word_of, words.pieces or ()): # a model may not name its pieces
         if word >= 0: pieces_of[word].add(piece)
-    unknown = [text for text,pieces in zip(words.texts, pieces_of) if pieces and pieces <= {*UNKNOWN_PIECES}]
+    unknown = [text for text,pieces in zip(words.texts, pieces_of) if pieces and pieces <= set(UNKNOWN_PIECES)]
     return list(dict.fromkeys(unknown))
 
 def query_notes(

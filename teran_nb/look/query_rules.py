@@ -39,13 +39,14 @@ def margins(
     "Similarity of the true match minus that of the best wrong one."
     sim = torch.as_tensor(sim).cpu().float()
     image_of = torch.as_tensor(image_of)
-    queries = sim.T if one_of(direction, DIRECTIONS, "direction") == "t2i" else sim
-    rows = image_of if direction == "t2i" else torch.arange(len(sim))
-    candidates = torch.arange(len(sim)) if direction == "t2i" else image_of
+    one_of(direction, DIRECTIONS, "direction")
+    images = torch.arange(len(sim))
+    if direction == "t2i": queries,query_images,candidate_images = sim.T,image_of,images
+    else: queries,query_images,candidate_images = sim,images,image_of
     blocks = []
     for i in range(0, len(queries), block):
         values = queries[i:i+block]
-        true = rows[i:i+block,None] == candidates
+        true = query_images[i:i+block,None] == candidate_images
         best_true = values.masked_fill(~true, -torch.inf).amax(1)
         best_wrong = values.masked_fill(true, -torch.inf).amax(1)
         blocks.append(best_true - best_wrong)
@@ -61,7 +62,8 @@ def strongest_wrong(
     "The wrong candidate with the highest similarity, which a receipt (`look.receipts`) compares with the true one."
     sim = torch.as_tensor(sim).cpu()
     image_of = torch.as_tensor(image_of)
-    if one_of(direction, DIRECTIONS, "direction") == "i2t": values,true = sim[query],image_of == query
+    one_of(direction, DIRECTIONS, "direction")
+    if direction == "i2t": values,true = sim[query],image_of == query
     else: values,true = sim[:,query],torch.arange(len(sim)) == image_of[query]
     if true.all(): raise ValueError(f"query {query} has no wrong candidate: all candidates are its own")
     return int(values.masked_fill(true, -torch.inf).argmax())

@@ -232,23 +232,30 @@ def query_pages(self:_SiteBuilder,
     return texts,index
 
 # %% ../../nbs/look/12_website.ipynb #253648cf
+class _Section(NamedTuple):
+    "Queries of the first page that are of one kind."
+    title:str
+    direction:str # `t2i`: the queries are captions; `i2t`: rows of images
+    queries:list[int]
+
 @patch
 def first_page_sections(self:_SiteBuilder,
     relevance:Relevance|None=None, # For the rule "wrong, and yet relevant"
     n:int=3, # Number of queries of each kind
-) -> list[tuple]: # `(title, direction, queries)`
+) -> list[_Section]:
     "Queries for the first page."
-    if not self.has_true_matches: return [("", "t2i", list(range(min(6, len(self.texts)))))]
+    if not self.has_true_matches: return [_Section("", "t2i", list(range(min(6, len(self.texts)))))]
     answers = self.similarities,self.captions.image_of
     sections = []
     for direction,kind in (("t2i","picture"),("i2t","sentence")):
         failures = hard_failures(*answers, n, direction)
         successes = hard_successes(*answers, n, direction)
-        sections.append((f"A wrong {kind} wins by the widest margin", direction, failures))
-        sections.append((f"The true {kind} wins by the smallest margin", direction, successes))
+        sections.append(_Section(f"A wrong {kind} wins by the widest margin", direction, failures))
+        sections.append(_Section(f"The true {kind} wins by the smallest margin", direction, successes))
         if relevance is not None:
             title = f"Wrong, and yet relevant: the true {kind} is not first, and NDCG is high"
-            sections.append((title, direction, wrong_but_relevant(*answers, relevance, n, direction)))
+            relevant = wrong_but_relevant(*answers, relevance, n, direction)
+            sections.append(_Section(title, direction, relevant))
     return sections
 
 def _recall_rows(metrics):
@@ -261,7 +268,7 @@ def _recall_rows(metrics):
 
 @patch
 def index_page(self:_SiteBuilder,
-    sections:Sequence[tuple], # From `first_page_sections`
+    sections:Sequence[_Section], # From `first_page_sections`
     words:Sequence[str], # Of the page of words
     index:Sequence[list], # Lines of the search
 ) -> str: # HTML
@@ -327,13 +334,13 @@ def _previous_files(folder):
 @patch
 def region_page_files(self:_SiteBuilder,
     sentences:Sequence[int], # Captions that have a card
-    sections:Sequence[tuple], # From `first_page_sections`
+    sections:Sequence[_Section], # From `first_page_sections`
     n:int, # Number of pages, at most
 ) -> dict[int,str]: # Caption to the file of its region page, relative to the site's folder
     "The sentences with a region page: those of the first page, then others at even distances."
     chosen = []
-    for _,direction,captions in sections:
-        if self.has_true_matches and direction == "t2i": chosen += captions
+    for section in sections:
+        if self.has_true_matches and section.direction == "t2i": chosen += section.queries
     chosen = list(dict.fromkeys(chosen))[:n]
     chosen += evenly(sentences, n-len(chosen))
     return {caption: f"views/s{caption:06}.html" for caption in sorted(set(chosen))}
@@ -342,7 +349,7 @@ def region_page_files(self:_SiteBuilder,
 def pages(self:_SiteBuilder,
     sentences:Sequence[int], # Captions
     images:Sequence[int], # Rows of images; none where the true matches are unknown
-    sections:Sequence[tuple], # From `first_page_sections`
+    sections:Sequence[_Section], # From `first_page_sections`
     show_progress_bar:bool=False, # Whether to show progress
 ) -> dict[str,str]: # File to HTML
     "All pages of the site."
@@ -356,7 +363,7 @@ def pages(self:_SiteBuilder,
         if caption in sentences: card = f"sentences-{sentences.index(caption)//self.per_page+1}.html#s{caption}"
         texts[file] = self.region_page(caption, f"../{card}")
     common = self.common_words(sentences)
-    cards = [self.word(n, word, captions) for n,(word,captions) in enumerate(common.items())]
+    cards = [self.word(n, word, texts_with_it) for n,(word,texts_with_it) in enumerate(common.items())]
     texts["words.html"] = self.page("site_words.html", "Words", "words.html", words=cards)
     word_index = [[f"words.html#{card['anchor']}", card["word"], "word", ""] for card in cards]
     texts["index.html"] = self.index_page(sections, list(common), word_index+index)

@@ -24,7 +24,8 @@ def _dcg(rel, gains):
     return (_GAINS[gains](rel.astype(np.float64)) / np.log2(np.arange(rel.shape[1]) + 2)).sum(1)
 
 def _query_first(relevance, direction):
-    return relevance.values if one_of(direction, ("t2i","i2t"), "direction") == "t2i" else relevance.values.T
+    one_of(direction, ("t2i","i2t"), "direction")
+    return relevance.values if direction == "t2i" else relevance.values.T
 
 def _ideal_dcg(relevance, direction, k, gains):
     "DCG of the best order of each query's candidates, computed once per `Relevance`."

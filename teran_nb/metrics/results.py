@@ -196,7 +196,8 @@ def save(self:Results,
         latex = table.to_latex(index=False, escape=True, column_format="l" + "r"*(table.shape[1]-1))
         comments = [f"% {name} {value}\n" for name,value in self.conditions().items()]
         text = "".join(comments) + latex.replace("±", r"$\pm$")
-    else: text = self.to_pandas().to_csv(index=False) if kind == ".csv" else self._repr_markdown_()
+    elif kind == ".csv": text = self.to_pandas().to_csv(index=False)
+    else: text = self._repr_markdown_()
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
 _Line = TypedDict("_Line", {"metrics": dict[str,float|None], "about": dict})

@@ -267,6 +267,18 @@ def _parse_batches(batches, folder, processes, memory):
                 process.kill()
                 process.wait()
 
+def _in_batches(groups, batch_size):
+    "Batches of groups with `batch_size` sentences at most; a group that has more is a batch of its own."
+    batches = []
+    room = 0 # sentences that the last batch can still take
+    for group in groups:
+        if not batches or len(group) > room:
+            batches.append([])
+            room = batch_size
+        batches[-1].append(group)
+        room -= len(group)
+    return batches
+
 def parse_tuples(
     captions:Captions|Sequence[str|Sequence[str]], # Of a split; or texts, each a caption or all captions of an image
     kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
@@ -281,15 +293,7 @@ def parse_tuples(
     groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
     parsed = _read_kept(folder)
     unparsed = [g for g in groups if g not in parsed]
-    batches = []
-    sentences = batch_size+1
-    for g in unparsed:
-        if sentences + len(g) > batch_size:
-            batches.append([])
-            sentences = 0
-        batches[-1].append(g)
-        sentences += len(g)
-    if batches:
-        _parse_batches(batches, folder, processes, memory)
+    if unparsed:
+        _parse_batches(_in_batches(unparsed, batch_size), folder, processes, memory)
         parsed = _read_kept(folder)
     return with_meanings({g: parsed[g] for g in groups})

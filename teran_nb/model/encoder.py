@@ -140,9 +140,8 @@ def ensure_encoded(self:Encoder, images:Encoded|Vectors|Images, captions:Encoded
     "Both sides, encoded where they are not yet; captions in the place of images are refused (ValueError)."
     if isinstance(images, Encoded) and len(images.words):
         raise ValueError("the first argument is encoded captions; give the images first, then the captions")
-    encoded = Encoded,Vectors
-    if not isinstance(images, encoded): images = self.encode_images(images).to(self.device)
-    if not isinstance(captions, encoded): captions = self.encode_captions(captions).to(self.device)
+    if not isinstance(images, (Encoded,Vectors)): images = self.encode_images(images).to(self.device)
+    if not isinstance(captions, (Encoded,Vectors)): captions = self.encode_captions(captions).to(self.device)
     return images,captions
 
 @patch

@@ -202,19 +202,19 @@ def generate_model_card(self:HubModel,
     conditions = test.get("about", {})
     training_data = self.provenance.data if self.provenance else ""
     words = f"{len(self.provenance.words):,}" if self.provenance else ""
-    training = {
+    facts = {
         "row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
         "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
         "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}
-    training = [(name,value) for name,value in training.items() if value != ""]
+    training_rows = [(name,value) for name,value in facts.items() if value != ""]
     # as metrics.json has them: this layer does not know which are shares, ranks or NDCGs
-    metrics = [(name,round(value, 3)) for name,value in test.get("metrics", {}).items() if value is not None]
-    metrics = markdown_table(["metric",""], metrics) if metrics else ""
+    metric_rows = [(name,round(value, 3)) for name,value in test.get("metrics", {}).items() if value is not None]
+    metrics = markdown_table(["metric",""], metric_rows) if metric_rows else ""
     measured_by = [str(conditions[name]) for name in ("protocol","candidates","models") if conditions.get(name)]
     head = ModelCardData(**(self._hub_mixin_info.model_card_data.to_dict() | data))
     template = importlib.resources.files("teran_nb.model")/"templates/model_card.md"
     return ModelCard.from_template(
         head, template_str=template.read_text(encoding="utf8"), name=escape_markdown(self.name),
         source=source or self.name, ranks_by=self.ranks_by, note=self.model_note, extractor=self.extractor,
-        data=escape_markdown(training_data), words=words, training=markdown_table(["","training"], training),
+        data=escape_markdown(training_data), words=words, training=markdown_table(["","training"], training_rows),
         metrics=metrics, protocol=escape_markdown(", ".join(measured_by)))

@@ -76,11 +76,11 @@ class DenseMode(NamedTuple):
     paper:str # Where it comes from
 
 DENSE = {
-    "value": DenseMode(value_attention, True, True, "MaskCLIP, arXiv 2112.01071"),
-    "vv": DenseMode(vv_attention, True, False, "CLIP Surgery, arXiv 2304.05653"),
-    "qq+kk": DenseMode(qqkk_attention, True, True, "SCLIP, arXiv 2312.01597"),
-    "kk": DenseMode(kk_attention, False, False, "NACLIP, arXiv 2404.08181"),
-    "qq": DenseMode(qq_attention, False, False, "ClearCLIP, arXiv 2407.12442"),
+    "value": DenseMode(value_attention, residual=True, feed_forward=True, paper="MaskCLIP, arXiv 2112.01071"),
+    "vv": DenseMode(vv_attention, residual=True, feed_forward=False, paper="CLIP Surgery, arXiv 2304.05653"),
+    "qq+kk": DenseMode(qqkk_attention, residual=True, feed_forward=True, paper="SCLIP, arXiv 2312.01597"),
+    "kk": DenseMode(kk_attention, residual=False, feed_forward=False, paper="NACLIP, arXiv 2404.08181"),
+    "qq": DenseMode(qq_attention, residual=False, feed_forward=False, paper="ClearCLIP, arXiv 2407.12442"),
 } # Modes by name; `none`, the model itself, has no entry
 
 # %% ../../nbs/pretrained/00_dense.ipynb #b8d89d50

@@ -58,13 +58,11 @@ def _config(name, **options):
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
     kind = config.model_type
     if kind not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        several_sides = hasattr(config, "text_config") # such as texts and pictures, or texts and sounds
-        if not several_sides and not hasattr(config, "vocab_size"):
-            raise ValueError(f"{kind} has no text side; known families are {known}")
-        if not several_sides and not hasattr(config, "vision_config"):
-            raise ValueError(f"{kind} reads sentences only; train with it by the parameter `text`")
-        raise ValueError(f"{kind} is not a known family; these are {known}")
+        reason = f"is not a known family; these are {', '.join(FAMILIES)}"
+        if not hasattr(config, "text_config"): # else it has several sides, such as texts and pictures, or texts and sounds
+            if not hasattr(config, "vocab_size"): reason = f"has no text side; known families are {', '.join(FAMILIES)}"
+            elif not hasattr(config, "vision_config"): reason = "reads sentences only; train with it by the parameter `text`"
+        raise ValueError(f"{kind} {reason}")
     allowed = FAMILIES[kind].allowed_parts
     for part in _part_types(config):
         if allowed is not None and part not in allowed: raise ValueError(f"{kind} is never built of {part}")
@@ -112,8 +110,8 @@ def _prompt_processor(family, name, image_processor, tokenizer, **options):
     kind = getattr(transformers, family.processor_class)
     try: settings,_ = ProcessorMixin.get_processor_dict(name, **options)
     except OSError: settings = {}
-    options = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer"}
-    return kind(image_processor, tokenizer, **{key: value for key,value in settings.items() if key in options})
+    accepted = inspect.signature(kind).parameters.keys() - {"image_processor","tokenizer"}
+    return kind(image_processor, tokenizer, **{name: settings[name] for name in settings.keys() & accepted})
 
 # %% ../../nbs/pretrained/05_opening.ipynb #23305449
 def family_of(

@@ -164,7 +164,7 @@ def save_original(
     with atomic(path) as tmp: torch.save(checkpoint, tmp)
 
 # %% ../../nbs/published/05_originals.ipynb #8f4822cd
-_TEXT = "text model","say its folder by `text=`" # for errors
+_TEXT_ERROR_WORDS = {"kind": "text model", "instead": "say its folder by `text=`"}
 
 def _text_model(path, name, text):
     "Folder or name of an original's text model, `name` in its settings, and its longest caption in tokens."
@@ -173,7 +173,7 @@ def _text_model(path, name, text):
     if source == name and name not in _KNOWN_TEXTS:
         raise FileNotFoundError(f"{path} was trained on the text model {name!r}, which is no folder beside it; a file "
                                 "may not choose what is loaded from the hub, so say its folder or its name by `text=`")
-    try: return source,load_from_hub(AutoConfig.from_pretrained, source, *_TEXT).max_position_embeddings
+    try: return source,load_from_hub(AutoConfig.from_pretrained, source, **_TEXT_ERROR_WORDS).max_position_embeddings
     except (OSError,ValueError,AttributeError) as e:
         raise FileNotFoundError(f"{path} was trained on the text model {name!r}, and {str(source)!r} is neither "
                                 f"a folder of one nor a name that can be reached: {e}") from None
@@ -184,9 +184,9 @@ def _text_encoder(config, source):
     def shortened(name, **kwargs):
         return AutoConfig.from_pretrained(name, num_hidden_layers=config.layers, trust_remote_code=False, **kwargs)
     open_tokenizer = partial(AutoTokenizer.from_pretrained, trust_remote_code=False)
-    with loading(source, *_TEXT), tempfile.TemporaryDirectory() as folder:
-        load_from_hub(open_tokenizer, source, *_TEXT).save_pretrained(folder)
-        load_from_hub(shortened, source, *_TEXT).save_pretrained(folder)
+    with loading(source, **_TEXT_ERROR_WORDS), tempfile.TemporaryDirectory() as folder:
+        load_from_hub(open_tokenizer, source, **_TEXT_ERROR_WORDS).save_pretrained(folder)
+        load_from_hub(shortened, source, **_TEXT_ERROR_WORDS).save_pretrained(folder)
         return load_text(config, folder)
 
 # %% ../../nbs/published/05_originals.ipynb #63ecc047

@@ -145,7 +145,9 @@ class PublishedRow(MarkdownRepr):
         table = markdown_table(self.metrics, [[f"{v:g}" for v in self.metrics.values()]])
         return table + "\n\n" + ", ".join(f"{k} {escape_markdown(v)}" for k,v in self.about.items() if v)
 
-def _tables_of(paper, preprint=False): return [t for t in contents() if (t.paper,t.preprint) == (paper,preprint)]
+def _tables_of(paper, preprint=False):
+    numbers = [t["number"] for t in _index()[0] if (t["paper"],t["preprint"]) == (paper,preprint)]
+    return [paper_table(paper, number, preprint) for number in numbers]
 
 def _in_our_units(numbers, paper, label, protocol):
     units = _index()[1]

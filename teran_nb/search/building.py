@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import PIL.Image
 import torch
-from fastcore.basics import chunked
 import torch.nn.functional as F
 from fastcore.basics import chunked
 
@@ -194,10 +193,10 @@ def _write_images(backend, encoded, metadata):
         return
     if layout.merged_count:
         for image in images: image.merged = merge_regions(image.regions, layout.merged_count)
-    vectors,distance = _assign_centroids(images, centroids, layout)
+    vector_count,distance = _assign_centroids(images, centroids, layout)
     backend.write(images)
     state = layout.centroid_state
-    layout.centroid_state = replace(state, added_regions=state.added_regions+vectors,
+    layout.centroid_state = replace(state, added_regions=state.added_regions+vector_count,
                                     added_distance=state.added_distance+distance)
 
 # %% ../../nbs/search/06_building.ipynb #c373770c
@@ -461,20 +460,21 @@ def relearn_centroids(
     layout = backend.layout
     learned = _centroids_of_stored(backend, centroid_count)
     spare = next(field for field in CENTROID_FIELDS if field != layout.centroid_state.field)
-    vectors,distance = 0,0.
+    vector_count = 0
+    distance = 0.
     with progress(desc="rebuild", total=backend.count(), disable=not show_progress_bar, unit=" images") as bar:
         for images in backend.scroll():
-            added,added_distance = _assign_centroids(images, learned, layout)
-            vectors += added
-            distance += added_distance
+            batch_count,batch_distance = _assign_centroids(images, learned, layout)
+            vector_count += batch_count
+            distance += batch_distance
             backend.write_sparse(images, spare)
             bar.update(len(images))
-    backend.save(replace(layout, centroid_state=CentroidState(spare, vectors, distance)), learned)
+    backend.save(replace(layout, centroid_state=CentroidState(spare, vector_count, distance)), learned)
 
 def _centroids_of_stored(backend, centroid_count):
     "Centroids of a random sample of the stored images."
     layout = backend.layout
-    share = _SAMPLE_IMAGES/max(1, backend.count())
+    probability = _SAMPLE_IMAGES/max(1, backend.count()) # that an image is in the sample
     rng = np.random.default_rng(0)
     per_image = layout.merged_for_centroids or math.inf
     sample = []
@@ -482,7 +482,7 @@ def _centroids_of_stored(backend, centroid_count):
     for images in backend.scroll():
         for image in images:
             vector_count += min(len(image.regions), per_image)
-            if rng.random() < share: sample.append(_vectors_for_centroids(image.regions, layout))
+            if rng.random() < probability: sample.append(_vectors_for_centroids(image.regions, layout))
     if not sample: raise ValueError(f"{backend.place} holds no image to learn centroids from")
     count = centroid_count or default_centroid_count(vector_count)
     return learn_centroids(torch.from_numpy(np.concatenate(sample)), count)
