@@ -4,17 +4,20 @@
 
 # %% auto #0
 __all__ = ['one_of', 'stops_at_bad', 'bounded', 'require_in_range', 'to_config', 'override', 'rename_fields', 'new_name',
-           'is_own', 'calling_module', 'add_entry']
+           'is_own', 'calling_module', 'add_entry', 'code_digest']
 
 # %% ../../nbs/core/03_config.ipynb #6ddc79f6
-import copy, dataclasses, re, sys
+import ast, copy, dataclasses, re, sys
 from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
+from inspect import getsource, isfunction
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, get_type_hints
 
 from .schema import checked
+from .files import digest
 
 # %% ../../nbs/core/03_config.ipynb #cb622a55
 def one_of(
@@ -176,3 +179,13 @@ def add_entry(
     if name in entries and _modules_of(entries[name]) != _modules_of(entry):
         raise ValueError(f"there is {_with_article(kind)} {name!r} already; choose another name")
     entries[name] = entry
+
+def code_digest(
+    part:Any, # A function or a class
+) -> str: # Eight hexadecimal digits; empty where the source is not at hand
+    "Digest of the code of what a user registered; comments, line breaks and decorators do not count."
+    functions = list(filter(isfunction, vars(part).values())) if isinstance(part, type) else [part]
+    try: trees = [ast.parse(dedent(getsource(function))).body[0] for function in functions]
+    except (OSError, TypeError, SyntaxError): return "" # such as of a `partial`, or a lambda within a line
+    for tree in trees: tree.decorator_list = []
+    return digest([ast.unparse(tree) for tree in trees])[:8]

@@ -229,8 +229,8 @@ def not_finite(
     folder:Path, # The run's folder
 ) -> FloatingPointError: # To raise
     "The error of a training whose numbers are not finite."
-    return FloatingPointError(f"{problem}; {folder} keeps the last good state; "
-                              "train with a lower rate, or with precision='fp32'")
+    return FloatingPointError(f"{problem}; {folder} keeps the last good state; train with a lower rate or with "
+                              "precision='fp32', and look for 0 times inf in a loss of your own")
 
 def require_finite_weights(
     module:nn.Module, # What will be saved

@@ -29,7 +29,7 @@ from ..published.papers import PUBLISHED, PublishedRow, published
 from ..published.uniter import uniter_config
 from ..metrics.retrieval import PROTOCOLS, folds
 from .train_config import TrainConfig
-from .objective import check_registered
+from .objective import check_registered, own_code
 from .rows import POOLING_STARTS, ROWS, Row
 from .presets import PRESETS, config_parts, config_table
 from .datasets import Data
@@ -261,6 +261,7 @@ def make_plan(
         "data": data.source}
     if loss and loss != row_training.loss: about["loss"] = loss
     about["training"] = _changed_training(row_training, training, overrides)
+    if code := own_code(network, training): about["own_code"] = code
     name = _run_name(about, (row_network,row_training), (network,training), other_text)
     return Plan(name, about, network, training, device, ROWS[row].members)
 

@@ -100,11 +100,12 @@ def same_run_folder(
     return folder
 
 def _inputs(plan):
-    "The data and the weights that a plan reads, and its number of models, by name."
+    "The data and the weights that a plan reads, its number of models, and the code of a user's parts, by name."
     begin = plan.about.get("begin")
     data = {k: v for k,v in plan.about["data"].items() if k != "relevance"}
     first_weights = str(project_path(begin).resolve()) if begin else ""
-    return data | {"begin": first_weights, "number of models": plan.members}
+    code = {f"the code of the {part}": digest for part,digest in plan.about.get("own_code", {}).items()}
+    return data | {"begin": first_weights, "number of models": plan.members} | code
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #e1b1a792
 def trained_world(

@@ -6,7 +6,7 @@
 __all__ = ['train_run', 'read_history', 'is_dual', 'load_model', 'load_models', 'open_runs', 'EvaluateOptions', 'evaluate_run']
 
 # %% ../../nbs/experiment/10_runs.ipynb #f64db87a
-import subprocess, sys, time
+import subprocess, sys, time, warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +26,7 @@ from ..data.provenance import provenance
 from ..synthetic.minimal_pairs import MinimalPairs
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
+from ..model.text import user_stacklevel
 from ..model.matcher import Matcher, make_matcher
 from ..model.warmstart import begin_with
 from ..published.variants import EARLIER_VARIANT_FIELDS, Variant, VariantMatcher
@@ -38,7 +39,7 @@ from ..metrics.relevance import Relevance, relevance_list
 from ..metrics.ndcg import NdcgRule
 from ..metrics.retrieval import PROTOCOLS, upgrade_metrics
 from ..metrics.evaluation import Evaluation, ensemble, evaluate
-from .objective import registered_parts
+from .objective import own_code, registered_parts
 from .checkpoints import History
 from .learner import fit
 from .rows import ROWS, trained_as
@@ -58,6 +59,9 @@ def train_run(
     if not isinstance(data, Data):
         raise TypeError(f"train_run takes all splits, as load_data opens them, and got {type(data).__name__}")
     if processes > 1: _require_library_parts(plan, processes)
+    for part in _changed_code(plan):
+        raise ValueError(f"the code of the {part} was changed since this run began; register the changed one under a new "
+                         "name, and train a new run")
     folder = same_run_folder(plan, project_path(folder), resume=True)
     if plan.members > 1:
         histories = []
@@ -71,6 +75,18 @@ def train_run(
     model.provenance = provenance(data.train)
     relevance = data.relevance("val")
     return fit(model, data.train, data.val, plan.training, folder, resume, plan.device, tensorboard, relevance)
+
+def _changed_code(plan):
+    "The parts of a user whose code is no longer that of a plan, such as `pooling smooth`."
+    code = own_code(plan.network, plan.training)
+    return [part for part,digest in plan.about.get("own_code", {}).items() if code.get(part, digest) != digest]
+
+def _warn_of_changed_code(run):
+    "Warn where a user's part has other code than when a run was trained; a folder that is no run has no plan."
+    if not (run/"environment.json").is_file(): return
+    for part in _changed_code(read_plan(run)):
+        warnings.warn(f"the code of the {part} was changed since {run} was trained; the model is used with the new code",
+                      stacklevel=user_stacklevel())
 
 def _starting_model(plan, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
@@ -136,6 +152,7 @@ def load_model(
         if text and project_path(text).is_dir(): text = project_path(text)
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
         return load(path, text, device)
+    _warn_of_changed_code(path.parent)
     return _model_class(path).load(path, device)
 
 # %% ../../nbs/experiment/10_runs.ipynb #e2c693d2

@@ -95,6 +95,8 @@ def register_pooling(
     new_name(name, "pooling")
     module = calling_module()
     def register(formula):
+        if isinstance(formula, torch.nn.Module) and list(formula.parameters()):
+            raise ValueError(f"pooling {name!r} has weights, which are not trained; write a head (model/05_heads.ipynb)")
         pooling = Pooling(name, formula, title or name, module=module, **options)
         add_entry(POOLINGS, name, pooling, "pooling")
         return formula
