@@ -137,12 +137,6 @@ def _beside_chance(results, metric):
     could_be_chance = values and np.mean(values) <= chance_bound(results[0], metric)
     return format_seeds(values, metric) + (" (chance)" if could_be_chance else "")
 
-def _by_row(cells):
-    "The cells of each loss and ranker, one for each seed."
-    rows = {}
-    for cell in cells: rows.setdefault((cell.loss,cell.ranker), []).append(cell)
-    return rows
-
 @dataclass(frozen=True, repr=False)
 class Board(MarkdownRepr):
     "Rankers and losses side by side; shows itself as a table."
@@ -153,8 +147,10 @@ class Board(MarkdownRepr):
         if not self.cells: return "*no cell of the board is finished*"
         metrics = [metric for metric in _SHOWN if any(metric in cell.result.metrics for cell in self.cells)]
         headings = [metric_named(metric).heading for metric in metrics]
+        cells_of = {} # the seeds of each loss and ranker
+        for cell in self.cells: cells_of.setdefault((cell.loss,cell.ranker), []).append(cell)
         rows = []
-        for (loss,ranker),cells in _by_row(self.cells).items():
+        for (loss,ranker),cells in cells_of.items():
             results = [cell.result for cell in cells]
             numbers = [_beside_chance(results, metric) for metric in metrics]
             seconds = f"{np.mean([cell.seconds for cell in cells]):.0f}"

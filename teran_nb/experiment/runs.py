@@ -81,13 +81,6 @@ def _changed_code(plan):
     code = own_code(plan.network, plan.training)
     return [part for part,digest in plan.about.get("own_code", {}).items() if code.get(part, digest) != digest]
 
-def _warn_of_changed_code(run):
-    "Warn where a user's part has other code than when a run was trained; a folder that is no run has no plan."
-    if not (run/"environment.json").is_file(): return
-    for part in _changed_code(read_plan(run)):
-        warnings.warn(f"the code of the {part} was changed since {run} was trained; the model is used with the new code",
-                      stacklevel=user_stacklevel())
-
 def _starting_model(plan, data, folder, resume):
     "The model before its first step: random weights, those of a trained run, or those of a published UNITER."
     network = plan.network
@@ -152,7 +145,11 @@ def load_model(
         if text and project_path(text).is_dir(): text = project_path(text)
         load = load_uniter if is_uniter(open_checkpoint(path)) else load_original
         return load(path, text, device)
-    _warn_of_changed_code(path.parent)
+    run = path.parent
+    changed = _changed_code(read_plan(run)) if (run/"environment.json").is_file() else []
+    for part in changed:
+        warnings.warn(f"the code of the {part} was changed since {run} was trained; the model is used with the new code",
+                      stacklevel=user_stacklevel())
     return _model_class(path).load(path, device)
 
 # %% ../../nbs/experiment/10_runs.ipynb #e2c693d2

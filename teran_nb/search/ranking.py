@@ -46,11 +46,11 @@ def encode_sentences(
         raise ValueError(f"the index holds vectors of {layout.dim} dimensions, "
                          f"the words have {captions.parts.dim}; encode both with the same model")
     if len(captions.words): return captions
-    return captions._replace(words=[_numbered_words(n) for n in captions.parts.lengths.tolist()])
-
-def _numbered_words(count):
-    texts = [f"word {j+1}" for j in range(count)]
-    return CaptionWords(texts, [(0,0)]*count, list(range(count)))
+    words = []
+    for count in captions.parts.lengths.tolist():
+        texts = [f"word {j+1}" for j in range(count)]
+        words.append(CaptionWords(texts, [(0,0)]*count, list(range(count))))
+    return captions._replace(words=words)
 
 def to_encoded(
     images:Sequence[StoredImage], # With their vectors
