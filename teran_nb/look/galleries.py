@@ -21,7 +21,7 @@ from ..metrics.retrieval import ranking
 from ..metrics.grounding import Grounded, GroundingRule, heat_scores
 from ..search.answers import SentenceAnswers
 from .figures import (
-    COLOURS, centre_note, draw_box, drawn_words, empty_figure, evenly, grid, image_picture, wrapped)
+    COLOURS, centre_note, draw_box, content_words, empty_figure, evenly, grid, image_picture, wrapped)
 from .show import show_grounding
 from .query_rules import ranking_with_true
 
@@ -47,7 +47,7 @@ def _draw_result(ax, image, text, model):
     alignment = None if model is None else model.align(image, text)
     if alignment is not None and alignment.words and alignment.boxes is not None:
         show_grounding(alignment, ax=ax, brief=True)
-        return _superscript(text, alignment.spans, drawn_words(alignment.words))
+        return _superscript(text, alignment.spans, content_words(alignment.words))
     picture,note = image_picture(image)
     ax.imshow(picture)
     centre_note(ax, note)

@@ -23,7 +23,7 @@ from ..core.heat_maps import box_from_heat, heat_peak
 from ..data.collection import Collection, CollectionImage
 from ..model.pair import Alignment
 from .figures import (
-    COLOURS, badge_fontsize, badge_legend, centre_note, crop, draw_box, draw_boxes, drawn_words, empty_figure, evenly,
+    COLOURS, badge_fontsize, badge_legend, centre_note, crop, draw_box, draw_boxes, content_words, empty_figure, evenly,
     grey_stop_words, grid, image_picture, new_axis, picture_of, plain, points_wide, shortened, wrapped)
 
 # %% ../../nbs/look/01_show.ipynb #37ea3f55
@@ -153,12 +153,12 @@ def show_alignments(
 # %% ../../nbs/look/01_show.ipynb #f16fd934
 def words_of_regions(
     alignment:Alignment, # One image against one caption
-    skip:Container[str]|None=None, # Words that are not drawn, as in `drawn_words`
+    skip:Container[str]|None=None, # Words that are not drawn, as in `content_words`
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
 ) -> tuple[dict[int,list],list[int]]: # Region to `(number, index)` of its words; indices of words below `min_cosine`
     "The words that choose each region."
     groups,below = {},[]
-    for number,j in enumerate(drawn_words(alignment.words, skip), 1):
+    for number,j in enumerate(content_words(alignment.words, skip), 1):
         region = int(alignment.best_regions[j])
         if alignment.cosines[region,j] < min_cosine: below.append(j)
         else: groups.setdefault(region, []).append((number,j))
@@ -187,10 +187,10 @@ def _ranges(numbers):
 # %% ../../nbs/look/01_show.ipynb #2ca41e90
 def show_grounding(
     alignment:Alignment, # With boxes; without a picture they are drawn on an empty one
-    skip:Container[str]|None=None, # Words that are not drawn, as in `drawn_words`
+    skip:Container[str]|None=None, # Words that are not drawn, as in `content_words`
     min_cosine:float=.05, # Lowest cosine with which a word gets its best region
     ax:Axes|None=None, # Where to draw
-    brief:bool=False, # Only boxes with the numbers of their words, as in `drawn_words`, for a small picture
+    brief:bool=False, # Only boxes with the numbers of their words, as in `content_words`, for a small picture
 ) -> Axes:
     "The picture with the best box of each word, and a legend of words and cosines (TERAN Fig. 7)."
     _require_words(alignment)
@@ -287,7 +287,7 @@ def show_heats(
         return empty_figure("this image has no boxes, so words cannot be spread over it", title or alignment.caption)
     picture = alignment.picture
     alignment,note = _opened(alignment) # once, not for each word
-    words = words or (drawn_words(alignment.words) or range(len(alignment.words)))[:12]
+    words = words or (content_words(alignment.words) or range(len(alignment.words)))[:12]
     maps = torch.stack([alignment.heat(word) for word in words])
     values = maps[~maps.isnan()]
     limits = float(values.min()),float(values.max())

@@ -25,7 +25,7 @@ from ..model.encoder import Encoder
 from ..metrics.relevance import Relevance
 from ..metrics.retrieval import ranking, ranks
 from ..metrics.evaluation import Evaluation
-from .figures import drawn_words, evenly
+from .figures import content_words, evenly
 from .query_rules import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
 from ..search.answers import SentenceAnswers
 from .word_search import best_regions, word_vector
@@ -180,7 +180,7 @@ def common_words(self:_SiteBuilder,
         words = self.result.captions.words[caption]
         compared = set(words.word_of) - {-1} # -1: a vector of no word
         texts = [words.texts[j] for j in sorted(compared)]
-        drawn = [texts[j].casefold() for j in drawn_words(texts)]
+        drawn = [texts[j].casefold() for j in content_words(texts)]
         for word in dict.fromkeys(drawn): sentences.setdefault(word, []).append(self.texts[caption])
     counts = Counter({word: len(s) for word,s in sentences.items()})
     return {word: sentences[word] for word,_ in counts.most_common(self.word_cards)}

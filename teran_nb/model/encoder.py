@@ -224,11 +224,11 @@ def explain(self:Encoder,
 @patch
 def align(self:Encoder,
     image:CollectionImage|Regions|Picture, # A picture in any form, an image of a collection, or its regions
-    caption:str, # A sentence
+    sentence:str, # A sentence
 ) -> Alignment: # With the picture, where there is one
     "Align one image with one sentence."
-    if not isinstance(caption, str):
-        raise TypeError(f"a picture is aligned with one sentence, a str, not {type(caption).__name__}; `similarity` "
+    if not isinstance(sentence, str):
+        raise TypeError(f"a picture is aligned with one sentence, a str, not {type(sentence).__name__}; `similarity` "
                         "takes several")
     images = list(given_images(image))
     if len(images) != 1:
@@ -240,7 +240,7 @@ def align(self:Encoder,
     item = image._replace(regions=regions) if reads_picture else regions
     encoded = self.encode_images([item])
     picture = image.open if isinstance(image.picture, Path) else image.picture
-    alignment = self.explain(encoded, 0, self.encode_captions([caption]), 0, regions, picture)
+    alignment = self.explain(encoded, 0, self.encode_captions([sentence]), 0, regions, picture)
     if regions is None: return alignment
     return replace(alignment, warning=f"{alignment.warning} {self.picture_warning(regions)}".strip())
 
