@@ -21,7 +21,8 @@ def text_and_separator(
     text = read_text(path)
     declared = re.match('"?sep=([,;\t|])"?(?=\r?\n)', text)
     if declared: return text[declared.end():],declared[1] # the line break stays, for the numbers of lines
-    header = re.sub('"[^"]*"', "", text.lstrip("\r\n").partition("\n")[0]) # quotation marks may enclose a separator
+    header = re.split("[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]
+    header = re.sub('"[^"]*"', "", header) # quotation marks may enclose a separator
     return text,next((s for s in ",;\t|" if s in header), ",")
 
 # %% ../../nbs/core/17_spreadsheets.ipynb #bf46a8ae

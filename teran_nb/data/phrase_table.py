@@ -62,7 +62,8 @@ def _read_row(row, number, sizes, pixels):
     "Number of the image, words of the phrase and box in pixels of a row; what is wrong with it is raised."
     name = row.get("filename") or row.get("image") or ""
     corners = [row.get(column) for column in ("x1","y1","x2","y2")]
-    i = number.get(name, number.get(Path(name).stem))
+    keys = name,name.removesuffix(Path(name).suffix),Path(name).stem # with its folders, or without
+    i = next((number[key] for key in keys if key in number), None)
     if i is None:
         raise ValueError(f"image {name[:100]!r} has no captions; name it as the captions do, with or without its "
                          "ending")

@@ -106,9 +106,10 @@ class History(MarkdownRepr):
         headings = [metric_named(name).heading for name in names]
         def printed(value, name): return formats[name].format(value) if name in formats else format_metric(value, name)
         rows = []
-        for epoch in self.epochs: rows.append([printed(epoch[name], name) for name in names])
-        best = f"\n\nbest by {self.select}: epoch {self.best()['epoch']}" if self.epochs else ""
-        return markdown_table(headings, rows) + best
+        for epoch in self.epochs: rows.append([printed(epoch[name], name) if name in epoch else "-" for name in names])
+        table = markdown_table(headings, rows)
+        if not any(self.select in epoch for epoch in self.epochs): return table
+        return f"{table}\n\nbest by {self.select}: epoch {self.best()['epoch']}"
 
 # %% ../../nbs/experiment/03_checkpoints.ipynb #aebb756c
 def epoch_log(

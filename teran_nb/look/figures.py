@@ -127,7 +127,8 @@ def shortened(
     "A name; a long one without its middle."
     name = str(name)
     if len(name) <= width: return plain(name)
-    return plain(f"{name[:width//2]}…{name[-(width//2-1):]}")
+    end = len(name) - (width//2 - 1)
+    return plain(f"{name[:width//2]}…{name[end:]}")
 
 # %% ../../nbs/look/00_figures.ipynb #1f8f7973
 def content_words(

@@ -360,6 +360,7 @@ class ResultPanel(Panel):
         self.click_item = click_item
         self.opened = None # an `AlignmentView`
         self.opened_item = None # row of its candidate
+        self.opened_for = None # query and settings of the open alignment
         super().__init__(finder, act)
 
     def make(self):

@@ -77,7 +77,7 @@ class _CollectionManifest(TypedDict, total=False):
     left_out:LeftOut
     same:_DuplicatesRecord # of `find_duplicates`
 
-def _open_prepared(output, recipe, request, max_bits):
+def _open_prepared(output, recipe, request, near):
     "The collection that exists, if it was made of this request."
     cure = "copy the collection again, or make it again"
     path = output/"collection.json"
@@ -94,9 +94,9 @@ def _open_prepared(output, recipe, request, max_bits):
         (output/name).unlink(missing_ok=True) # only here: a run can be killed when the folder has just got its name
     lacks = [key for key in ("extractor","notes","counts","left_out","same") if key not in manifest]
     if lacks: raise ValueError(f"{path} has no {lacks[0]}; {cure}")
-    if manifest.get("near", max_bits) != max_bits:
+    if manifest.get("near", near) != near:
         raise FileExistsError(f"{output} was searched for the same pictures with near={manifest['near']}, "
-                              f"not {max_bits}; choose another output, or remove it")
+                              f"not {near}; choose another output, or remove it")
     return Prepared(output, manifest)
 
 # %% ../../nbs/photos/10_prepare.ipynb #c51459ed
@@ -163,13 +163,13 @@ def _counts(collection, left_out, start):
     counts["boxes"] = "yes" if collection.features.boxes is not None else "none: groundings cannot be drawn"
     return counts | {"seconds": round(time.perf_counter()-start, 1)}
 
-def _write_manifest(folder, job, request, notes, left_out, max_bits, start):
+def _write_manifest(folder, job, request, notes, left_out, near, start):
     "Check what was made, and write `collection.json`."
     collection = Collection.open(folder)
     collection.features.verify()
-    duplicates = find_duplicates(collection, max_bits, show_progress_bar=job.show_progress_bar)
+    duplicates = find_duplicates(collection, near, show_progress_bar=job.show_progress_bar)
     facts = {
-        "format": 2, "commit": git_commit_hash(), "extractor": collection.features.extractor, "near": max_bits,
+        "format": 2, "commit": git_commit_hash(), "extractor": collection.features.extractor, "near": near,
         "made": time.strftime("%Y-%m-%d %H:%M"), "asked": request, "notes": notes,
         "versions": collection.features.extraction.get("versions", {}),
         "checks": {"checksums": "as written", "captions": "each belongs to an image of the collection"},
@@ -207,7 +207,7 @@ def prepare(
     wait_for(output.is_dir)
     return _open_prepared(output, recipe, request, near)
 
-def _make(job, request, output, max_bits):
+def _make(job, request, output, near):
     "Make the collection in the work folder, then give it its name."
     start = time.perf_counter()
     recipe = job.recipe
@@ -223,7 +223,7 @@ def _make(job, request, output, max_bits):
         if recipe.merge or (recipe.published.files and recipe.selection != Selection()):
             folder = job.work/"whole"
             merge(collections, folder, recipe.prefix, recipe.selection, show_progress_bar=job.show_progress_bar)
-        _write_manifest(folder, job, request, notes, left_out, max_bits, start)
+        _write_manifest(folder, job, request, notes, left_out, near, start)
         os.replace(folder, output)
 
 def _prepare_share(output, recipe="{}"):

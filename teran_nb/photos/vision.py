@@ -71,10 +71,10 @@ def image_processor_settings(
 ) -> dict: # Content of its `preprocessor_config.json`
     "The settings of a model's image processor; empty, with a warning, if there are none."
     get = ImageProcessingMixin.get_image_processor_dict
-    if os.path.isdir(name): require_model_folder(name)
-    try:
-        if os.path.isdir(name): return get(name)[0]
-        return load_from_hub(get, name, "image processor", "none is guessed")[0]
+    if not os.path.isdir(name): # a hub that does not answer says nothing about the model
+        return load_from_hub(get, name, "image processor", "copy the model with its preprocessor_config.json")[0]
+    require_model_folder(name)
+    try: return get(name)[0]
     except OSError:
         message = f"no preprocessor_config.json of {name} is here: the usual mean and deviation of ImageNet are taken"
         warnings.warn(message+", at the model's own size", stacklevel=4)

@@ -40,7 +40,7 @@ def _short_name(run, taken):
     path = project_path(run)
     if path.is_file(): name = path.stem
     else: name = path.parent.name if path.name == "model" else path.name
-    return str(run) if name in taken else name
+    return str(path) if name in taken else name
 
 # %% ../../nbs/search/14_answers.ipynb #094819b5
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ def ask(
     images:Encoded|Index|None=None, # The collection's images, if they are encoded already
     /,
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
-    **about, # Conditions that titles print, such as `model`
+    about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
 ) -> SentenceAnswers: # The similarities
     "Search a collection with sentences of your own."
     texts = [texts] if isinstance(texts, str) else list(texts)
@@ -74,5 +74,6 @@ def ask(
         raise ValueError("nothing to ask: give sentences that are not empty")
     if images is None: images = model.encode_images(collection)
     captions = model.encode_captions(texts)
+    about = dict(about or {})
     if pooling: about["pooling"] = pooling
     return SentenceAnswers(texts, images, captions, similarity_of(model, images, captions, pooling).cpu(), about)

@@ -78,7 +78,9 @@ class EdgeBackend(QdrantBackend):
             self._locked = False
             self._count = None
             self._locks.close()
-            _OPEN.pop(str(self.folder.resolve()), None)
+            with _OPENING:
+                key = str(self.folder.resolve())
+                if _OPEN.get(key) is self: del _OPEN[key] # a second close must not forget a newer object
 
 # %% ../../nbs/search/04_edge.ipynb #ff520f3e
 def open_edge(

@@ -99,7 +99,7 @@ def ask(self:OwnPictures,
     pooling:str="", # Pooling of the alignment to rank by; empty: the model's own score
 ) -> SentenceAnswers: # Of the first model
     "Search the pictures by sentences."
-    answers = search_sentences(self.model, self.collection, texts, self.images, pooling, model=self.name)
+    answers = search_sentences(self.model, self.collection, texts, self.images, pooling, {"model": self.name})
     return replace(answers, note=self.warning)
 
 # %% ../../nbs/search/15_own_pictures.ipynb #19ea6415
