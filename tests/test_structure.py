@@ -145,7 +145,7 @@ def test_help_shows_docments():
     from teran_nb.model.losses import triplet
     from teran_nb.model.matcher import Matcher
 
-    assert "caption: A sentence" in pydoc.render_doc(Matcher.align)
-    assert "sim: Similarity of every pair" in pydoc.render_doc(triplet) and "caption: A sentence" in pydoc.render_doc(Matcher)
+    assert "sentence: A sentence" in pydoc.render_doc(Matcher.align)
+    assert "sim: Similarity of every pair" in pydoc.render_doc(triplet) and "sentence: A sentence" in pydoc.render_doc(Matcher)
     for foreign in (json.dumps, len, Matcher.train, Matcher.__mro__[-2]):  # torch's, although of our class
         assert pydoc.getdoc(foreign) == pydoc.getdoc.original(foreign)
