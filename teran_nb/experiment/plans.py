@@ -70,7 +70,8 @@ class Plan(MarkdownRepr):
             start = POOLINGS[training.start_pooling].title
             notes.append(f"The first {training.start_epochs} epochs (at most half of all) are trained with {start} "
                          "(train.start_epochs); the papers name no such start.")
-        parts = self.about | {"members": self.members}
+        parts = {"changed" if name == "training" else name: value for name,value in self.about.items()}
+        parts["members"] = self.members
         parts |= config_parts("train", asdict(training), asdict(TrainConfig()))
         parts |= config_parts("network", asdict(self.network), asdict(NetworkConfig()))
         if self.network.text.kind == "bert": parts.pop("text.recurrent", None) # of the other text encoders
