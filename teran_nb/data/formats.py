@@ -59,7 +59,7 @@ def _decode_arrays(arrays:Mapping) -> SourceRegions:
         held = ", ".join(map(str, islice(arrays, 6))) or "nothing"
         raise ValueError(f"none of {', '.join(_NAMES['features'])} is in it; it holds {held}")
     count = array("count")
-    n = len(features) if count is None else int(count)
+    n = len(features) if count is None else int(count.item())
     if n > len(features): raise ValueError(f"says {n} boxes and has {len(features)} vectors")
     def rows(values): return None if values is None else np.asarray(values[:n], np.float32)
     boxes = array("boxes")
@@ -73,7 +73,7 @@ def _decode_arrays(arrays:Mapping) -> SourceRegions:
     if classes is not None: classes = classes[:n]
     width = array("width")
     height = array("height")
-    size = None if width is None or height is None else (float(width),float(height))
+    size = None if width is None or height is None else (float(width.item()),float(height.item()))
     return SourceRegions(rows(features), rows(boxes), size, rows(array("confidences")), unit, classes)
 
 # %% ../../nbs/data/07_formats.ipynb #b3c3e7fe
@@ -232,9 +232,11 @@ def lmdb_rows(
             yield SourceRow(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_decode_lmdb_value, value))
 
 # %% ../../nbs/data/07_formats.ipynb #5b8a7542
+_OF_AN_IMAGE = {*_NAMES["count"],*_NAMES["width"],*_NAMES["height"]} # one number an image, however its regions are stored
+
 class _Group:
-    "The datasets of an HDF5 group, or one row of each; only data inside this file."
-    def __init__(self, group, row=None): self.group,self.row = group,row
+    "The datasets of an HDF5 group, or the rows of one image in each; only data inside this file."
+    def __init__(self, group, row=None, image=None): self.group,self.row,self.image = group,row,image
     def __contains__(self, name): return name in self.group
     def __iter__(self): return iter(self.group)
     def __getitem__(self, name):
@@ -246,7 +248,8 @@ class _Group:
         if item.dtype.hasobject: raise ValueError(f"{name} holds no numbers")
         rows_read = 1 if self.row is None else max(1, len(item))
         _require_bounded(item.nbytes//rows_read, Path(item.file.filename).stat().st_size)
-        return item[()] if self.row is None else item[self.row]
+        if self.row is None: return item[()]
+        return item[self.image if name in _OF_AN_IMAGE else self.row]
 
 def _decode_group(groups, name):
     "One image: a group, or datasets that begin with its id (`7_features`, `7_boxes`, `7_cls_prob`)."
@@ -270,9 +273,9 @@ def _array_rows(path, file, features, id_file):
     else:
         raise ValueError(f"{path} does not name its images; give ids, a text file with one id a line "
                          "in the order of the rows")
-    for place,image_id in zip(places, ids, strict=True):
+    for i,(place,image_id) in enumerate(zip(places, ids, strict=True)):
         first = place.start if isinstance(place, slice) else place
-        yield SourceRow(path, f"{features}[{first}]", image_id, partial(_decode_arrays, _Group(file, place)))
+        yield SourceRow(path, f"{features}[{first}]", image_id, partial(_decode_arrays, _Group(file, place, i)))
 
 def hdf5_rows(
     path:Path, # The file

@@ -114,8 +114,10 @@ def trained_world(
     "How many drawn scenes a run was trained on: `tiny`, `quick` or `scenes`."
     if isinstance(run, dict): run = run.values()
     first = run if isinstance(run, (str,Path)) else next(iter(run))
-    folder = project_path(user_path(first))
-    if not (folder/"environment.json").is_file(): return "scenes" # no run
+    path = project_path(user_path(first))
+    folders = [path,*path.parents[:3]] # a model lies in its run, also as a member of an ensemble
+    folder = next((folder for folder in folders if (folder/"environment.json").is_file()), None)
+    if folder is None: return "scenes" # no run
     return read_plan(folder).about["data"]["world"] or "scenes"
 
 # %% ../../nbs/experiment/09_run_folders.ipynb #3954a643
