@@ -431,7 +431,8 @@ def test_verify_names_changed_vectors_until_they_are_mended(edge_folder):
 
 def test_after_a_kill_each_image_has_its_own_checksum(edge_folder):
     unlist(edge_folder)
-    flip_bit(region_file(edge_folder), 20)
+    for place in (20, 1020):  # the engine's order varies, and the image without regions has a vector that nobody reads
+        flip_bit(region_file(edge_folder), place)
     backend = open_edge(edge_folder)
     with pytest.raises(ValueError, match="does not match its checksum; the index is damaged, delete the image and add it again"):
         list(backend.scroll())
