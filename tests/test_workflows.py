@@ -191,12 +191,14 @@ def test_the_tour_shows_every_step(toured):
 
 
 def test_prepare_makes_a_collection_that_trains(tmp_path):
-    "The example as it comes, a part of two of them with features of somebody's, and a training on the result."
+    "The example as it comes, a training on it, a part of it, and features of somebody's, which have no splits."
     papermill("prepare", tmp_path / "out.ipynb", output=str(tmp_path / "example"))
     made = Collection.open(tmp_path / "example")
     assert len(made) == 36 and set(made.captions.splits) == {"train", "val", "test"} and made[0].path.suffix == ".JPG"
     with Image.open(tmp_path / "example" / "samples.png") as im:
         assert min(im.size) > 300
+    trained = play("train", data=str(tmp_path / "example"), epochs=1, output=str(tmp_path / "runs"))
+    assert len(trained["history"].epochs) == 1 and trained["result"].sim.shape == (6, 30)
     about = {"merge": [str(tmp_path / "example")], "pictures": "", "split": "train", "images": 5, "output": str(tmp_path / "part")}
     play("prepare", **about)
     assert len(Collection.open(tmp_path / "part")) == 5
