@@ -9,10 +9,10 @@ import torch
 from teran_nb.core.writing import atomic
 from teran_nb.core.packed import Packed
 from teran_nb.core.parallel import parallel_map
-from teran_nb.synthetic.descriptors import DESCRIPTOR_DIM, describe
-from teran_nb.synthetic.drawing import compose
+from teran_nb.scenes.descriptors import DESCRIPTOR_DIM, describe
+from teran_nb.scenes.drawing import compose
 from teran_nb.data.feature_writer import FeatureWriter
-from teran_nb.synthetic.scenes import SCENES_EXTRACTOR, detector_boxes
+from teran_nb.scenes.scenes import SCENES_EXTRACTOR, detector_boxes
 
 
 def machine():

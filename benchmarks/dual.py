@@ -1,7 +1,7 @@
 """A dual encoder beside TERAN on the drawn scenes: retrieval and grounding of both, by the same functions.
 
 `python benchmarks/dual.py` prints a table in markdown (a few minutes of one core). It needs `runs/scenes-teran-mrsw` (the README's first command) and
-`runs/scenes-clip` (`train_clip(scenes("train"), "runs/scenes-clip")`, from teran_nb.pretrained.scratch). `--results` enters the table in the registry.
+`runs/scenes-clip` (`train_clip(scenes("train"), "runs/scenes-clip")`, from teran_nb.zoo.scratch). `--results` enters the table in the registry.
 """
 import argparse, os, shlex, sys, tempfile
 from pathlib import Path
@@ -11,13 +11,13 @@ sys.path.insert(0, str(ROOT))
 from common import machine
 from teran_nb.core.display import markdown_table
 from teran_nb.core.environment import environment
-from teran_nb.experiment.datasets import load_data
-from teran_nb.metrics.retrieval import Retrieval
-from teran_nb.experiment.registry import enter
-from teran_nb.metrics.results import results
-from teran_nb.experiment.runs import evaluate_run
-from teran_nb.pretrained.random_models import toy_folder
-from teran_nb.pretrained.scratch import ScratchConfig
+from teran_nb.training.datasets import load_data
+from teran_nb.measure.retrieval import Retrieval
+from teran_nb.training.registry import enter
+from teran_nb.measure.results import results
+from teran_nb.training.runs import evaluate_run
+from teran_nb.zoo.random_models import toy_folder
+from teran_nb.zoo.scratch import ScratchConfig
 
 OPTIONS = [
     {"dense": "kk"},

@@ -16,11 +16,11 @@ from PIL import Image
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.display import markdown_table
 from teran_nb.data.features import Regions
-from teran_nb.experiment.presets import PRESETS
+from teran_nb.training.presets import PRESETS
 from teran_nb.model.matcher import make_matcher
-from teran_nb.pretrained.dual import DualConfig, DualEncoder
-from teran_nb.pretrained.opening import family_of
-from teran_nb.pretrained.random_models import toy_folder
+from teran_nb.zoo.dual import DualConfig, DualEncoder
+from teran_nb.zoo.opening import family_of
+from teran_nb.zoo.random_models import toy_folder
 
 WORDS = "a red kite flies above the small house near two dogs and one green boat".split()
 

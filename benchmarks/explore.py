@@ -35,8 +35,8 @@ from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.matcher import make_matcher
-from teran_nb.experiment.presets import PRESETS
-from teran_nb.experiment.runs import load_model
+from teran_nb.training.presets import PRESETS
+from teran_nb.training.runs import load_model
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 

@@ -22,10 +22,10 @@ sys.path.insert(0, str(ROOT))
 from common import machine, rss, timed
 from teran_nb.data.caption_files import read_captions
 from teran_nb.core.display import markdown_table
-from teran_nb.metrics.relevance import rouge_l, spice
-from teran_nb.synthetic.scenes import scenes
-from teran_nb.metrics.spice import Tuples, concept_words, read_tuples
-from teran_nb.metrics.spice_program import with_meanings
+from teran_nb.measure.relevance import rouge_l, spice
+from teran_nb.scenes.scenes import scenes
+from teran_nb.measure.spice import Tuples, concept_words, read_tuples
+from teran_nb.measure.spice_program import with_meanings
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 

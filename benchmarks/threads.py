@@ -20,7 +20,7 @@ def step_ms(seconds):
     import torch
     from teran_nb.core.environment import seed_everything
     from teran_nb.data.features import Regions
-    from teran_nb.experiment.presets import PRESETS
+    from teran_nb.training.presets import PRESETS
     from teran_nb.model.losses import triplet
     from teran_nb.model.matcher import make_matcher
     from teran_nb.model.regions import region_batch

@@ -88,7 +88,7 @@ def made_once(tmp_path_factory, name, make):
 def drawn(tmp_path_factory):
     "Sixteen drawn scenes."
     from teran_nb.data.collection import Collection
-    from teran_nb.synthetic.scenes import draw_world
+    from teran_nb.scenes.scenes import draw_world
 
     folder = made_once(tmp_path_factory, "drawn", lambda f: draw_world(f / "scenes", counts=(8, 4, 4), workers=1))
     return Collection.open(folder / "scenes")

@@ -7,9 +7,9 @@ import pytest
 from conftest import papermill
 from PIL import Image
 
-from teran_nb.experiment import learner
-from teran_nb.experiment.board import board
-from teran_nb.experiment.datasets import load_data
+from teran_nb.training import learner
+from teran_nb.training.board import board
+from teran_nb.training.datasets import load_data
 
 
 def test_a_stopped_cell_goes_on(tmp_path, monkeypatch):

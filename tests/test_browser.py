@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from conftest import ROOT
-from teran_nb.synthetic.drawing import compose
-from teran_nb.experiment.datasets import load_data
-from teran_nb.metrics.evaluation import evaluate
-from teran_nb.experiment.presets import PRESETS
+from teran_nb.scenes.drawing import compose
+from teran_nb.training.datasets import load_data
+from teran_nb.measure.evaluation import evaluate
+from teran_nb.training.presets import PRESETS
 from teran_nb.look.website import write_site
 from teran_nb.look.view import AlignmentView, TEMPLATES
 from teran_nb.model.matcher import make_matcher

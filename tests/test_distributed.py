@@ -19,14 +19,14 @@ from teran_nb.core.config import override
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.parallel import this_share
 from teran_nb.data.collection import Collection
-from teran_nb.synthetic.scenes import example_pictures
-from teran_nb.experiment.batches import Batches, split_into_batches
-from teran_nb.experiment.objective import Objective
-from teran_nb.experiment.train_config import TrainConfig
+from teran_nb.scenes.scenes import example_pictures
+from teran_nb.training.batches import Batches, split_into_batches
+from teran_nb.training.objective import Objective
+from teran_nb.training.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
-from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.plans import make_plan
-from teran_nb.experiment.runs import train_run
+from teran_nb.training.datasets import load_data
+from teran_nb.training.plans import make_plan
+from teran_nb.training.runs import train_run
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe

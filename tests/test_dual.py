@@ -14,17 +14,17 @@ from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
 from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
-from teran_nb.experiment.datasets import load_data
-from teran_nb.metrics.evaluation import evaluate
-from teran_nb.metrics.retrieval import retrieval
-from teran_nb.experiment.runs import evaluate_run, load_model
+from teran_nb.training.datasets import load_data
+from teran_nb.measure.evaluation import evaluate
+from teran_nb.measure.retrieval import retrieval
+from teran_nb.training.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.query import uploaded_picture
 from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.model.encoder_checks import check_encoder
-from teran_nb.pretrained.dual import DualConfig, DualEncoder
-from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
-from teran_nb.pretrained.scratch import ScratchConfig, train_clip
+from teran_nb.zoo.dual import DualConfig, DualEncoder
+from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
+from teran_nb.zoo.scratch import ScratchConfig, train_clip
 from teran_nb.search.index import Index
 from teran_nb.search.own_pictures import encode_or_index, open_own_pictures
 

@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from conftest import ROOT, papermill
 
-from teran_nb.synthetic.drawing import compose
+from teran_nb.scenes.drawing import compose
 
 SENTENCE = "a red kite above the small house"
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from conftest import ROOT
 
-from teran_nb.metrics.rouge import rouge_l_scores
-from teran_nb.experiment.batches import split_into_batches
-from teran_nb.metrics.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
-from teran_nb.metrics.relevance import Relevance
-from teran_nb.metrics.ndcg import ndcg_at_k
+from teran_nb.measure.rouge import rouge_l_scores
+from teran_nb.training.batches import split_into_batches
+from teran_nb.measure.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
+from teran_nb.measure.relevance import Relevance
+from teran_nb.measure.ndcg import ndcg_at_k
 from teran_nb.model.losses import info_nce, triplet
 from teran_nb.model.more_losses import grouped_alignment, sigmoid_loss
 from teran_nb.model.relations import attend, compress, cosine_relations
@@ -78,21 +78,21 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "photos.duplicates": ("_read_hashes", "pictures: same"),
     "data.feature_tables": ("table_lines vinvl_tables _KeyedTable _decode_vinvl_row", "features"),
     "data.formats": ("_load _read_ids lmdb_rows hdf5_rows", "features"),
-    "metrics.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
+    "measure.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
     "data.pictures": ("read_picture", "pictures"),
     "data.provenance": ("open_provenance _open_subspace", "provenance"),
-    "metrics.spice": ("read_tuples", "relevance: tuples"),
-    "metrics.spice_program": ("_text_in_jar", "relevance: jars"),
+    "measure.spice": ("read_tuples", "relevance: tuples"),
+    "measure.spice_program": ("_text_in_jar", "relevance: jars"),
     "data.stopwords": ("stop_words", "stop-words"),
-    "experiment.claims": ("_answered", "run: metrics"),
-    "experiment.board": ("_cell", "run: cell of a board"),
-    "experiment.checkpoints": ("read_run_checkpoint", "run: checkpoint"),
-    "metrics.results": ("read_results", "results"),
-    "experiment.run_folders": ("read_plan", "run: plan"),
-    "experiment.entries": ("read_entry", "registry"),
-    "experiment.records": ("_measured_by", "run: metrics"),
-    "metrics.relevance": ("_cached _computed_once _memory_map", "relevance"),
-    "experiment.runs": ("read_history load_model _model_class _origin", "run: log, run: environment, dual"),
+    "training.claims": ("_answered", "run: metrics"),
+    "training.board": ("_cell", "run: cell of a board"),
+    "training.checkpoints": ("read_run_checkpoint", "run: checkpoint"),
+    "measure.results": ("read_results", "results"),
+    "training.run_folders": ("read_plan", "run: plan"),
+    "training.entries": ("read_entry", "registry"),
+    "training.records": ("_measured_by", "run: metrics"),
+    "measure.relevance": ("_cached _computed_once _memory_map", "relevance"),
+    "training.runs": ("read_history load_model _model_class _origin", "run: log, run: environment, dual"),
     "look.website": ("_previous_files", "website"),
     "model.encoding_cache": ("_open_encoded", "encoded images"),
     "model.saving": ("_saved_config load generate_model_card", "model"),
@@ -102,9 +102,9 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "photos.vision": ("load_vision_part image_processor_settings load_pretrained", "vision, detector"),
     "photos.visual_words": ("load", "visual words"),
     "photos.work_folder": ("read_left_out work_folder", "prepare"),
-    "pretrained.opening": ("_config _image_processor _tokenizer _prompt_processor family_of pretrained_name", "dual"),
-    "published.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
-    "published.uniter": ("_embeddings", "uniter"),
+    "zoo.opening": ("_config _image_processor _tokenizer _prompt_processor family_of pretrained_name", "dual"),
+    "zoo.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
+    "zoo.uniter": ("_embeddings", "uniter"),
     "search.checksums": ("file_checksum open", "search index"),
     "search.edge": ("EdgeBackend create _open load_centroids _holds_images", "search index"),
 }
@@ -118,16 +118,16 @@ IN_NONE = {  # and why
     "core.stores:reopen": "its own unfinished file, which `unfinished store` compares",
     "data.hf_datasets:_encoded_picture": "rows of a data set in memory",
     "data.convert:write_table": "it writes",
-    "metrics.spice_program:_start_program": "it writes",
-    "metrics.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
-    "experiment.compare:_test_once": "files of `run: metrics`, compared with a shape",
-    "metrics.grounding:PhraseGrounding": "it adds to results that are objects",
-    "experiment.checkpoints:epoch_log": "it writes",
-    "experiment.records:record_of": "environment.json, of the shape `_Machine`",
-    "experiment.plans:require_text": "a tokenizer that `text` opens, for its errors only",
-    "experiment.registry:workflow_command": "a notebook of this repository",
-    "experiment.registry:fill_documents": "a page of this repository",
-    "experiment.runs:_train_in_processes": "a checkpoint that was written a moment before",
+    "measure.spice_program:_start_program": "it writes",
+    "measure.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
+    "training.compare:_test_once": "files of `run: metrics`, compared with a shape",
+    "measure.grounding:PhraseGrounding": "it adds to results that are objects",
+    "training.checkpoints:epoch_log": "it writes",
+    "training.records:record_of": "environment.json, of the shape `_Machine`",
+    "training.plans:require_text": "a tokenizer that `text` opens, for its errors only",
+    "training.registry:workflow_command": "a notebook of this repository",
+    "training.registry:fill_documents": "a page of this repository",
+    "training.runs:_train_in_processes": "a checkpoint that was written a moment before",
     "model.saving:_from_pretrained": "the hub's client",
     "photos.recipes:request_of": "a text of this process",
     "photos.prepare:_prepare_share": "a text of this process",
@@ -135,11 +135,11 @@ IN_NONE = {  # and why
     "photos.work_folder:_picture_sizes": "any error leaves the picture out",
     "photos.extractor_lookup:training_features": "the configuration that `run: plan` damages, compared with shapes",
     "photos.visual_words:_read_shrunk": "any error leaves the picture out",
-    "published.papers:paper_table": "a table of this package",
-    "published.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten",
-    "published.papers:_index": "a table of this package",
-    "published.uniter:uniter_config": "the same file as `model: settings`",
-    "pretrained.dual:save_pretrained": "it writes, with the tokenizer of a folder that was compared when it was opened",
+    "zoo.papers:paper_table": "a table of this package",
+    "zoo.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten",
+    "zoo.papers:_index": "a table of this package",
+    "zoo.uniter:uniter_config": "the same file as `model: settings`",
+    "zoo.dual:save_pretrained": "it writes, with the tokenizer of a folder that was compared when it was opened",
 }
 
 

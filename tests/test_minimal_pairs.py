@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from teran_nb.synthetic.clipart import PAINTS
-from teran_nb.synthetic.drawing import Scene, Thing, compose
-from teran_nb.synthetic.grammar import NAMES, NUMBERS, plural
-from teran_nb.synthetic.minimal_pairs import CHANGES, minimal_pairs
+from teran_nb.scenes.clipart import PAINTS
+from teran_nb.scenes.drawing import Scene, Thing, compose
+from teran_nb.scenes.grammar import NAMES, NUMBERS, plural
+from teran_nb.scenes.minimal_pairs import CHANGES, minimal_pairs
 
 KIND_OF = {word: kind for kind, names in NAMES.items() for name in names for word in (name, plural(name))}
 COVERS = {"bird": {"bird", "duck"}}  # the grammar calls ducks birds too

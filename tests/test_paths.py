@@ -18,8 +18,8 @@ from teran_nb.data.pictures import read_picture
 from teran_nb.model.matcher import Matcher
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import TINY_VISION, Backbone, save_random_vision
-from teran_nb.pretrained.dual import DualEncoder
-from teran_nb.pretrained.random_models import toy_folder
+from teran_nb.zoo.dual import DualEncoder
+from teran_nb.zoo.random_models import toy_folder
 
 
 @pytest.fixture

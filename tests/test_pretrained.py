@@ -14,10 +14,10 @@ from PIL import Image, ImageDraw
 from conftest import ROOT
 from teran_nb.core.files import read_json
 from teran_nb.core.writing import write_json
-from teran_nb.pretrained.dense import DENSE, DenseMode
-from teran_nb.pretrained.families import unit
-from teran_nb.pretrained.opening import FAMILIES, family_of
-from teran_nb.pretrained.random_models import TOY_FAMILIES, toy_folder
+from teran_nb.zoo.dense import DENSE, DenseMode
+from teran_nb.zoo.families import unit
+from teran_nb.zoo.opening import FAMILIES, family_of
+from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
 
 TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
 
@@ -255,7 +255,7 @@ def test_tips_from_a_sentencepiece_file(models, tmp_path):
 
 CACHED = """
 import sys
-from teran_nb.pretrained.opening import family_of
+from teran_nb.zoo.opening import family_of
 try: print(family_of("somebody/clip").fingerprint)
 except Exception as e: print(type(e).__name__, e)
 """
@@ -284,8 +284,8 @@ import torch
 from PIL import Image
 sys.path.insert(0, "tests")
 import pretend
-from teran_nb.pretrained.opening import family_of
-from teran_nb.pretrained.random_models import TOY_FAMILIES
+from teran_nb.zoo.opening import family_of
+from teran_nb.zoo.random_models import TOY_FAMILIES
 pictures = [Image.fromarray(np.random.default_rng(w).integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in ((90, 40), (40, 90))]
 texts = ["A red kite", "dog"]
 held = pretend.register()

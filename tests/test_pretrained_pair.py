@@ -13,14 +13,14 @@ from conftest import play
 from teran_nb import load_model
 from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
-from teran_nb.synthetic.scenes import example_pictures
-from teran_nb.experiment.datasets import load_data
-from teran_nb.experiment.plans import make_plan
-from teran_nb.experiment.run_folders import new_run_folder
-from teran_nb.experiment.runs import evaluate_run, train_run
+from teran_nb.scenes.scenes import example_pictures
+from teran_nb.training.datasets import load_data
+from teran_nb.training.plans import make_plan
+from teran_nb.training.run_folders import new_run_folder
+from teran_nb.training.runs import evaluate_run, train_run
 from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe
-from teran_nb.pretrained.random_models import toy_folder
+from teran_nb.zoo.random_models import toy_folder
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from teran_nb.core.config import override
-from teran_nb.experiment.presets import PRESETS
-from teran_nb.experiment.rows import ROWS
+from teran_nb.training.presets import PRESETS
+from teran_nb.training.rows import ROWS
 from teran_nb.model.matcher import make_matcher
 
 TEXTS = ["a red kite above a house", "dogs", "two dogs run on the wide green grass"]

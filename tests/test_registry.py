@@ -6,9 +6,9 @@ import pytest
 from conftest import ROOT, play
 
 from teran_nb.core import environment
-from teran_nb.experiment.entries import read_entry, read_registry
-from teran_nb.experiment.records import require_reproduced
-from teran_nb.experiment.registry import fill_document
+from teran_nb.training.entries import read_entry, read_registry
+from teran_nb.training.records import require_reproduced
+from teran_nb.training.registry import fill_document
 
 ENTRIES = sorted((ROOT / "results").rglob("*.json"))
 
@@ -27,7 +27,7 @@ def test_results_are_what_the_registry_prints():
     printed = set()
     for document in (ROOT / "RESULTS.md", *ROOT.glob("results/*.md")):
         text = document.read_text(encoding="utf8")
-        assert fill_document(text, ROOT / "results") == text, "run python -m teran_nb.experiment.registry RESULTS.md results/*.md"
+        assert fill_document(text, ROOT / "results") == text, "run python -m teran_nb.training.registry RESULTS.md results/*.md"
         printed |= set(re.findall(r"<!-- results: \w+ (\w+)", text))
     assert printed == {path.parent.name for path in ENTRIES}  # no number lies there unseen
 

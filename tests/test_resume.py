@@ -12,9 +12,9 @@ from conftest import ROOT, command, papermill
 from teran_nb.core.config import rename_fields
 from teran_nb.core.environment import seed_everything
 from teran_nb.data.collection import toy_collection
-from teran_nb.experiment.checkpoints import EARLIER_TRAIN_FIELDS, data_hashes, write_checkpoint
-from teran_nb.experiment.learner import fit
-from teran_nb.experiment.train_config import TrainConfig
+from teran_nb.training.checkpoints import EARLIER_TRAIN_FIELDS, data_hashes, write_checkpoint
+from teran_nb.training.learner import fit
+from teran_nb.training.train_config import TrainConfig
 from teran_nb.model.matcher import make_matcher
 from teran_nb.model.network import small_network
 from teran_nb.model.saving import EARLIER_NETWORK_FIELDS

@@ -12,16 +12,16 @@ import torch
 
 from conftest import ROOT, papermill
 from teran_nb.core.environment import seed_everything
-from teran_nb.experiment.entries import read_registry
-from teran_nb.metrics.evaluation import ensemble, evaluate
-from teran_nb.experiment.learner import fit
-from teran_nb.metrics.retrieval import METRICS, Protocol, ranks, register_metric
-from teran_nb.experiment.objective import check_loss
-from teran_nb.experiment.records import compare_with_registry, write_entries
-from teran_nb.experiment.registry import fill_document
-from teran_nb.metrics.results import results, toy_results
-from teran_nb.experiment.train_config import TrainConfig
-from teran_nb.experiment.runs import load_model
+from teran_nb.training.entries import read_registry
+from teran_nb.measure.evaluation import ensemble, evaluate
+from teran_nb.training.learner import fit
+from teran_nb.measure.retrieval import METRICS, Protocol, ranks, register_metric
+from teran_nb.training.objective import check_loss
+from teran_nb.training.records import compare_with_registry, write_entries
+from teran_nb.training.registry import fill_document
+from teran_nb.measure.results import results, toy_results
+from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.runs import load_model
 from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.search.answers import ask

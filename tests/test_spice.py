@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from conftest import SHARED
 
-from teran_nb.metrics import spice_program
-from teran_nb.metrics.spice import SUBSETS, concept_words, match_tuples, read_tuples, spice_scores
-from teran_nb.metrics.spice_program import find_spice_program, parse_tuples, with_meanings
+from teran_nb.measure import spice_program
+from teran_nb.measure.spice import SUBSETS, concept_words, match_tuples, read_tuples, spice_scores
+from teran_nb.measure.spice_program import find_spice_program, parse_tuples, with_meanings
 
 VALUES = SHARED / "spice" / "flickr8k-150x30.json.gz"
 LONG = "A man with a red hat walks two small dogs on the beach . " * 16  # 208 words; one sentence of that length takes minutes
@@ -33,7 +33,7 @@ def jars(monkeypatch):
         return find_spice_program()
     except FileNotFoundError as e:
         missing = str(e).partition(", not found here")[0]
-        pytest.skip(f"{missing}; find_spice_program() in teran_nb.metrics.spice_program prints the commands that get it")
+        pytest.skip(f"{missing}; find_spice_program() in teran_nb.measure.spice_program prints the commands that get it")
 
 
 def test_the_programs_numbers():

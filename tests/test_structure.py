@@ -8,7 +8,7 @@ from collections import defaultdict
 
 from conftest import ROOT
 
-GROUPS = ("core", "data", "synthetic", "photos", "model", "published", "pretrained", "metrics", "experiment", "search", "look")
+GROUPS = ("core", "data", "scenes", "photos", "model", "zoo", "measure", "training", "search", "look")
 HEAVY = ("matplotlib", "ipywidgets", "jupyterlab", "IPython")
 NOTEBOOKS = sorted((ROOT / "nbs").glob("*/*.ipynb"))
 
@@ -127,7 +127,7 @@ for name in sys.argv[1:]: importlib.import_module(name)
 
 def test_a_model_needs_no_jupyter():
     "These groups import where matplotlib, widgets and JupyterLab cannot be imported."
-    groups = ("core", "data", "synthetic", "photos", "model", "published", "pretrained", "metrics", "experiment")
+    groups = ("core", "data", "scenes", "photos", "model", "zoo", "measure", "training")
     modules = [f"teran_nb.{module_of(p)}" for p in NOTEBOOKS if p.parent.name in groups]
     done = subprocess.run([sys.executable, "-c", WITHOUT, *modules], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -14,15 +14,15 @@ from teran_nb import load_model
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.vocabulary import make_tokenizer
-from teran_nb.experiment.datasets import Data, load_data
-from teran_nb.metrics.evaluation import evaluate
-from teran_nb.experiment.plans import make_plan
-from teran_nb.experiment.run_folders import new_run_folder
-from teran_nb.experiment.runs import train_run
+from teran_nb.training.datasets import Data, load_data
+from teran_nb.measure.evaluation import evaluate
+from teran_nb.training.plans import make_plan
+from teran_nb.training.run_folders import new_run_folder
+from teran_nb.training.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
 from teran_nb.model.relation_distances import word_relations
-from teran_nb.published.uniter import UniterMatcher
+from teran_nb.zoo.uniter import UniterMatcher
 
 
 class PublishedImages(nn.Module):

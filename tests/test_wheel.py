@@ -12,7 +12,7 @@ from conftest import ROOT
 pytestmark = pytest.mark.xdist_group("wheel")
 CODE = """
 import json, teran_nb
-from teran_nb.published.papers import TABLES, contents, published
+from teran_nb.zoo.papers import TABLES, contents, published
 row = published("teran-mrsw", "COCO 1K")
 print(json.dumps([teran_nb.__file__, str(TABLES), len(contents()), row["t2i_r1"]]))
 """

@@ -17,22 +17,22 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 from PIL import Image
 
-from teran_nb.experiment import run_folders
+from teran_nb.training import run_folders
 from teran_nb.data.convert import convert
-from teran_nb.synthetic.drawing import compose
+from teran_nb.scenes.drawing import compose
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.collection import Collection
-from teran_nb.experiment.entries import read_registry
-from teran_nb.metrics.retrieval import retrieval
-from teran_nb.published.published_matcher import PublishedConfig, PublishedMatcher
-from teran_nb.published.originals import load_original, save_original
-from teran_nb.experiment.presets import WORLDS
-from teran_nb.experiment.run_folders import read_plan
-from teran_nb.experiment.ablations import ablate, ablation_data
-from teran_nb.published.reference import Reference
+from teran_nb.training.entries import read_registry
+from teran_nb.measure.retrieval import retrieval
+from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
+from teran_nb.zoo.originals import load_original, save_original
+from teran_nb.training.presets import WORLDS
+from teran_nb.training.run_folders import read_plan
+from teran_nb.training.ablations import ablate, ablation_data
+from teran_nb.zoo.reference import Reference
 from teran_nb.model.regions import RegionConfig, StackConfig
-from teran_nb.synthetic.scenes import scenes
+from teran_nb.scenes.scenes import scenes
 from teran_nb.model.text import TextConfig, text_encoder
 
 FIGURES = ("curves", "gallery", "sentences", "heatmap", "grounding")

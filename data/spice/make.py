@@ -1,7 +1,7 @@
 """Parse the captions of the test scenes by the original SPICE and write their tuples: `python data/spice/make.py` (some minutes; needs Java and the jars)."""
 from pathlib import Path
 
-from teran_nb.synthetic.scenes import scenes
-from teran_nb.metrics.spice_program import parse_tuples
+from teran_nb.scenes.scenes import scenes
+from teran_nb.measure.spice_program import parse_tuples
 
 parse_tuples(scenes("test").captions).save(Path(__file__).parent/"scenes-test.jsonl.gz")

@@ -19,14 +19,14 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.iais import SCHEDULES
 from ..model.relation_distances import WordRelations
-from ..published.papers import PUBLISHED, published
-from ..metrics.relevance import RELEVANCE_LABELS, Relevance
-from ..metrics.ndcg import agreement
-from ..metrics.retrieval import chance_bound, metric_named
-from ..metrics.results import Results
-from ..metrics.pair_scores import PairScores
-from ..experiment.checkpoints import History
-from ..experiment.board import Board, ranker_title
+from ..zoo.papers import PUBLISHED, published
+from ..measure.relevance import RELEVANCE_LABELS, Relevance
+from ..measure.ndcg import agreement
+from ..measure.retrieval import chance_bound, metric_named
+from ..measure.results import Results
+from ..measure.pair_scores import PairScores
+from ..training.checkpoints import History
+from ..training.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
 # %% ../../nbs/look/14_charts.ipynb #299315c3

@@ -19,7 +19,7 @@ from ..data.collection import Collection
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import vector_gigabytes
-from ..metrics.retrieval import Ranks, ranking, ranks
+from ..measure.retrieval import Ranks, ranking, ranks
 from ..search.index import Index
 from ..search.collection_index import similarity_of
 from .word_search import RegionMatch, best_regions

@@ -23,8 +23,8 @@ from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
-from ..metrics.retrieval import ranking
-from ..experiment.datasets import Data
+from ..measure.retrieval import ranking
+from ..training.datasets import Data
 from ..search.index import Index
 from .word_search import RegionMatch, word_vectors
 from .view import AlignmentView

@@ -17,8 +17,8 @@ from torch import Tensor
 from ..core.heat_maps import box_from_heat
 from ..data.collection import Collection
 from ..model.encoder import Encoder
-from ..metrics.retrieval import ranking
-from ..metrics.grounding import Grounded, GroundingRule, heat_scores
+from ..measure.retrieval import ranking
+from ..measure.grounding import Grounded, GroundingRule, heat_scores
 from ..search.answers import SentenceAnswers
 from .figures import (
     COLOURS, centre_note, draw_box, content_words, empty_figure, evenly, grid, image_picture, wrapped)

@@ -14,7 +14,7 @@ import ipywidgets as W
 from PIL import Image
 
 from ..data.features import Regions
-from ..synthetic.minimal_pairs import is_drawn
+from ..scenes.minimal_pairs import is_drawn
 from ..model.alignment import POOLINGS
 from .view import TEMPLATES
 from .query import uploaded_picture

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..core.config import one_of
-from ..metrics.relevance import Relevance
-from ..metrics.ndcg import ndcg_at_k
-from ..metrics.retrieval import ranking, ranks
+from ..measure.relevance import Relevance
+from ..measure.ndcg import ndcg_at_k
+from ..measure.retrieval import ranking, ranks
 from .figures import evenly
 
 # %% ../../nbs/look/02_query_rules.ipynb #dc7d4706

@@ -18,9 +18,9 @@ from PIL import Image
 from ..core.pages import jpeg_uri
 from ..core.writing import atomic
 from ..data.pictures import read_picture
-from ..synthetic.minimal_pairs import scene_pairs
+from ..scenes.minimal_pairs import scene_pairs
 from ..model.alignment import POOLINGS
-from ..metrics.pair_scores import PairScores, score_pairs
+from ..measure.pair_scores import PairScores, score_pairs
 from .word_search import RegionMatch
 from .view import AlignmentView, TEMPLATES
 from .query import UploadedPicture

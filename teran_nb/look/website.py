@@ -22,9 +22,9 @@ from ..core.display import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
-from ..metrics.relevance import Relevance
-from ..metrics.retrieval import ranking, ranks
-from ..metrics.evaluation import Evaluation
+from ..measure.relevance import Relevance
+from ..measure.retrieval import ranking, ranks
+from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
 from .query_rules import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
 from ..search.answers import SentenceAnswers

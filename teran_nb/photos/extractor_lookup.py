@@ -14,7 +14,7 @@ from ..core.files import project_path, read_json
 from ..core.hub import no_download
 from ..data.features import Features, VISUAL_WORDS_FILE
 from ..data.provenance import Provenance
-from ..synthetic.scenes import SCENES_EXTRACTOR
+from ..scenes.scenes import SCENES_EXTRACTOR
 from .extractors import EXTRACTORS, Extractor, Windows, WindowsConfig, build_extractor
 
 # %% ../../nbs/photos/05_extractor_lookup.ipynb #2c0749ca

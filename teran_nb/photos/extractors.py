@@ -27,7 +27,7 @@ from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
 from ..data.feature_writer import extract_batch
-from ..synthetic.descriptors import DESCRIPTOR_DIM, describe, windows
+from ..scenes.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS
 from .visual_words import VisualWords

@@ -16,7 +16,7 @@ from ..core.files import project_path
 from ..core.display import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
-from ..experiment.runs import load_models
+from ..training.runs import load_models
 from .index import Index
 from .collection_index import similarity_of
 

@@ -22,7 +22,7 @@ from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdo
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
-from ..synthetic.scenes import example_pictures
+from ..scenes.scenes import example_pictures
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractors import build_extractor
 from ..photos.recipes import Recipe, recipe_hash

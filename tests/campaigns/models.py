@@ -19,9 +19,9 @@ from teran_nb.photos.prepare import prepare
 from teran_nb.photos.recipes import Recipe
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import Backbone
-from teran_nb.pretrained.dual import DualEncoder
-from teran_nb.pretrained.scratch import ScratchConfig, small_clip
-from teran_nb.published.uniter import load_uniter
+from teran_nb.zoo.dual import DualEncoder
+from teran_nb.zoo.scratch import ScratchConfig, small_clip
+from teran_nb.zoo.uniter import load_uniter
 
 TEXTS = ["a kite and a house", "a boat above a star"]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}

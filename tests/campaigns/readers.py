@@ -30,25 +30,25 @@ from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
-from teran_nb.metrics.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
+from teran_nb.measure.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
-from teran_nb.metrics.spice import Tuples
-from teran_nb.metrics.spice_program import read_subsets, read_synonyms
+from teran_nb.measure.spice import Tuples
+from teran_nb.measure.spice_program import read_subsets, read_synonyms
 from teran_nb.data.stopwords import stop_words
-from teran_nb.experiment.claims import Claim, _answered
-from teran_nb.experiment.board import _cell
-from teran_nb.experiment.checkpoints import read_run_checkpoint
-from teran_nb.experiment.learner import fit
-from teran_nb.experiment.train_config import TrainConfig
-from teran_nb.metrics.retrieval import Retrieval
-from teran_nb.metrics.results import Results, read_results
-from teran_nb.experiment.run_folders import read_plan
-from teran_nb.experiment.entries import read_registry
-from teran_nb.experiment.records import read_runs
-from teran_nb.metrics.relevance import read_relevance, rouge_l, spice
-from teran_nb.experiment.runs import _origin, read_history
+from teran_nb.training.claims import Claim, _answered
+from teran_nb.training.board import _cell
+from teran_nb.training.checkpoints import read_run_checkpoint
+from teran_nb.training.learner import fit
+from teran_nb.training.train_config import TrainConfig
+from teran_nb.measure.retrieval import Retrieval
+from teran_nb.measure.results import Results, read_results
+from teran_nb.training.run_folders import read_plan
+from teran_nb.training.entries import read_registry
+from teran_nb.training.records import read_runs
+from teran_nb.measure.relevance import read_relevance, rouge_l, spice
+from teran_nb.training.runs import _origin, read_history
 from teran_nb.look.query import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
@@ -58,7 +58,7 @@ from teran_nb.model.network import NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
-from teran_nb.published.originals import load_original, open_checkpoint, read_original, save_original
+from teran_nb.zoo.originals import load_original, open_checkpoint, read_original, save_original
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
