@@ -10,7 +10,8 @@ import re, sys
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
+from typing_extensions import TypedDict
 
 import numpy as np
 import pandas as pd

@@ -9,11 +9,13 @@ __all__ = ['NOT_RECORDED', 'Record', 'Entry', 'entry_path', 'different_data', 'r
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal
+from typing_extensions import TypedDict
 
-from ..core.schema import Must, checked
+from pydantic import Field
+
+from ..core.config import checked, one_of
 from ..core.files import project_path, read_json, user_path
-from ..core.config import one_of
 from ..measure.retrieval import Retrieval
 from ..measure.results import Results
 from .rows import ROWS
@@ -21,9 +23,7 @@ from .rows import ROWS
 # %% ../../nbs/training/15_entries.ipynb #707a4d40
 NOT_RECORDED = "not recorded"
 
-def _is_amount(x): return x == NOT_RECORDED if isinstance(x, str) else x >= 0
-
-_Amount = Annotated[float|str, Must(_is_amount, 'a number from 0, or "not recorded"')]
+_Amount = Annotated[float, Field(ge=0)] | Literal["not recorded"]
 
 Record = TypedDict("Record", {
     "seed": int|str, # Of everything that is drawn at random; of an ensemble, such as `0 + 1`

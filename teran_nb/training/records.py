@@ -11,7 +11,7 @@ import json, re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 import numpy as np
 import pandas as pd
