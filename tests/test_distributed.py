@@ -16,8 +16,7 @@ from accelerate import Accelerator
 from conftest import ROOT
 
 from teran_nb.core.config import override
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.parallel import this_share
+from teran_nb.core.processes import seed_everything, this_share
 from teran_nb.data.collection import Collection
 from teran_nb.scenes.scenes import example_pictures
 from teran_nb.training.batches import Batches, split_into_batches

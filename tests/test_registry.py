@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import ROOT, play
 
-from teran_nb.core import environment
+from teran_nb.core import processes
 from teran_nb.training.entries import read_entry, read_registry
 from teran_nb.training.records import require_reproduced
 from teran_nb.training.registry import fill_document

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ..core.writing import atomic, write_json
+from ..core.files import atomic, write_json
 from ..core.config import one_of
-from ..core.environment import git_commit_hash
-from ..core.display import progress
+from ..core.processes import git_commit_hash
+from ..core.show import progress
 from ..data.captions import Captions
 from ..data.pictures import read_picture, within
 from ..data.features import VISUAL_WORDS_FILE

@@ -16,12 +16,10 @@ from typing_extensions import TypedDict
 import numpy as np
 import torch
 
-from ..core.files import digest, project_path, read_json
-from ..core.writing import write_json
+from ..core.files import digest, project_path, read_json, write_json
 from ..core.config import rename_fields, to_config
-from ..core.environment import git_commit_hash
-from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
-from ..core.parallel import this_share, wait_for
+from ..core.processes import git_commit_hash, this_share, wait_for
+from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.captions import Captions
 from ..data.pictures import find_pictures
 from ..data.features import Features, VISUAL_WORDS_FILE

@@ -17,9 +17,8 @@ from typing_extensions import TypedDict
 from PIL import Image
 
 from ..core.config import checked, rename_fields
-from ..core.files import digest, project_path, read_json
-from ..core.writing import locked, remove_leftovers, write_json
-from ..core.parallel import Share, wait_for
+from ..core.files import digest, locked, project_path, read_json, remove_leftovers, write_json
+from ..core.processes import Share, wait_for
 from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert

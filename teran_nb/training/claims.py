@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from ..core.files import project_path, read_json
-from ..core.writing import atomic
+from ..core.files import atomic, project_path, read_json
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..zoo.papers import PUBLISHED, paper_table, published
 from ..measure.retrieval import chance_bound, format_metric, metric_named
 from ..measure.results import Results, format_seeds, read_results

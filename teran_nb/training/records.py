@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from ..core.files import digest, project_path, read_json
-from ..core.writing import write_json
-from ..core.display import markdown_table
+from ..core.files import digest, project_path, read_json, write_json
+from ..core.show import markdown_table
 from ..data.collection import Collection
 from ..measure.conditions import CONDITIONS
 from ..measure.retrieval import Retrieval

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..core.files import project_path, read_json, read_text
-from ..core.writing import atomic
+from ..core.files import atomic, project_path, read_json, read_text
 from ..core.config import one_of
-from ..core.display import escape_markdown, markdown_table
+from ..core.show import escape_markdown, markdown_table
 from ..measure.results import Results
 from .datasets import Data, load_data
 from .run_folders import read_plan

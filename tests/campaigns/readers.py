@@ -19,10 +19,10 @@ from models import (
 from PIL import Image
 
 from teran_nb.core.config import to_config
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import digest, read_json
 from teran_nb.core.packed import Packed
-from teran_nb.core.tensors import load_tensors, open_packed, save_packed, save_tensors
+from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
