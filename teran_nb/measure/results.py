@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -20,8 +20,7 @@ from scipy.special import stdtrit
 
 from ..core.files import read_json, user_path
 from ..core.writing import atomic
-from ..core.schema import checked
-from ..core.config import one_of
+from ..core.config import checked, one_of
 from ..core.display import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS
 from .conditions import CONDITIONS, footnote
