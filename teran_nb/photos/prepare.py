@@ -139,9 +139,9 @@ def _read_captions(sources, image_ids, usable=None):
         if n < count: notes.append((path.name, f"{n:,} of the {count:,} images drawn for {split} have {needed}"))
     if captions.splits is None:
         tenth = max(1, len(captions.image_ids)//10)
-        notes.append((path.name, "no splits, so no model can be trained; name the split of each image (in a .csv in a "
-                                 f"column split: train, val, test), or draw them by held_out={{'val': {tenth}, "
-                                 f"'test': {tenth}}}"))
+        note = ("no splits, so no model can be trained; name the split of each image (in a .csv in a column split: train, "
+                f"val, test), or draw them by held_out={{'val': {tenth}, 'test': {tenth}}}")
+        notes.append((path.name,note))
     return captions,notes
 
 def _files_in(options, *names):
@@ -235,7 +235,7 @@ class _Manifest(TypedDict):
     sources:dict # What it was made from, with the state of the files
     extractor:str
     commit:str
-    notes:list[tuple[str,str]]
+    notes:list[list[str]] # File and remark
     counts:dict[str,int|float|str]
     left_out:dict[str,str]
 
@@ -366,8 +366,9 @@ def _sideways(captions, store):
     if not len(sideways): return []
     i = sideways[0]
     theirs,ours = ("{:g} x {:g}".format(*size) for size in (captions.sizes[i],sizes[i]))
-    return [("sizes of captions", f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} "
-                                  f"of image {captions.image_ids[i]}; correct width and height")]
+    note = (f"{len(sideways):,} are not of upright pictures, such as {theirs} in place of {ours} of image "
+            f"{captions.image_ids[i]}; correct width and height")
+    return [("sizes of captions",note)]
 
 def _counts(collection, left_out):
     "The numbers of `collection.json`."
