@@ -416,7 +416,7 @@ def align(self:Finder,
     else:
         image = self.collection[item]
         pair = (encoded_split.images,item,query,0)
-    picture = image.picture if image.path else None
+    picture = image.picture if image.has_picture else None
     return encoded_split.model.explain(*pair, image.regions, picture, self.settings.pooling)
 
 @patch

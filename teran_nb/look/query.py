@@ -21,7 +21,7 @@ from ..data.features import Features, Regions
 from ..data.collection import CollectionImage
 from ..photos.extractors import extract_picture
 from ..photos.extractor_lookup import rebuild_extractor
-from ..model.pair import CaptionWords
+from ..model.encoded import CaptionWords
 from ..model.encoder import Encoder
 from .word_search import UNKNOWN_PIECES
 
@@ -64,12 +64,8 @@ def describe_like(
     def describe(picture): return extract_picture(picture, extractor())
     return describe
 
-@dataclass(frozen=True, repr=False)
 class UploadedPicture(CollectionImage):
     "An uploaded picture with its regions."
-    opened:Image.Image|None=None # The picture itself
-    def __repr__(self): return f"UploadedPicture({str(self.path)!r}, {len(self.regions)} regions)"
-    def picture(self) -> Image.Image: return self.opened
 
 def uploaded_picture(
     file:str|Path|IO[bytes], # Path of a picture, or an open file
@@ -81,7 +77,7 @@ def uploaded_picture(
     except (OSError, ValueError) as e:
         why = re.sub(f"^{re.escape(str(file))}", "it", str(e)) # an upload has no path
         raise ValueError(f"{name} cannot be read as a picture: {why}; give a PNG, JPEG or WebP file") from None
-    return UploadedPicture(describe(picture), [], Path(name), opened=picture)
+    return UploadedPicture(name, describe(picture), picture=picture)
 
 # %% ../../nbs/look/07_query.ipynb #82458d5b
 def _unreadable(words):

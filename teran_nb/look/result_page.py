@@ -173,7 +173,7 @@ def query_head(
     query,image = finder.query,finder.image
     by_picture = query.direction == "i2t"
     if isinstance(query.picture, UploadedPicture):
-        name = image.path.name
+        name = image.id
         thumb = thumbs.shrink(image.picture())
     elif image:
         name = image.regions.image_id
