@@ -21,7 +21,7 @@ from ..core.config import one_of, stops_at_bad
 from ..core.spreadsheets import read_table
 from ..core.display import MarkdownRepr, left_out_table, progress
 from .features import Regions
-from .feature_writer import FeatureWriter
+from .features import FeatureWriter
 from .feature_tables import Options, SourceRegions, SourceRow
 from .formats import FORMATS, recognise, source_files
 

@@ -22,7 +22,7 @@ from ..core.display import progress
 from ..data.captions import Captions
 from ..data.pictures import read_picture, within
 from ..data.features import VISUAL_WORDS_FILE
-from ..data.feature_writer import FeatureWriter
+from ..data.features import FeatureWriter
 from ..data.collection import Collection, Pictures
 
 # %% ../../nbs/photos/06_curate.ipynb #0e2dbec0

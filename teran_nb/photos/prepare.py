@@ -25,7 +25,7 @@ from ..data.captions import Captions
 from ..data.pictures import find_pictures
 from ..data.features import Features, VISUAL_WORDS_FILE
 from ..data.collection import Collection, Pictures
-from ..data.image_names import match_names
+from ..data.names import match_names
 from .duplicates import Duplicates, find_duplicates
 from .curate import Selection, link_pictures, merge
 from .extractors import Extractor

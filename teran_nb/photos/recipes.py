@@ -20,7 +20,7 @@ from ..data.pictures import picture_files
 from ..data.caption_files import read_captions
 from ..data.formats import source_files
 from ..data.collection import MISSING, match_captions
-from ..data.image_names import match_names
+from ..data.names import match_names
 from ..scenes.scenes import example_pictures
 from .curate import Selection
 from .extractors import Extractor, model_files

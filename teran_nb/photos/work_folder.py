@@ -24,7 +24,7 @@ from ..core.parallel import Share, wait_for
 from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.formats import Options, recognise
 from ..data.convert import Source, convert
-from ..data.image_names import id_by_pattern, match_names
+from ..data.names import id_by_pattern, match_names
 from .visual_words import learn_words
 from .extractors import Extractor, build_extractor
 from .extraction import NoUsablePictures, extract_folder, require_detections

@@ -29,7 +29,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.phrase_table import read_phrases
 from teran_nb.data.pictures import read_picture
