@@ -5,19 +5,20 @@
 # %% auto #0
 __all__ = ['SPLIT_NAMES', 'table_rows', 'read_captions']
 
-# %% ../../nbs/data/04_caption_files.ipynb #3d4829da
+# %% ../../nbs/data/04_caption_files.ipynb #ea1083c9
 import ast, io, math, re, warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import Annotated, NamedTuple, NotRequired
 from xml.etree import ElementTree
 from zipfile import ZipFile
 
 import pandas as pd
+from pydantic import Strict
+from typing_extensions import TypedDict
 
-from ..core.schema import checked
 from ..core.files import gc_paused, most_unpacked, read_bytes, read_json, read_json_lines, read_text, require_file, user_path
-from ..core.config import one_of, stops_at_bad
+from ..core.config import checked, one_of, stops_at_bad
 from .names import image_name, read_names
 from .captions import Captions, Link, is_link, some_names
 
@@ -227,11 +228,13 @@ def _tokens(path):
         problem = "" if tab and "#" in name else f"is not `picture.jpg#0`, a tab and a caption: {line[:40]!r}"
         yield _Row(f"line {n}", name.rpartition("#")[0], text, problem=problem)
 
-# %% ../../nbs/data/04_caption_files.ipynb #6fc696d2
+# %% ../../nbs/data/04_caption_files.ipynb #f69ac2c3
+_Link = Annotated[tuple[int,int,str,list[list[float]]], Strict(False)] # start, end, kind, boxes; JSON has lists
+
 class _Sentence(TypedDict):
     raw:NotRequired[str|None]
     tokens:NotRequired[list[str]]
-    links:NotRequired[list[tuple[int,int,str,list[list[float]]]]] # start, end, kind, boxes
+    links:NotRequired[list[_Link]]
 
 _KarpathyImage = TypedDict("_KarpathyImage", {
     "filename": NotRequired[str|int], "id": NotRequired[str|int], "cocoid": NotRequired[str|int], "imgid": NotRequired[str|int],

@@ -6,7 +6,7 @@
 __all__ = ['STORE_FORMAT', 'VISUAL_WORDS_FILE', 'Regions', 'Features', 'FeatureWriter', 'join_features', 'extract_batch',
            'extract_each']
 
-# %% ../../nbs/data/03_features.ipynb #3b412f9e
+# %% ../../nbs/data/03_features.ipynb #38b00867
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NotRequired, Self, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, Self
 
 import numpy as np
 from fastcore.basics import patch
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from ..core.files import digest, user_path
 from ..core.writing import atomic, locked, remove_leftovers, require_space
@@ -38,7 +40,7 @@ class Regions:
     extractor:str="" # Name of the extractor that made the features, where known
     def __len__(self): return len(self.features)
 
-# %% ../../nbs/data/03_features.ipynb #1f8d5c01
+# %% ../../nbs/data/03_features.ipynb #268f8a07
 STORE_FORMAT = 2 # version of the layout on disk
 VISUAL_WORDS_FILE = "words.safetensors" # in a store whose extractor learned visual words from the store's own pictures
 
@@ -49,14 +51,16 @@ def _parts(manifest, images, regions):
             "boxes": ("<f4", (regions,4)), "sizes": ("<f8", (images,2)),
             "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,))}
 
+_Count = Annotated[int, Field(ge=0, lt=2**40)]
+
 class _Manifest(TypedDict):
     "What a feature store adds to the manifest of a `Store`."
     extractor:str
-    dim:int
-    dtype:str
+    dim:_Count
+    dtype:Literal["float16","float32"]
     class_names:list[str]
-    count:int # images
-    regions:int
+    count:_Count # images
+    regions:_Count
     extraction:NotRequired[dict] # what `extract_folder` did
 
 class Features(Store):
@@ -68,9 +72,7 @@ class Features(Store):
         self.stores = [] # of which this one is joined
         manifest = self.manifest
         parts = set(manifest["sha256"])
-        numbers = manifest["dim"],manifest["count"],manifest["regions"]
-        if not {"offsets","values","image_ids","image_ids_ends"} <= parts or min(numbers) < 0 or \
-            max(numbers) >= 2**40 or manifest["dtype"] not in ("float16","float32"):
+        if not {"offsets","values","image_ids","image_ids_ends"} <= parts:
             raise ValueError(f"{self.path} has a manifest that contradicts itself; copy the feature store again")
         # boxes and sizes are None where features came without boxes, classes and confidences where they are not known
         for part,(dtype,shape) in _parts(manifest, manifest["count"], manifest["regions"]).items():
