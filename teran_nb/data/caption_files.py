@@ -22,7 +22,7 @@ from ..core.config import checked, one_of, stops_at_bad
 from .names import image_name, read_names
 from .captions import Captions, Link, is_link, some_names
 
-# %% ../../nbs/data/04_caption_files.ipynb #07a3a947
+# %% ../../nbs/data/04_caption_files.ipynb #ae12c167
 class _Row(NamedTuple):
     "One caption of a file, or one image."
     where:str # Place in the file
@@ -57,8 +57,6 @@ def _problem_of(row, image_id, images, declares):
     if image and (row.split or row.size) and (row.split,row.size) != image[1:]:
         return f"image {name} has another split or size than above"
     if not row.text.strip(): return f"the caption of image {name} is empty"
-    try: f"{row.text}{row.name}".encode("utf8")
-    except UnicodeEncodeError: return f"{row.text[:100]!r} holds half of a letter; no file can keep it"
     wrong = next((link for link in row.links or () if not is_link(link, len(row.text))), None)
     return f"the caption of image {name} has a wrong link: {str(wrong)[:100]}" if wrong else ""
 
