@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ..core.files import read_text
 
-# %% ../../nbs/data/00_names.ipynb #83cc97e0
+# %% ../../nbs/data/00_names.ipynb #55dc4ca9
 PICTURE_SUFFIXES = ( # endings of picture files, in any case
-    ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".avif")
+    ".png",".jpg",".jpeg",".webp",".jfif",".gif",".bmp",".tif",".tiff",".ppm",".pgm",".heic",".heif",".avif")
 
 def image_name(
     name:str|int, # Name of a picture, with or without folders and ending
