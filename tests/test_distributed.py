@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator
 
 from teran_nb.core.config import override
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.training.batches import Batches, split_into_batches
 from teran_nb.training.objective import Objective
 from teran_nb.training.train_config import TrainConfig

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conftest import ROOT, papermill
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
 from teran_nb.measure.retrieval import METRICS, Protocol, ranks, register_metric

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Captions', 'Link', 'is_link', 'some_names']
 
-# %% ../../nbs/data/01_captions.ipynb #4b7f96ad
+# %% ../../nbs/data/01_captions.ipynb #b9574b3e
 import gzip, json
 from collections import Counter
 from collections.abc import Iterator
@@ -19,11 +19,10 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core.files import user_path
-from ..core.writing import atomic
-from ..core.stores import row_numbers
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.files import atomic, user_path
+from ..core.stores import row_numbers
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/data/01_captions.ipynb #bf011ce1
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@
 __all__ = ['STORE_FORMAT', 'VISUAL_WORDS_FILE', 'Regions', 'Features', 'FeatureWriter', 'join_features', 'extract_batch',
            'extract_each']
 
-# %% ../../nbs/data/03_features.ipynb #38b00867
+# %% ../../nbs/data/03_features.ipynb #4040795c
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,8 @@ from fastcore.basics import patch
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from ..core.files import digest, user_path
-from ..core.writing import atomic, locked, remove_leftovers, require_space
-from ..core.stores import JoinedArrays, Store, StoreWriter
-from ..core.journal import StoreJournal
+from ..core.files import atomic, digest, locked, remove_leftovers, require_space, user_path
+from ..core.stores import JoinedArrays, Store, StoreJournal, StoreWriter
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)

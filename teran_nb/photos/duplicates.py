@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from ..core.files import digest
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table, progress
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table, progress
 from ..data.pictures import opaque, upright
 from ..data.collection import Collection
 

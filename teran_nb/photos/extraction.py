@@ -19,10 +19,9 @@ import transformers
 from fastcore.basics import chunked
 from PIL import Image, __version__ as pillow_version
 
-from ..core.files import digest, user_path
-from ..core.writing import atomic
-from ..core.display import MarkdownRepr, left_out_table, markdown_table, progress
-from ..core.parallel import parallel_map, worker_count
+from ..core.files import atomic, digest, user_path
+from ..core.show import MarkdownRepr, left_out_table, markdown_table, progress
+from ..core.processes import parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
 from ..data.features import VISUAL_WORDS_FILE
 from ..data.features import FeatureWriter, extract_batch, extract_each

@@ -17,11 +17,10 @@ import numpy as np
 from PIL import Image
 from pydantic import Strict
 
-from ..core.files import digest, file_stamps, project_path, read_json
-from ..core.writing import locked, remove_leftovers, write_json
+from ..core.files import digest, file_stamps, locked, project_path, read_json, remove_leftovers, write_json
 from ..core.config import Count, checked, configuration, one_of
-from ..core.environment import git_commit_hash
-from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
+from ..core.processes import git_commit_hash
+from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
 from ..data.captions import Captions, some_names
 from ..data.pictures import find_pictures, picture_files, read_picture, upright_size, within
 from ..data.caption_files import read_captions

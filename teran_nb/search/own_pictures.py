@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 
-from ..core.files import home, project_path
-from ..core.writing import require_space
+from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS

@@ -19,9 +19,8 @@ from common import ROOT, Table, arguments, be_quiet, describe, in_process, round
 from PIL import Image
 from readers import TINY, encoded_batch, toy_collection
 
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.files import digest, read_json
-from teran_nb.core.writing import atomic, write_json
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.files import atomic, digest, read_json, write_json
 from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
 from teran_nb.data.features import Features
@@ -246,7 +245,7 @@ def other_namespace(work):
 
     writer = child(slow, folder, None)
     wait_for(ready.exists)
-    code = f"from teran_nb.core.writing import write_json; write_json({str(folder / 'x.json')!r}, [1])"
+    code = f"from teran_nb.core.files import write_json; write_json({str(folder / 'x.json')!r}, [1])"
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"] if os.geteuid() == 0 else ["unshare", "--user", "--pid", "--fork"]
     import subprocess
     done = subprocess.run([*unshare, sys.executable, "-c", code], capture_output=True, text=True)

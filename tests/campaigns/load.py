@@ -20,10 +20,8 @@ import torch
 from common import Table, arguments, describe, is_clear
 from readers import TINY, toy_collection
 
-from teran_nb.core.files import read_json
-from teran_nb.core.writing import atomic, make_once, require_space, write_json
-from teran_nb.core.stores import StoreWriter
-from teran_nb.core.tensors import save_tensors
+from teran_nb.core.files import atomic, make_once, read_json, require_space, write_json
+from teran_nb.core.stores import StoreWriter, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions
 from teran_nb.photos.prepare import Sources, chosen_images

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from transformers import AutoModel, AutoModelForObjectDetection, BertConfig, ViTConfig, YolosConfig
 
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.writing import write_json
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.files import write_json
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.detectors import Detector
