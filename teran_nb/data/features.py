@@ -6,12 +6,12 @@
 __all__ = ['STORE_FORMAT', 'VISUAL_WORDS_FILE', 'Regions', 'Features', 'FeatureWriter', 'join_features', 'extract_batch',
            'extract_each']
 
-# %% ../../nbs/data/03_features.ipynb #4040795c
+# %% ../../nbs/data/03_features.ipynb #71b0fec6
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
