@@ -6,7 +6,7 @@
 __all__ = ['SPLIT_NAMES', 'table_rows', 'read_captions']
 
 # %% ../../nbs/data/04_caption_files.ipynb #ea1083c9
-import ast, io, math, re, warnings
+import ast, io, re, warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, NotRequired

@@ -19,7 +19,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.evaluation import evaluate
-from teran_nb.look.explore import Explorer
+from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.look.view import AlignmentView
 from teran_nb.look.website import write_site

@@ -48,7 +48,7 @@ from teran_nb.measure.results import Results, read_results
 from teran_nb.training.run_folders import read_plan
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import _origin, read_history
-from teran_nb.look.query import uploaded_picture
+from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
