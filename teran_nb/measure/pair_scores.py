@@ -19,7 +19,7 @@ import torch
 from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection, open_picture
-from ..data.phrase_table import matching_words
+from ..data.words import matching_words
 from ..data.inputs import GivenImage, given_sentences, region_sets
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.pair import CaptionWords

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fastcore.basics import patch
 
 from ..data.inputs import Images, Sentences, given_images, given_sentences, region_sets
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..photos.fine_tuning import LearningBackbone
 from .encoder import Encoded
 from .text import TokenWords, text_encoder, warn_wordless, without_words

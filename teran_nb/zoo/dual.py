@@ -27,7 +27,7 @@ from ..core.hub import loading
 from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..data.inputs import GivenImage, Images, Sentences, given_images, given_sentences
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
