@@ -12,7 +12,6 @@ import errno, gc, gzip, hashlib, json, os, shutil, tempfile, time, zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -293,11 +292,14 @@ def numbered_folder(
 ) -> Path: # The new, empty folder
     "Make a folder; if its name is taken, the first free number is added."
     path = user_path(path)
-    for i in count(1):
-        numbered = path if i == 1 else path.with_name(f"{path.name}-{i}")
-        with suppress(FileExistsError):
-            numbered.mkdir(parents=True)
-            return numbered
+    numbered = path
+    number = 1
+    while True:
+        try: numbered.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            numbered = path.with_name(f"{path.name}-{number}")
+        else: return numbered
 
 # %% ../../nbs/core/02_files.ipynb #1389acf9
 def require_space(
