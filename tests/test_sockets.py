@@ -26,7 +26,7 @@ from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.search.answers import ask
 from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
-from teran_nb.look.receipts import show_receipt
+from teran_nb.look.show import show_receipt
 from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
