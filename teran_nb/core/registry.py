@@ -75,8 +75,11 @@ def check(
 ) -> None:
     "Refuse a part that is wrong, with the reason and what to do (ValueError)."
     try_part = _lookup(kind, "check")
+    name = getattr(part, "name", part)
     if isinstance(part, str): part = _lookup(kind, "entries")[one_of(part, _lookup(kind, "entries"), kind, registered=True)]
-    try_part(part, *inputs, **settings)
+    try: try_part(part, *inputs, **settings)
+    except (AttributeError, LookupError, RuntimeError, TypeError) as e:
+        raise ValueError(f"the {kind} {name!r} fails; {type(e).__name__}: {e}") from e
 
 # %% ../../nbs/core/18_registry.ipynb #51169c6e
 def is_own(
