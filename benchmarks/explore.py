@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, unit_sets
 from teran_nb.data.captions import Captions
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.display import markdown_table
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.show import markdown_table
 from teran_nb.look.result_page import Thumbnails, static_page
 from teran_nb.look.explore import Explorer
 from teran_nb.data.features import Features

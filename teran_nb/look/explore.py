@@ -17,9 +17,8 @@ from IPython.display import HTML, display
 from markupsafe import Markup
 from PIL import Image
 
-from ..core.files import project_path
-from ..core.writing import atomic
-from ..core.pages import html_text
+from ..core.files import atomic, project_path
+from ..core.show import html_text
 from ..data.features import Regions
 from .view import TEMPLATES, collection_title
 from .query import describe_like

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 from PIL import Image
 
-from ..core.pages import jpeg_uri
-from ..core.writing import atomic
+from ..core.show import jpeg_uri
+from ..core.files import atomic
 from ..data.pictures import read_picture
 from ..scenes.minimal_pairs import scene_pairs
 from ..model.alignment import POOLINGS

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
-from ..core.display import progress
+from ..core.show import progress
 from .similarity import BlockOptions, every_pair, similarity
 from .encoder import Vectors
 

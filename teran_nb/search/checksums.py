@@ -11,13 +11,13 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+from typing_extensions import TypedDict
 
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import digest, read_json, require_file
-from ..core.writing import write_json
+from ..core.files import digest, read_json, require_file, write_json
 from .centroids import SEARCH_EXTRA
 from .backends import StoredImage
 

@@ -16,8 +16,8 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.packed import Packed
+from ..core.processes import gather_packed, is_distributed
 from ..core.registry import check, code_digest, is_own
-from ..core.distributed import gather_packed, is_distributed
 from ..model.losses import LOSSES
 from ..model.encoder import Vectors
 from ..model.relations import cosine_relations

@@ -13,7 +13,7 @@ from common import Table, arguments, describe
 from PIL import Image
 from readers import TINY
 
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
