@@ -24,7 +24,7 @@ from .captions import Captions, some_names
 from .caption_files import SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .features import Regions
-from .feature_writer import FeatureWriter, extract_each
+from .features import FeatureWriter, extract_each
 from .collection import Collection
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #ccf3cdcd

@@ -29,7 +29,7 @@ from .galleries import hard_failures, hard_successes, ranking_with_true, spread,
 from ..search.answers import SentenceAnswers
 from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title
-from .result_page import Thumbnail, Thumbnails
+from .cards import Thumbnail, Thumbnails
 
 # %% ../../nbs/look/12_website.ipynb #da81191b
 class _CaptionButton(NamedTuple):
