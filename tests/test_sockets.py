@@ -12,7 +12,7 @@ import torch
 
 from conftest import ROOT, papermill
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.registry import KINDS, check, register
+from teran_nb.core.registry import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
 from teran_nb.measure.retrieval import METRICS, Protocol, ranks
@@ -230,7 +230,7 @@ def test_the_parts_of_the_library_pass():
             check(kind, name)
     for name in HEADS:
         check("head", name, small_network(32, features=12))
-    assert {"pooling", "loss", "head", "encoder", "metric"} == {kind for kind in KINDS if KINDS[kind].check}
+    assert {"pooling", "loss", "head", "encoder", "metric"} == {kind for kind in PART_KINDS if PART_KINDS[kind].check}
 
 
 @pytest.mark.slow
