@@ -10,7 +10,7 @@ from itertools import product
 
 import torch
 
-from ..data.inputs import given_images, given_sentences
+from ..data.inputs import as_images, given_sentences
 from .alignment import POOLINGS
 from .encoder import Encoded
 
@@ -33,18 +33,18 @@ def _check_encoder(encoder, images, captions):
     if not encoder.name or not encoder.fingerprint:
         raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders apart by "
                          "the fingerprint, so set both")
-    images,captions = list(given_images(images)),given_sentences(captions)
+    images,captions = list(as_images(images)),given_sentences(captions)
     if len(images) < 2 or len(captions) < 2:
         raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
     sides = []
-    for method,items,names in (("encode_images",images,[i.image_id for i in images]),("encode_captions",captions,captions)):
+    for method,items,names in (("encode_images",images,[image.id for image in images]),("encode_captions",captions,captions)):
         encode = getattr(encoder, method)
         encoded = encode(items)
         sides.append(encoded)
         _require_encoded(f"{method} of {encoder.name!r}", encoded, names)
-        backwards = encode(items[::-1], batch_size=2).take(range(len(items))[::-1])
+        backwards = encode(items[::-1], batch_size=2)[::-1]
         for i,item in enumerate(items):
-            for other in (backwards.take([i]),encode([item], batch_size=1)):
+            for other in (backwards[i],encode([item], batch_size=1)):
                 vectors = [(other.parts[0],encoded.parts[i]),(other.whole[0],encoded.whole[i])]
                 if not all(a.shape == b.shape and torch.allclose(a, b, atol=1e-3) for a,b in vectors):
                     raise ValueError(f"{method} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} alone or in "
@@ -57,7 +57,7 @@ def _check_encoder(encoder, images, captions):
     pooling = encoder.pooling if encoder.pooling in POOLINGS and not POOLINGS[encoder.pooling].all_images else "mrsw"
     sim = encoder.similarity(*sides, pooling=pooling)
     for i,j in product(range(len(images)), range(len(captions))):
-        score = encoder.explain(sides[0], i, sides[1], j, pooling=pooling).score()
+        score = encoder.align(sides[0][i], sides[1][j], pooling).score()
         if abs(score - float(sim[i,j])) > 1e-2*max(1, abs(score)):
             raise ValueError(f"{encoder.name!r} gives {float(sim[i,j]):.4f} as the similarity of image {i} and caption {j}, and "
                              f"its alignment scores {score:.4f}; given a pooling, `similarity` pools the cosines of `parts`")
