@@ -13,15 +13,15 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..core.packed import Packed
-from .encoder import Vectors
+from .encoder import Encoded
 from .losses import NEGATIVES
 from .text import TokenBatch
 from .regions import RegionBatch
-from .matcher import Matcher
+from .network import Network
 
 # %% ../../nbs/model/23_mined_negatives.ipynb #48ee8104
 def hardest_candidates(
-    model:Matcher, # With the joint head
+    model:Network, # With the joint head
     images:RegionBatch, # Images of the pairs
     captions:TokenBatch, # Captions of the pairs
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
@@ -50,9 +50,9 @@ def _at_rows(batch, rows):
     return type(batch)(*(None if x is None else x[rows] for x in batch))
 
 def mined_scores(
-    model:Matcher, # With the joint head
-    images:Vectors, # Images of the pairs, as the model's `forward` gives them
-    captions:Vectors, # Captions of the pairs, as the model's `forward` gives them
+    model:Network, # With the joint head
+    images:Encoded, # Images of the pairs, as the model's `forward` gives them
+    captions:Encoded, # Captions of the pairs, as the model's `forward` gives them
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
     others:tuple[RegionBatch,TokenBatch], # Candidates, as of `hardest_candidates`
     false_rows:tuple[Tensor,Tensor], # Among them each pair's false images and false captions, `(pairs, hard)` each

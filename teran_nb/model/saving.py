@@ -108,8 +108,9 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     config = to_config(cls.Config, saved["model"], folder/"config.json")
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
     def build():
-        text = load_text(config.text, folder/"text")
-        return cls(config, text, load_backbone(folder/"vision", config.regions.thaw)) if config.regions.thaw else cls(config, text)
+        encoders = [load_text(config.text, folder/"text")]
+        if config.regions.thaw: encoders.append(load_backbone(folder/"vision", config.regions.thaw))
+        return cls(config, *encoders)
     try:
         with torch.device("meta"): network = build() # takes no memory
     except Exception as e: # torch and transformers raise any error
