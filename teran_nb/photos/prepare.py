@@ -155,8 +155,7 @@ def _cure_of_names(captions, image_ids):
     if not unknown: return ""
     twins = [image_id for image_id in image_ids if Path(image_id).name == Path(unknown[0]).name]
     if len(twins) > 1: return f"; {unknown[0][:100]} may mean {some_names(twins)}: write its folder too"
-    return ("; if the names differ, give `pattern`, a regular expression for the part that both share, such as "
-            r"'_(\d+)$'")
+    return r"; if the names differ, give `pattern`, a regular expression for the part that both share, such as '_(\d+)$'"
 
 # %% ../../nbs/photos/10_prepare.ipynb #ffa97e74
 def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
