@@ -55,10 +55,8 @@ OPENS = {"open", "read_text", "read_bytes", "read_json", "read_json_lines", "ope
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json read_json_lines", "captions, pairs: winoground"),
-    "core.journal": ("StoreJournal", "unfinished store"),
-    "core.hub": ("_require_settings load_whole_model require_rows", "vision, dual, text"),
-    "core.stores": ("Store array", "feature store"),
-    "core.tensors": ("load_tensors require_archive open_packed", "tensors, packed sets, original"),
+    "core.hub": ("require_model_folder load_whole_model require_rows", "vision, dual, text"),
+    "core.stores": ("Store array StoreJournal load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
     "core.spreadsheets": ("text_and_separator", "captions, sizes"),
     "data.caption_files": ("_read_object _text_lines _xml read_entities read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
@@ -93,11 +91,11 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "search.edge": ("EdgeBackend create _open load_centroids _holds_images", "search index"),
 }
 IN_NONE = {  # and why
-    "core.environment:_processor_name": "the machine's own description",
+    "core.processes:_processor_name": "the machine's own description",
     "core.files:digest": "bytes of any file",
     "core.hub:hub_config": "a file of the hub's client, compared with a shape",
-    "core.pages:source": "a template of this package",
-    "core.parallel:_work": "a job of this process",
+    "core.show:source": "a template of this package",
+    "core.processes:_work": "a job of this process",
     "core.stores:StoreWriter": "it writes",
     "core.stores:reopen": "its own unfinished file, which `unfinished store` compares",
     "data.hf_datasets:_encoded_picture": "rows of a data set in memory",
