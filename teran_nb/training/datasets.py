@@ -15,7 +15,7 @@ from fastcore.basics import patch
 
 from ..core.files import project_path
 from ..core.config import checked, one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection
