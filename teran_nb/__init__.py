@@ -23,7 +23,7 @@ _SHORT = {
     "check_head": "model.head_checks",
     "check_encoder": "model.encoder_checks",
     "check_backend": "search.backend_checks",
-    "register_metric": "measure.retrieval",
+    "register_metric": "measure.results",
     "show_grounding": "look.show",
     "show_alignment": "look.show",
     "show_heat": "look.show",

@@ -20,8 +20,7 @@ from ..core.boxes import box_from_heat
 from ..data.collection import Collection
 from ..model.encoder import Encoder
 from ..measure.relevance import Relevance
-from ..measure.ndcg import ndcg_at_k
-from ..measure.retrieval import ranking, ranks
+from ..measure.retrieval import ndcg_at_k, ranking, ranks
 from ..measure.grounding import Grounded, GroundingRule, heat_scores
 from ..search.answers import SentenceAnswers
 from .figures import (

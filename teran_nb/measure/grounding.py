@@ -19,12 +19,10 @@ from pydantic import Field
 from torch import Tensor
 
 from ..core.config import configuration, one_of
-from ..core.files import project_path, read_json, user_path
-from ..core.writing import write_json
-from ..core.display import MarkdownRepr, markdown_table
-from ..core.boxes import box_iou
-from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
-from ..data.captions import Captions, Link
+from ..core.files import project_path, read_json, user_path, write_json
+from ..core.show import MarkdownRepr, markdown_table
+from ..core.boxes import box_iou, boxes_from_heat, heat_map, heat_peak
+from ..data.captions import Link
 from ..data.caption_files import read_captions
 from ..data.collection import Collection
 from ..data.phrase_table import matching_words, read_phrases

@@ -19,7 +19,7 @@ import torch
 from typing_extensions import TypedDict
 
 from ..core.packed import Packed
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.collection import Collection, Pictures, open_picture
 from ..data.pictures import PICTURE_SUFFIXES, within

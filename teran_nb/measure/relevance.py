@@ -8,7 +8,7 @@ __all__ = ['BETA', 'Relevance', 'relevance_list', 'rouge_l_scores', 'rouge_l', '
 # %% ../../nbs/measure/03_relevance.ipynb #698ae2b7
 import hashlib, warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +17,9 @@ from fastcore.basics import patch
 from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
-from ..core.files import digest, home, require_file, user_path
-from ..core.writing import atomic, require_space
+from ..core.files import atomic, digest, home, require_file, require_space, user_path
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.captions import Captions
 from .spice import SUBSETS, Tuples, parse_tuples, read_tuples, spice_blocks
 

@@ -21,10 +21,9 @@ from fastcore.basics import patch
 from scipy.special import stdtrit
 from typing_extensions import TypedDict
 
-from ..core.files import read_json, user_path
-from ..core.writing import atomic
-from ..core.config import add_entry, calling_module, checked, new_name, one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.files import atomic, read_json, user_path
+from ..core.config import add_entry, calling_module, new_name, one_of
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/measure/00_results.ipynb #109a68fa
 class Metric(NamedTuple):

@@ -26,9 +26,8 @@ from scipy.sparse import csr_array, vstack
 from typing_extensions import TypedDict
 
 from ..core.config import checked, one_of
-from ..core.display import MarkdownRepr, markdown_table, progress
-from ..core.files import digest, home, most_unpacked, read_json_lines, require_file, user_path
-from ..core.writing import atomic
+from ..core.show import MarkdownRepr, markdown_table, progress
+from ..core.files import atomic, digest, home, most_unpacked, read_json_lines, require_file, user_path
 from ..data.captions import Captions
 
 # %% ../../nbs/measure/01_spice.ipynb #81a4ba65

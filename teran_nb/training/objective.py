@@ -31,7 +31,7 @@ from ..model.pretraining import Pretraining
 from ..model.pooling_checks import check_pooling
 from ..model.mined_negatives import hardest_candidates, mined_scores, mined_triplet
 from ..model.head_checks import check_head
-from ..measure.retrieval import own_metrics
+from ..measure.results import own_metrics
 from .train_config import TrainConfig
 from .batches import Batch
 
