@@ -25,8 +25,7 @@ from ..core.boxes import box_iou, boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
 from ..data.caption_files import read_captions
 from ..data.collection import Collection
-from ..data.phrase_table import matching_words, read_phrases
-from ..data.stopwords import stop_words
+from ..data.words import matching_words, read_phrases, stop_words
 from ..model.encoder import Encoder
 from .results import Measured, Result
 

@@ -21,13 +21,15 @@ from typing_extensions import TypedDict
 from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
-from ..data.collection import Collection, Pictures, open_picture
-from ..data.pictures import PICTURE_SUFFIXES, within
-from ..data.phrase_table import matching_words
-from ..data.inputs import GivenImage, given_sentences, region_sets
+from ..data.image import Image, open_picture
+from ..data.names import PICTURE_SUFFIXES
+from ..data.pictures import within
+from ..data.collection import Collection, Pictures
+from ..data.words import matching_words
+from ..data.inputs import given_sentences, region_counts
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
-from ..model.pair import CaptionWords
-from ..model.encoder import Encoded, Encoder
+from ..model.encoded import CaptionWords
+from ..model.encoder import Encoded, Encoder, EncoderInfo
 from .results import Measured, Result
 
 # %% ../../nbs/measure/09_pairs.ipynb #1a90db2b
@@ -140,7 +142,7 @@ def _pair_images(model, pairs, collection, images, show_progress_bar):
         cropped = []
         for name,box in pairs.images:
             title = name if box is None else f"{name} {box}"
-            cropped.append(GivenImage(title, None, partial(_cropped, pairs.pictures[name], box)))
+            cropped.append(Image(title, picture=partial(_cropped, pairs.pictures[name], box)))
         return model.encode_images(cropped, show_progress_bar=show_progress_bar),row_of
     if collection is None:
         raise ValueError(f"the pairs {pairs.name!r} name images of a collection; give the collection")
@@ -188,8 +190,8 @@ def score_pairs(
             for _,j in compared:
                 pair = pairs.items[j]
                 rows += [caption_row[pair.true_caption],caption_row[pair.false_caption]]
-            encoded_image = encoded.take([image_row[image]]).to(model.device)
-            scores = model.similarity(encoded_image, captions.take(rows), pooling=pooling)
+            encoded_image = encoded[[image_row[image]]].to(model.device)
+            scores = model.similarity(encoded_image, captions[rows], pooling=pooling)
             by_pair = scores.float().cpu().numpy().reshape(-1, 2)
             for (role,j),scores_of_pair in zip(compared, by_pair): sims[role][j] = scores_of_pair
     about = dict(about or {})
@@ -204,33 +206,32 @@ class WithoutContext(Encoder):
         words:bool=True, # Whether each word is read by itself
         regions:bool=False, # Whether each region is read by itself
     ):
-        if regions and model.own_regions:
-            raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads "
+        if regions and model.info.finds_regions:
+            raise ValueError(f"{model.info.name} chooses its regions in the picture; regions=True needs a model that reads "
                              "region features")
         self.model = model
         self.words = words
         self.regions = regions
         alone = " and ".join(name for name,by_itself in (("words",words),("regions",regions)) if by_itself)
-        self.name = f"{model.name}, {alone} alone".lstrip(", ")
+        name = f"{model.info.name}, {alone} alone".lstrip(", ")
+        self.info = EncoderInfo(name, model.info.reads, model.info.extractor, model.info.pooling,
+                                not_stored=model.info.not_stored)
         self.fingerprint = f"{model.fingerprint} {alone} alone"
-        self.extractor,self.pooling = model.extractor,model.pooling
-        self.device,self.own_regions = model.device,model.own_regions
-        self.storage_refusal = model.storage_refusal
+        self.device = model.device
     def cache_key(self, collection): return self.model.cache_key(collection)
     def extract_regions(self, image): return self.model.extract_regions(image)
     def encode_images(self, images, batch_size=128, show_progress_bar=False):
         if not self.regions:
             return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
-        sets = region_sets(images, self.extract_regions)
+        images = self.with_regions(images)
         alone = []
-        for image in sets:
-            for i in range(len(image)):
-                box = None if image.boxes is None else image.boxes[i:i+1]
-                alone.append(replace(image, features=image.features[i:i+1], boxes=box, classes=None, confidences=None))
+        for regions in [image.regions for image in images]:
+            for i in range(len(regions)):
+                box = None if regions.boxes is None else regions.boxes[i:i+1]
+                alone.append(replace(regions, features=regions.features[i:i+1], boxes=box, classes=None, confidences=None))
         encoded = self.model.encode_images(alone, show_progress_bar=show_progress_bar)
-        offsets = np.cumsum([0,*map(len, sets)])
-        whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
-        return Encoded(whole, Packed(encoded.parts.values, encoded.parts.offsets[offsets]), sets.names)
+        offsets = np.cumsum([0,*region_counts(images)])
+        return Encoded.of_images(images, Packed(encoded.parts.values, encoded.parts.offsets[offsets])) # without wholes
     def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
         texts = given_sentences(captions)
         if not self.words:
@@ -251,8 +252,7 @@ class WithoutContext(Encoder):
             rows += word_rows
             offsets.append(len(rows))
         each = encoded.parts[rows]
-        whole = encoded.whole.new_zeros(len(texts), encoded.whole.shape[1]) # it ranks by its words only
-        return Encoded(whole, Packed(each.values, each.offsets[offsets]), texts, words)
+        return Encoded.of_captions(texts, Packed(each.values, each.offsets[offsets]), words) # without wholes
 
 # %% ../../nbs/measure/09_pairs.ipynb #798930d9
 class PairComparison(MarkdownRepr, dict):
@@ -274,10 +274,10 @@ def context_scores(
 ) -> PairComparison: # The whole model; of one that ranks by its alignment also with words alone, regions alone and both
     "Scores of minimal pairs with and without the context of words and regions."
     if pairs is None: return PairComparison()
-    compared = PairComparison({model.name or "model": scores or score_pairs(model, pairs, collection)})
-    if model.is_cross_encoder or not model.ranks_by_alignment: return compared
+    compared = PairComparison({model.info.name or "model": scores or score_pairs(model, pairs, collection)})
+    if model.info.is_cross_encoder or not model.info.ranks_by_alignment: return compared
     bags = {"words alone": (True,False)}
-    if not model.own_regions: bags |= {"regions alone": (False,True), "both alone": (True,True)}
+    if not model.info.finds_regions: bags |= {"regions alone": (False,True), "both alone": (True,True)}
     for name,(words,regions) in bags.items():
         compared[name] = score_pairs(WithoutContext(model, words, regions), pairs, collection)
     return compared
