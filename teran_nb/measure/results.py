@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['METRICS', 'RECALLS', 'RELEVANCE_LABELS', 'OWN_LINE', 'OF_SEED', 'Metric', 'metric_named', 'format_metric',
-           'format_seeds', 'register_metric', 'own_metrics', 'Measured', 'Result', 'welch', 'paired_bootstrap',
-           'answered', 'read_result', 'toy_result']
+           'format_seeds', 'own_metrics', 'Measured', 'Result', 'welch', 'paired_bootstrap', 'answered', 'read_result',
+           'toy_result']
 
 # %% ../../nbs/measure/00_results.ipynb #f473ae62
 import json, re
@@ -22,7 +22,7 @@ from scipy.special import stdtrit
 from typing_extensions import TypedDict
 
 from ..core.files import atomic, read_json, user_path
-from ..core.config import add_entry, calling_module, new_name, one_of
+from ..core.config import one_of
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/measure/00_results.ipynb #109a68fa
@@ -33,8 +33,7 @@ class Metric(NamedTuple):
     heading:str="" # Of a column, such as "t2i R@1 %"; empty: the label, and % where that is the unit
     digits:int|None=1 # Behind the point; None: as many as are needed
     lower_is_better:bool=False
-    formula:Callable|None=None # As in `register_metric`; None for the metrics of this library
-    module:str="" # Name of the module that registered it
+    formula:Callable|None=None # `(sim, image_of)` to a number for each direction; None for the metrics of this library
     @property
     def factor(self) -> float: return 100 if self.unit == "%" else 1 # Of the stored value
 
@@ -111,26 +110,7 @@ def format_seeds(
     deviation = f" ± {format_metric(np.std(values, ddof=1), metric)}" if len(values) > 1 else ""
     return format_metric(np.mean(values), metric) + deviation
 
-# %% ../../nbs/measure/00_results.ipynb #b8461fa0
-def register_metric(
-    name:str, # A new name without direction: `mrr` gives the metrics `t2i_mrr` and `i2t_mrr`
-    label:str="", # For tables and figures; the name by default
-    unit:str="%", # As in `Metric`
-    digits:int|None=1, # As in `Metric`
-    lower_is_better:bool=False, # As in `Metric`
-) -> Callable: # A decorator that registers a formula and returns it unchanged
-    "Register a formula: `(sim, image_of)` to a dict of one number for `t2i` and one for `i2t`."
-    new_name(name, "metric")
-    if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
-        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
-                         "names of other metrics")
-    module = calling_module()
-    def register(formula):
-        metric = Metric(label or name, unit, "", digits, lower_is_better, formula, module)
-        add_entry(METRICS, name, metric, "metric")
-        return formula
-    return register
-
+# %% ../../nbs/measure/00_results.ipynb #c9bbd3da
 def own_metrics() -> dict: # Name without direction to `Metric`
     "The metrics that were registered."
     return {name: metric for name,metric in METRICS.items() if metric.formula}

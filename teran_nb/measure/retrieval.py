@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
 from .relevance import Relevance, relevance_list
-from .results import RECALLS, Measured, Result, own_metrics
+from .results import METRICS, RECALLS, Measured, Metric, Result, own_metrics
 
 # %% ../../nbs/measure/06_retrieval.ipynb #e5c6bf36
 def _argsort(sim): return sim.argsort(dim=1, descending=True, stable=True)
@@ -322,3 +322,16 @@ def agreement(
                 row[f"{judge.name} of {name}"] = ndcg_at_k(best, judge, "t2i", k).mean()
         rows.append(row)
     return pd.DataFrame(rows)
+
+# %% ../../nbs/measure/06_retrieval.ipynb #453b4927
+def _make_metric(name, formula, title="", unit="%", digits=1, lower_is_better=False):
+    "The entry of a user's metric; its name gets a direction: `mrr` gives the metrics `t2i_mrr` and `i2t_mrr`."
+    if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
+        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
+                         "names of other metrics")
+    return Metric(title or name, unit, "", digits, lower_is_better, formula)
+
+def _check_metric(metric):
+    "Refuse a metric that does not give one finite number for each direction (ValueError)."
+    sim = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
+    _measure_own(metric.label, metric.formula, sim, torch.tensor([0,0,1,1,2,2]))
