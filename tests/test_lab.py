@@ -74,7 +74,7 @@ def test_findings_of_a_table(tmp_path):
     text = " ".join(table._repr_markdown_().split())
     assert "| TERAN finds more images than TERN |" in text and "65.0 / 51.9" in text
     for row, share in (("teran-mrsw", 2), ("tern", 10)):
-        write_json(tmp_path / f"metrics-{row}.json", {"ranks": {"t2i": [0 if i % share == 0 else 3 for i in range(100)]}})
+        write_json(tmp_path / f"metrics-{row}.json", {"metrics": {}, "about": {}, "ranks": {"t2i": [0 if i % share == 0 else 3 for i in range(100)]}})
     assert findings(Result(lines([.5], [.2], run=str(tmp_path)))).items[0].verdict == "agrees (one seed)"
     assert format_seeds(first.ours[0], "t2i_r1") == "51.0 ± 1.4" and "51.0 ± 1.4 / 21.0 ± 1.4" in text
     assert "isda" not in {finding.claim.metric for finding in table.items}

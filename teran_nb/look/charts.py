@@ -199,7 +199,7 @@ def _compared_lines(ax, unswept, metric, reference):
 
 # %% ../../nbs/look/14_charts.ipynb #de644eab
 def show_sweep(
-    results:Results, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
+    results:Result, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
     metrics:str|Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
@@ -254,7 +254,7 @@ def show_schedules(
 
 # %% ../../nbs/look/14_charts.ipynb #4d03c37a
 def show_table_rows(
-    results:Results, # Of models, by their names
+    results:Result, # Of models, by their names
     metric:str="t2i_r1", # Any metric
     protocol:str="", # Of the published values; empty: `COCO 1K` or `Flickr30k 1K`, whichever has more of the rows
     ax:Axes|None=None, # Where to draw

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['METRICS', 'RECALLS', 'RELEVANCE_LABELS', 'OWN_LINE', 'OF_SEED', 'Metric', 'metric_named', 'format_metric',
-           'format_seeds', 'own_metrics', 'Measured', 'Result', 'welch', 'paired_bootstrap', 'answered', 'read_result',
-           'toy_result']
+           'format_seeds', 'own_metrics', 'measure_own', 'Measured', 'Result', 'welch', 'paired_bootstrap', 'answered',
+           'read_result', 'toy_result']
 
 # %% ../../nbs/measure/00_results.ipynb #f473ae62
 import json, re
@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from fastcore.basics import patch
 from scipy.special import stdtrit
+from torch import Tensor
 from typing_extensions import TypedDict
 
 from ..core.files import atomic, read_json, user_path
@@ -114,6 +116,41 @@ def format_seeds(
 def own_metrics() -> dict: # Name without direction to `Metric`
     "The metrics that were registered."
     return {name: metric for name,metric in METRICS.items() if metric.formula}
+
+def _measure_one(name, formula, sim, image_of):
+    "A registered metric of one fold; refused where it does not give one finite number for each direction."
+    values = formula(sim, torch.as_tensor(image_of))
+    if not isinstance(values, dict) or values.keys() != {"t2i","i2t"}:
+        raise ValueError(f"metric {name!r} returned {str(values)[:100]}; return a number for each direction, as "
+                         "{'t2i': ..., 'i2t': ...}")
+    measured = {}
+    for direction,value in values.items():
+        number = np.asarray(value, dtype=float)
+        if number.size != 1 or not np.isfinite(number).all():
+            raise ValueError(f"metric {name!r} returned {str(value)[:100]} for {direction}; return one finite number")
+        measured[f"{direction}_{name}"] = number.item()
+    return measured
+
+def measure_own(
+    sim:Tensor, # Similarities, `(images, captions)`
+    image_of:np.ndarray, # Row of each caption's image, `(captions,)`
+) -> dict: # By name with its direction, such as `t2i_mrr`
+    "All registered metrics of similarities."
+    measured = {}
+    for name,metric in own_metrics().items(): measured |= _measure_one(name, metric.formula, sim, image_of)
+    return measured
+
+def _make_metric(name, formula, title="", unit="%", digits=1, lower_is_better=False):
+    "The entry of a user's metric; its name gets a direction: `mrr` gives the metrics `t2i_mrr` and `i2t_mrr`."
+    if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
+        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
+                         "names of other metrics")
+    return Metric(title or name, unit, "", digits, lower_is_better, formula)
+
+def _check_metric(metric):
+    "Refuse a metric that does not give one finite number for each direction (ValueError)."
+    sim = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
+    _measure_one(metric.label, metric.formula, sim, torch.tensor([0,0,1,1,2,2]))
 
 # %% ../../nbs/measure/00_results.ipynb #7f994ecd
 OWN_LINE = ("source","protocol","models","pooling","changed","NDCG@25") # one model's results that differ in these are lines of their own

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
 from .relevance import Relevance, relevance_list
-from .results import METRICS, RECALLS, Measured, Metric, Result, own_metrics
+from .results import RECALLS, Measured, Result, measure_own
 
 # %% ../../nbs/measure/06_retrieval.ipynb #e5c6bf36
 def _argsort(sim): return sim.argsort(dim=1, descending=True, stable=True)
@@ -47,9 +47,9 @@ class Ranks(NamedTuple):
 def _image_rows(image_of, images):
     "The row of each caption's image, as numbers."
     rows = np.asarray(image_of)
-    if rows.size and (rows.dtype.kind not in "iu" or not 0 <= rows.min() <= rows.max() < images):
-        raise ValueError(f"the images of captions are {rows.dtype} from {min(rows)} to {max(rows)}; give the row of each "
-                         f"caption's image, a whole number from 0 to {images-1}")
+    if rows.ndim != 1 or rows.size and (rows.dtype.kind not in "iu" or not 0 <= rows.min() <= rows.max() < images):
+        raise ValueError(f"the images of captions are {str(rows)[:100]}; give the row of each caption's image, "
+                         f"a whole number from 0 to {images-1}")
     return rows.astype(np.int64)
 
 def _true_rank(sim, true):
@@ -193,7 +193,7 @@ def _measure(sim, image_of, ranked, relevance, ndcg):
         metrics[f"{direction}_mean"] = float(rank.mean()+1)
     metrics["rsum"] = sum(metrics[name] for name in RECALLS)
     metrics["mean_recall"] = metrics["rsum"]/len(RECALLS)
-    for name,metric in own_metrics().items(): metrics |= _measure_own(name, metric.formula, sim, image_of)
+    metrics |= measure_own(sim, image_of)
     if not relevance: return metrics
     ndcgs = {}
     for direction,query_sim,queries in (("t2i",sim.T,"all"), ("i2t",sim,ndcg.i2t_queries)):
@@ -202,20 +202,6 @@ def _measure(sim, image_of, ranked, relevance, ndcg):
             values = ndcg_at_k(first, r, direction, 25, ndcg.gains)
             ndcgs[f"{direction}_ndcg_{r.name}"] = mean_ndcg(values, queries)
     return metrics | ndcgs | {"ndcg": float(np.mean(list(ndcgs.values())))}
-
-def _measure_own(name, formula, sim, image_of):
-    "A registered metric of one fold; refused where it does not give one finite number for each direction."
-    values = formula(sim, torch.as_tensor(image_of))
-    if not isinstance(values, dict) or values.keys() != {"t2i","i2t"}:
-        raise ValueError(f"metric {name!r} returned {str(values)[:100]}; return a number for each direction, as "
-                         "{'t2i': ..., 'i2t': ...}")
-    measured = {}
-    for direction,value in values.items():
-        number = np.asarray(value, dtype=float)
-        if number.size != 1 or not np.isfinite(number).all():
-            raise ValueError(f"metric {name!r} returned {str(value)[:100]} for {direction}; return one finite number")
-        measured[f"{direction}_{name}"] = number.item()
-    return measured
 
 def retrieval(
     sim:Tensor|np.ndarray, # Similarities, `(images, captions)`
@@ -322,16 +308,3 @@ def agreement(
                 row[f"{judge.name} of {name}"] = ndcg_at_k(best, judge, "t2i", k).mean()
         rows.append(row)
     return pd.DataFrame(rows)
-
-# %% ../../nbs/measure/06_retrieval.ipynb #453b4927
-def _make_metric(name, formula, title="", unit="%", digits=1, lower_is_better=False):
-    "The entry of a user's metric; its name gets a direction: `mrr` gives the metrics `t2i_mrr` and `i2t_mrr`."
-    if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
-        raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
-                         "names of other metrics")
-    return Metric(title or name, unit, "", digits, lower_is_better, formula)
-
-def _check_metric(metric):
-    "Refuse a metric that does not give one finite number for each direction (ValueError)."
-    sim = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
-    _measure_own(metric.label, metric.formula, sim, torch.tensor([0,0,1,1,2,2]))

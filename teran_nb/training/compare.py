@@ -164,7 +164,7 @@ def compare(
 
 # %% ../../nbs/training/11_compare.ipynb #733d2ab1
 def trainings(
-    results:Results, # Of `compare`
+    results:Result, # Of `compare`
 ) -> pd.DataFrame: # Columns `model`, `chosen`, one for each combination of the grid, `epochs trained` and `seconds`
     "How each row was trained: what the grid chose, the validation of each choice, and how long each seed took."
     rows = []
