@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.iais import SCHEDULES
-from ..model.relation_distances import WordRelations
+from ..model.single_stream import WordRelations
 from ..zoo.papers import PUBLISHED, published
 from ..measure.results import RELEVANCE_LABELS, Result, metric_named
 from ..measure.relevance import Relevance
@@ -224,12 +224,12 @@ def show_schedules(
     for (name,place),colour in zip({"log": .25, "linear": .5, "exp": .72}.items(), COLOURS):
         drawn_scales = scales[:1] if name == "linear" else scales
         for scale,style in zip(drawn_scales, cycle(STYLES)):
-            weights = [SCHEDULES[name](share, 1, scale) for share in steps]
+            weights = [SCHEDULES[name](share, scale) for share in steps]
             ax.plot(steps, weights, style, color=colour)
             label = name if name == "linear" else f"{name} {scale:g}"
             ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             letters = {"color": colour, "fontsize": 9, "ha": "center", "va": "center", "bbox": ground}
-            ax.text(place, SCHEDULES[name](place, 1, scale), label, **letters)
+            ax.text(place, SCHEDULES[name](place, scale), label, **letters)
     ax.set(xlabel="share of the training that is done", ylabel="weight of IAIS", xlim=(0,1), ylim=(-.03,1.03))
     ax.set_title("Schedules of IAIS, with their scale", fontsize=10)
     return ax
