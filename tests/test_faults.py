@@ -12,11 +12,9 @@ from teran_nb.training.batches import split_into_batches
 from teran_nb.measure.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.measure.relevance import Relevance
 from teran_nb.measure.ndcg import ndcg_at_k
-from teran_nb.model.relations import attend, compress, cosine_relations
 
 SIM = torch.rand(2, 3)
 RELEVANCE = Relevance("toy", np.eye(3, 2))
-MASK = torch.ones(2, 3, dtype=torch.bool)
 ROWS = {"fewer": [0, 1], "more": [0, 1, 1, 0], "negative": [0, -1, 1], "too large": [0, 2, 1], "fractions": [0.5, 1.0, 1.0], "nested": [[0, 1, 1]], "none": []}
 CASES = {f"{f.__name__} {name}": lambda f=f, rows=rows: f(SIM, torch.tensor(rows)) for f in (ranks, retrieval) for name, rows in ROWS.items()}
 CASES |= {f"{f.__name__} {shape}": lambda f=f, shape=shape: f(torch.zeros(shape), torch.tensor([0, 1, 1]))
@@ -42,11 +40,6 @@ CASES |= {
     "batches of no image": lambda: split_into_batches([0, 1], 0),
     "batches of no caption": lambda: split_into_batches([0, 1], 2, 0),
     "batches of fractions": lambda: split_into_batches([0.5, 1], 2),
-    "relations of other masks": lambda: cosine_relations(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
-    "relations of other spaces": lambda: cosine_relations(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
-    "relations of other pairs": lambda: cosine_relations(torch.rand(1, 3, 8), MASK[:1], torch.rand(2, 3, 8), MASK),
-    "attention of other slots": lambda: attend(torch.rand(2, 1, 5, 5), MASK, MASK),
-    "objects elsewhere": lambda: compress(torch.rand(2, 2), [[0], [-1]]),
 }
 
 
