@@ -44,7 +44,7 @@ OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeSh
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json read_json_lines", "captions, pairs: winoground"),
     "core.hub": ("require_model_folder load_whole_model require_rows", "vision, dual, text"),
-    "core.stores": ("Store array StoreJournal load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
+    "core.stores": ("Store StoreWriter _continue array load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
     "core.spreadsheets": ("text_and_separator", "captions, sizes"),
     "data.caption_files": ("_read_object _text_lines _xml read_entities read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
@@ -83,8 +83,6 @@ IN_NONE = {  # and why
     "core.hub:hub_config": "a file of the hub's client, compared with a shape",
     "core.show:source": "a template of this package",
     "core.processes:_work": "a job of this process",
-    "core.stores:StoreWriter": "it writes",
-    "core.stores:reopen": "its own unfinished file, which `unfinished store` compares",
     "data.hf_datasets:_encoded_picture": "rows of a data set in memory",
     "data.convert:write_table": "it writes",
     "measure.spice:_run_program": "what a program has just printed, compared with a shape",
