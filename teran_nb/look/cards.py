@@ -20,7 +20,7 @@ from ..core.files import atomic
 from ..data.pictures import read_picture
 from ..scenes.minimal_pairs import scene_pairs
 from ..model.alignment import POOLINGS
-from ..measure.pair_scores import score_pairs
+from ..measure.pairs import score_pairs
 from .word_search import RegionMatch
 from .view import AlignmentView, TEMPLATES
 from .finder import Finder, RankedItem

@@ -71,7 +71,7 @@ class ResultGrid:
             button.on_click(lambda _, i=i: on_click(self.items[i]))
         self.box = W.GridBox(self.boxes, layout=W.Layout(grid_gap="10px", width="100%", overflow="visible", padding="3px"))
     def fill(self,
-        cards:Iterable[Card], # Results, at most `n`
+        cards:Iterable[Card], # Result, at most `n`
         columns:str="repeat(auto-fill, minmax(140px, 1fr))", # Of the grid, as in CSS
     ) -> None:
         "Show these cards one by one: the browser shows a result while the next one is made."

@@ -20,12 +20,10 @@ from ..core.processes import gather_packed, is_distributed
 from ..core.registry import check, code_digest, is_own
 from ..model.losses import LOSSES
 from ..model.encoder import Vectors
-from ..model.relations import cosine_relations
-from ..model.iais import iais
+from ..model.iais import cosine_relations, iais
 from ..model.network import NetworkConfig
 from ..model.matcher import Matcher
-from ..model.pretraining import Pretraining
-from ..model.mined_negatives import hardest_candidates, mined_scores, mined_triplet
+from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from .train_config import TrainConfig
 from .batches import Batch
 
