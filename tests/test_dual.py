@@ -218,7 +218,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
     played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
     asked, mine = played["answers"], played["photos"]
-    assert mine.model.config.words == "tokens" and "No single token" in mine.model.model_note
+    assert mine.model.config.words == "tokens" and "No single token" in mine.model.info.note
     assert asked.texts == ["a red house", "two dogs"]
     assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)
     pages, figures = pages_of(tmp_path)
