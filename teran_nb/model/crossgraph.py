@@ -6,7 +6,6 @@
 __all__ = ['CrossGraphConfig', 'CrossGraph']
 
 # %% ../../nbs/model/11_crossgraph.ipynb #8ba0a223
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
