@@ -18,13 +18,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.iais import SCHEDULES
-from ..model.relation_distances import WordRelations
+from ..model.single_stream import WordRelations
 from ..zoo.papers import PUBLISHED, published
-from ..measure.relevance import RELEVANCE_LABELS, Relevance
-from ..measure.ndcg import agreement
-from ..measure.retrieval import chance_bound, metric_named
-from ..measure.results import Results
-from ..measure.pair_scores import PairScores
+from ..measure.results import RELEVANCE_LABELS, Result, metric_named
+from ..measure.relevance import Relevance
+from ..measure.retrieval import agreement, chance_bound
+from ..measure.pairs import PairScores
 from ..training.checkpoints import History
 from ..training.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
@@ -182,7 +181,7 @@ def _compared_lines(ax, unswept, metric, reference):
 
 # %% ../../nbs/look/14_charts.ipynb #de644eab
 def show_sweep(
-    results:Results, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
+    results:Result, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
     metrics:str|Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
@@ -225,19 +224,19 @@ def show_schedules(
     for (name,place),colour in zip({"log": .25, "linear": .5, "exp": .72}.items(), COLOURS):
         drawn_scales = scales[:1] if name == "linear" else scales
         for scale,style in zip(drawn_scales, cycle(STYLES)):
-            weights = [SCHEDULES[name](share, 1, scale) for share in steps]
+            weights = [SCHEDULES[name](share, scale) for share in steps]
             ax.plot(steps, weights, style, color=colour)
             label = name if name == "linear" else f"{name} {scale:g}"
             ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
             letters = {"color": colour, "fontsize": 9, "ha": "center", "va": "center", "bbox": ground}
-            ax.text(place, SCHEDULES[name](place, 1, scale), label, **letters)
+            ax.text(place, SCHEDULES[name](place, scale), label, **letters)
     ax.set(xlabel="share of the training that is done", ylabel="weight of IAIS", xlim=(0,1), ylim=(-.03,1.03))
     ax.set_title("Schedules of IAIS, with their scale", fontsize=10)
     return ax
 
 # %% ../../nbs/look/14_charts.ipynb #4d03c37a
 def show_table_rows(
-    results:Results, # Of models, by their names
+    results:Result, # Of models, by their names
     metric:str="t2i_r1", # Any metric
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
