@@ -15,10 +15,10 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.registry import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
-from teran_nb.measure.retrieval import METRICS, Protocol, ranks
+from teran_nb.measure.results import METRICS, Result, toy_result
+from teran_nb.measure.retrieval import Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
 from lab.registry import fill_document
-from teran_nb.measure.results import results, toy_results
 from teran_nb.training.train_config import TrainConfig
 from teran_nb.training.runs import load_model
 from teran_nb.look.explorer import Explorer
@@ -32,8 +32,7 @@ from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
 from teran_nb.model.losses import LOSSES
-from teran_nb.model.network import small_network
-from teran_nb.model.matcher import Matcher, make_matcher
+from teran_nb.model.network import Network, small_network
 from teran_nb.search.collection_index import index_images, similarity_of
 
 matplotlib.use("Agg")
@@ -93,10 +92,10 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
     try:
         config = network_for(drawn, pooling="smooth")
         seed_everything(0)
-        model = make_matcher(config, drawn.captions.texts)
+        model = Network.build(config, drawn.captions.texts)
         history = fit(model, drawn, drawn, TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3), tmp_path / "run", device="cpu")
         assert history.epochs[1]["loss"] < history.epochs[0]["loss"]
-        model = Matcher.load(tmp_path / "run")
+        model = Network.load(tmp_path / "run")
         result = look_at(model, drawn, tmp_path)
         i, c = model.encode_images(drawn), model.encode_captions(drawn)
         (r, region_mask), (w, word_mask) = i.parts.padded(), c.parts.padded()
@@ -142,7 +141,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
     for name, kind in (("means", Means), ("crossed", Crossed)):
         register("head", name)(kind)
         try:
-            model = make_matcher(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
+            model = Network.build(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
             assert loaded.ranks_by == kind.ranks_by and loaded.is_cross_encoder == (kind is Crossed)
@@ -168,7 +167,7 @@ def test_a_loss_is_resumed(drawn, tmp_path):
         for folder, epochs in (("whole", (2,)), ("halves", (1, 2))):
             for n in epochs:
                 seed_everything(0)
-                model = make_matcher(network_for(drawn), drawn.captions.texts)
+                model = Network.build(network_for(drawn), drawn.captions.texts)
                 fit(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, resume=n == 2 and folder == "halves", device="cpu")
             state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
             (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.log_scale", "criterion.learned_warmth")})
@@ -265,9 +264,9 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
         both = ensemble([result, result], drawn.captions.image_of, Protocol("halves", 2))
         assert both.metrics["t2i_first"] == result.metrics["t2i_first"]
         assert "t2i first quarter %" in (result | both).table()
-        seeds = toy_results(.1, .2).lines["teran-mrsw"]
-        seeds = [replace(r, metrics=r.metrics | {"t2i_first": .5 + r["t2i_r1"]}, about=r.about | {"data": "abc"}) for r in seeds]
-        enter(results(*seeds), tmp_path / "registry", "train")
+        seeds = toy_result(.1, .2).lines["teran-mrsw"]
+        seeds = [replace(r, metrics=r.metrics | {"t2i_first": .5 + r.metrics["t2i_r1"]}, about=r.about | {"data": "abc"}) for r in seeds]
+        enter(Result.of(*seeds), tmp_path / "registry", "train")
         read = read_table(tmp_path / "registry")
         assert read.table()["t2i first quarter %"].tolist() == ["65.0 ± 7.1"]
         assert set(compare_with_table(read, tmp_path / "registry").metric) >= {"t2i_first", "t2i_r1"}

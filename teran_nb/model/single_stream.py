@@ -25,7 +25,7 @@ from .text import TokenBatch
 from .regions import RegionBatch
 from .iais import (
     MIRRORS, cosine_relations, entropy, flat_relations, iais, isda, objects_of, singular)
-from .matcher import Matcher
+from .network import Network
 
 # %% ../../nbs/model/18_single_stream.ipynb #a74df690
 def _hide_words(captions, mask_id, pieces, share):
@@ -58,7 +58,7 @@ TASKS = ("words","regions","matching")
 class Pretraining(nn.Module):
     "What the tasks need beside the model: a layer that predicts pieces and one that predicts features."
     def __init__(self,
-        model:Matcher, # With the joint head; not part of this module
+        model:Network, # With the joint head; not part of this module
         share:float=.15, # Of words and of regions that are hidden, in [0,1]
     ):
         super().__init__()
@@ -77,7 +77,7 @@ class Pretraining(nn.Module):
         self.to_pieces = nn.Linear(width, self.pieces)
         self.to_features = nn.Linear(width, model.config.regions.features)
 
-    def predict_words(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+    def predict_words(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Mean cross-entropy of the hidden words, in nats; 0 where none is hidden."
         changed,hidden = _hide_words(captions, self.mask_id, self.pieces, self.share)
         image_vectors,caption_vectors = model(images, changed)
@@ -87,7 +87,7 @@ class Pretraining(nn.Module):
         logits = self.to_pieces(contexts[real][chosen]).float()
         return F.cross_entropy(logits, captions.ids[hidden], reduction="sum")/chosen.sum().clamp(min=1)
 
-    def predict_regions(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+    def predict_regions(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Unexplained share of the variance of the hidden regions; 0 where none is hidden."
         changed,hidden = _hide_regions(images, self.share)
         image_vectors,caption_vectors = model(changed, captions)
@@ -99,7 +99,7 @@ class Pretraining(nn.Module):
         error = (self.to_features(contexts[real][chosen]).float() - features[chosen]).square().sum()
         return error/(chosen.sum()*variance).clamp(min=1e-12)
 
-    def match(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+    def match(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Binary cross-entropy of true pairs and hard false ones."
         images,captions = model(images, captions)
         false_images,false_captions = _hard_negatives(model.similarity(images, captions, head="alignment"), image_of)
@@ -112,7 +112,7 @@ class Pretraining(nn.Module):
         return (F.softplus(-true).mean() + F.softplus(false).mean())/2
 
     def forward(self,
-        model:Matcher, # The model that this module was made for
+        model:Network, # The model that this module was made for
         images:RegionBatch, # Images of a batch
         captions:TokenBatch, # Captions of the batch
         image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -123,7 +123,7 @@ class Pretraining(nn.Module):
 
 # %% ../../nbs/model/18_single_stream.ipynb #53fa6d30
 def hardest_candidates(
-    model:Matcher, # With the joint head
+    model:Network, # With the joint head
     images:RegionBatch, # Images of the pairs
     captions:TokenBatch, # Captions of the pairs
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
@@ -148,7 +148,7 @@ def _at_rows(batch, rows):
     return type(batch)(*(None if x is None else x[rows] for x in batch))
 
 def mined_scores(
-    model:Matcher, # With the joint head
+    model:Network, # With the joint head
     images:Encoded, # Images of the pairs, as the model's `forward` gives them
     captions:Encoded, # Captions of the pairs, as the model's `forward` gives them
     image_of:Tensor, # Row of each caption's image, `(pairs,)`

@@ -32,19 +32,17 @@ from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
-from teran_nb.measure.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
+from teran_nb.measure.pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.words import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
-from teran_nb.measure.spice import Tuples
-from teran_nb.measure.spice_program import read_subsets, read_synonyms
+from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
 from teran_nb.data.words import stop_words
 from teran_nb.training.board import _cell
 from teran_nb.training.checkpoints import read_run_checkpoint
 from teran_nb.training.learner import fit
 from teran_nb.training.train_config import TrainConfig
-from teran_nb.measure.retrieval import Retrieval
-from teran_nb.measure.results import Results, read_results
+from teran_nb.measure.results import Measured, Result, read_result
 from teran_nb.training.run_folders import read_plan
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import _origin, read_history
@@ -52,8 +50,7 @@ from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
-from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.model.network import NetworkConfig
+from teran_nb.model.network import Network, NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
@@ -211,7 +208,7 @@ def made(make, *names):
 
 def make_run(folder):
     world = toy_collection(folder.parent / "toy", pictures=False)
-    model = make_matcher(TINY, world.captions.texts)
+    model = Network.build(TINY, world.captions.texts)
     config = TrainConfig(epochs=1, batch_size=8, captions_per_image=2)
     fit(model, world, world, config, folder, device="cpu")
     plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
@@ -225,20 +222,20 @@ def tensors_digest(tensors):
 
 
 def read_model(folder):
-    model = Matcher.load(folder / "model")
+    model = Network.load(folder / "model")
     model.encode_captions(["a kite and a house"])
     return model
 
 
 def make_model(folder):
     seed_everything(0)
-    make_matcher(TINY, ["a kite and a house"] * 2).save(folder / "model")
+    Network.build(TINY, ["a kite and a house"] * 2).save(folder / "model")
 
 
 def make_original(folder):
     seed_everything(0)
     text = TextConfig(dim=16, heads=4, feed_forward=32, layers=2)
-    model = make_matcher(replace(TINY, text=text), ["a kite and a house"] * 2).eval()
+    model = Network.build(replace(TINY, text=text), ["a kite and a house"] * 2).eval()
     save_original(model, folder / "mine.pth.tar")
 
 
@@ -305,7 +302,7 @@ def make_world(folder):
 @cache
 def encoding():
     "A model and a collection."
-    return Matcher.load(original(make_model) / "model"), Collection.open(original(make_world))
+    return Network.load(original(make_model) / "model"), Collection.open(original(make_world))
 
 
 def read_encoded(folder):
@@ -375,14 +372,14 @@ def sizes_hold(sizes):
 
 def make_results(folder):
     measured = {"i2t r@1": 0.5, "t2i ndcg": None, "rank": 3.0}
-    Results({"ours": (Retrieval(measured, {"protocol": "toy", "seed": 0}),)}).save(folder / "results.json")
+    Result({"ours": (Measured(measured, {"protocol": "toy", "seed": 0}),)}).save(folder / "results.json")
 
 
 def measured(folder):
     "What a run reached, as it is read by a table and by a claim."
     results = read_measured([folder])
-    line = Retrieval({"t2i_r1": 0.5}, {"run": str(folder)})
-    _answered(Results({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
+    line = Measured({"t2i_r1": 0.5}, {"run": str(folder)})
+    _answered(Result({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
     return results
 
 
@@ -445,7 +442,7 @@ def make_carded(folder):
 
 
 def read_card(folder):
-    return Matcher.load(folder / "model").generate_model_card().content
+    return Network.load(folder / "model").generate_model_card().content
 
 
 def make_site(folder):
@@ -555,7 +552,7 @@ READERS = [
     Reader("original: weights", made(make_original), lambda f: tensors_digest(read_original(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
     Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
-    Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
+    Reader("results", make_results, lambda f: read_result(f / "results.json"), results_hold),
     Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
     Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
     Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).items, *read_pairs(f / "examples.jsonl", f).items], pairs_hold, only="[ae]*.json*"),
