@@ -61,7 +61,7 @@ class StackConfig:
     "A stack of transformer encoder layers."
     layers:Annotated[int, Field(ge=0, le=1000)]=4 # How many
     heads:Positive=4 # Attention heads
-    feed_forward:Positive=2048 # Inner size
+    feed_forward:Count=2048 # Inner size
     dropout:float=.1 # After attention and feed-forward
 
 class Stack(nn.Module):

@@ -172,8 +172,8 @@ TEXT_KINDS = ("bert","bigru","bilstm","bigru-mean")
 @configuration
 class RecurrentConfig:
     "Sizes of a recurrent text encoder."
-    embedding:Positive=300 # Length of a word embedding
-    hidden:Positive=512 # Length of the state of each direction
+    embedding:Count=300 # Length of a word embedding
+    hidden:Count=512 # Length of the state of each direction
 
 @configuration
 class TextConfig:
@@ -181,15 +181,15 @@ class TextConfig:
     kind:Literal[TEXT_KINDS]="bert" # `bigru-mean` (CGAM) averages the two directions
     pretrained:str="" # Hugging Face name or folder of a BERT-like model or a CLIP; empty for one trained from scratch
     layers:Annotated[int, Field(ge=0, le=1000)]=6 # First layers kept of a pretrained one (0: all), or layers of one from scratch
-    dim:Positive=768 # Size of a token vector of a BERT from scratch
+    dim:Count=768 # Size of a token vector of a BERT from scratch
     heads:Positive=12 # Attention heads of a BERT from scratch
-    feed_forward:Positive=3072 # Inner size of its layers
+    feed_forward:Count=3072 # Inner size of its layers
     recurrent:RecurrentConfig=RecurrentConfig() # Sizes of the other kinds
     dropout:float=.1 # Of all of them
     fine_tune:bool=True # Whether a pretrained one learns; False keeps all of its weights
     thaw:Count=0 # Last layers of a pretrained one that learn, if `fine_tune` is True; 0 for all layers
-    vocabulary:Positive=8000 # Pieces of a vocabulary of our own, at most
-    max_tokens:Annotated[int, Field(ge=3, lt=2**31)]=128 # Longest caption, special tokens included, from 3
+    vocabulary:Count=8000 # Pieces of a vocabulary of our own, at most
+    max_tokens:Annotated[int, Field(ge=3, lt=2**31)]=128 # Longest caption, special tokens included
     @property
     def learns(self) -> bool: return self.fine_tune or not self.pretrained # One from scratch always learns
 
