@@ -7,7 +7,6 @@ __all__ = ['encoding_key', 'load_or_encode', 'vector_gigabytes']
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #486db302
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from ..core.packed import Packed
