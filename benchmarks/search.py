@@ -21,7 +21,7 @@ Tables, in markdown, by `--parts`:
 * `scan`, `product`: every image compared by its centroids alone, or by product-quantised regions; no engine offers these for sets
 * `defaults`: what the default number of candidates finds, and what `Index.calibrate` makes of it
 * `poolings`: poolings that are not MaxSim
-* `scale`: what the page `search/13_scale` computes, beside the rows of `--json`
+* `scale`: what `lab/costs.py` computes, beside the rows of `--json`
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
 from dataclasses import dataclass, replace
@@ -39,9 +39,8 @@ from scipy.sparse import csr_matrix
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
-from teran_nb.core.display import markdown_table
-from teran_nb.core.files import read_json
-from teran_nb.core.writing import write_json
+from teran_nb.core.show import markdown_table
+from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
@@ -57,7 +56,7 @@ from teran_nb.search.centroids import Centroids, default_centroid_count, learn_c
 from teran_nb.search.edge import EdgeBackend, open_edge
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
-from teran_nb.search.scale import cost, measure_costs
+from lab.costs import cost, measure_costs
 
 
 # data
@@ -498,7 +497,7 @@ def product(images, sentences, args):
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
 
 def scale(images, sentences, args, folder):
-    "What the page `search/13_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
+    "What `lab/costs.py` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
     measured,rows = measure_costs(as_encoded(images[:4000]), sentences[:20], folder/"scale"),[]
     for row in read_json(args.json)["rows"]:
         if row["way"] != "two stages": continue

@@ -11,12 +11,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from benchmarks.common import machine
-from teran_nb.core.display import markdown_table
-from teran_nb.core.files import digest
-from teran_nb.core.writing import write_json
+from teran_nb.core.show import markdown_table
+from teran_nb.core.files import digest, write_json
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 
 OPENINGS = { # what is opened, and the lines that do it in a fresh process
     "features, first image by its number": "from teran_nb.data.features import Features; begin(); Features(folder/'features')[0]",

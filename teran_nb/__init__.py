@@ -8,10 +8,6 @@ from importlib import import_module
 # OpenMP reads the variable when torch is imported, so it has no effect if torch was imported before.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-from teran_nb.core.help import show_docments
-
-show_docments()  # help() of this package tells what parameters mean; that of others is unchanged (core/13_help)
-
 _SHORT = {
     "load_data": "training.datasets",
     "make_plan": "training.plans",
@@ -32,7 +28,7 @@ _SHORT = {
     "show_alignment": "look.show",
     "show_heat": "look.show",
     "view": "look.view",
-    "show_receipt": "look.receipts",
+    "show_receipt": "look.show",
     "Index": "search.index",
     "index_images": "search.collection_index",
 }

@@ -8,10 +8,10 @@ __all__ = ['MISSING', 'Pictures', 'open_picture', 'match_captions', 'Collection'
 # %% ../../nbs/data/05_collection.ipynb #8a01d6f2
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 import numpy as np
 from fastcore.basics import patch
@@ -19,11 +19,11 @@ from PIL import Image
 
 from ..core.files import read_json, user_path
 from ..core.config import one_of
+from .names import match_names
 from .captions import Captions
 from .caption_files import read_captions
 from .pictures import PICTURE_SUFFIXES, read_picture, within
-from .features import Features, Regions
-from .feature_writer import FeatureWriter
+from .features import Features, FeatureWriter, Regions
 
 # %% ../../nbs/data/05_collection.ipynb #303ffc09
 @lru_cache(64)
@@ -94,12 +94,16 @@ def match_captions(
     missing:str="refuse", # Captioned images that are not among them: `refuse`, or `drop` them with a warning
     what:str="features", # What those images have, for the error
 ) -> Captions: # Captions of images that are among them
-    "Keep the captions of available images."
+    "Keep the captions of available images, which get the names that these have there."
     one_of(missing, MISSING, "value of missing")
     available = set(image_ids)
     captioned = captions.image_ids
     if not captioned:
         raise ValueError("there are no captions and no images in them; give those of at least one image")
+    matched = match_names(captioned, available)
+    if any(name != image_id for name,image_id in matched.items()):
+        captioned = [matched.get(name, name) for name in captioned]
+        captions = replace(captions, image_ids=captioned)
     indices = [i for i,image_id in enumerate(captioned) if image_id in available]
     if not indices:
         raise ValueError(f"{what} and captions share no image: the captions name images such as {captioned[0][:100]!r}, "

@@ -17,15 +17,14 @@ import numpy as np
 from PIL import Image
 from fastcore.basics import patch
 
-from ..core.files import digest, home
-from ..core.writing import atomic
+from ..core.files import atomic, digest, home
 from ..core.config import stops_at_bad
 from ..core.boxes import scale_boxes
 from .captions import Captions, some_names
 from .caption_files import SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .features import Regions
-from .feature_writer import FeatureWriter, extract_each
+from .features import FeatureWriter, extract_each
 from .collection import Collection
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #ccf3cdcd

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from ..core.files import digest, project_path
 from ..core.config import add_entry, new_name, one_of, override
-from ..core.environment import pick_device
+from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
-from ..data.feature_writer import extract_batch
+from ..data.features import extract_batch
 from ..scenes.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS

@@ -8,15 +8,14 @@ __all__ = ['LearningBackbone', 'load_backbone', 'learning_backbone']
 # %% ../../nbs/photos/11_fine_tuning.ipynb #e4afd62a
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 import torch
 from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..core.files import read_json, user_path
-from ..core.writing import write_json
+from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
 from ..core.boxes import roi_align
 from ..data.features import Features

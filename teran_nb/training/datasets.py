@@ -14,9 +14,8 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..core.files import project_path
-from ..core.schema import checked
-from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.config import checked, one_of
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection

@@ -17,12 +17,10 @@ from accelerate.utils import broadcast_object_list, gather
 from fastcore.basics import patch
 from torch.utils.data import DataLoader
 
-from ..core.files import user_path
-from ..core.writing import locked
+from ..core.files import locked, user_path
 from ..core.config import to_config
-from ..core.distributed import make_accelerator
-from ..core.environment import pick_device, seed_everything
-from ..core.display import progress, still_running
+from ..core.processes import make_accelerator, pick_device, seed_everything
+from ..core.show import progress, still_running
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.text import without_words
