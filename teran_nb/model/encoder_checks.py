@@ -10,7 +10,7 @@ from itertools import product
 
 import torch
 
-from ..data.inputs import Images, Sentences, given_images, given_sentences
+from ..data.inputs import Images, Sentences, as_images, given_sentences
 from .alignment import POOLINGS
 from .encoder import Encoded, Encoder
 
@@ -56,9 +56,9 @@ def _require_word_positions(captions, encoder):
 def _require_same_encoding(encode, items, encoded, kind, encoder):
     "Refuse an encoding that depends on the order, the batch size or the other members of a batch."
     def same(a, b): return a.shape == b.shape and torch.allclose(a, b, atol=1e-3)
-    backwards = encode(items[::-1], batch_size=2).take(range(len(items))[::-1])
+    backwards = encode(items[::-1], batch_size=2)[::-1]
     for i,item in enumerate(items):
-        others = {"in the reversed order, 2 at a time": backwards.take([i]), "alone": encode([item], batch_size=1)}
+        others = {"in the reversed order, 2 at a time": backwards[i], "alone": encode([item], batch_size=1)}
         for case,other in others.items():
             if not (same(other.parts[0], encoded.parts[i]) and same(other.whole[0], encoded.whole[i])):
                 raise ValueError(f"encode_{kind} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} "
@@ -71,7 +71,7 @@ def _require_same_scores(encoder, images, captions):
     pooling = encoder.pooling if encoder.pooling in POOLINGS and not POOLINGS[encoder.pooling].all_images else "mrsw"
     sim = encoder.similarity(images, captions, pooling=pooling)
     for i,j in product(range(len(images.names)), range(len(captions.names))):
-        score = encoder.explain(images, i, captions, j, pooling=pooling).score()
+        score = encoder.align(images[i], captions[j], pooling).score()
         if abs(score - float(sim[i,j])) > 1e-2*max(1, abs(score)):
             raise ValueError(f"{encoder.name!r} gives {float(sim[i,j]):.4f} as the similarity of image {i} and caption "
                              f"{j} with pooling {pooling!r}, and its alignment scores {score:.4f}; given a pooling, "
@@ -86,11 +86,11 @@ def check_encoder(
     if not encoder.name or not encoder.fingerprint:
         raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders "
                          "apart by the fingerprint, so set both")
-    images,captions = list(given_images(images)),given_sentences(captions)
+    images,captions = list(as_images(images)),given_sentences(captions)
     if len(images) < 2 or len(captions) < 2:
         raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
     encoded_images,encoded_captions = encoder.encode_images(images),encoder.encode_captions(captions)
-    _require_encoded(encoded_images, [image.image_id for image in images], "images", encoder)
+    _require_encoded(encoded_images, [image.id for image in images], "images", encoder)
     _require_encoded(encoded_captions, captions, "captions", encoder)
     _require_word_positions(encoded_captions, encoder)
     _require_same_encoding(encoder.encode_images, images, encoded_images, "images", encoder)

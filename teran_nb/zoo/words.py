@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.phrase_table import matching_words
-from ..model.pair import CaptionWords
+from ..model.encoded import CaptionWords
 from .families import trim_span
 
 # %% ../../nbs/zoo/15_words.ipynb #4bac4ad6
