@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QdrantBackend', 'point_id', 'image_checksum', 'payload_key', 'edge_engine', 'EdgeBackend', 'open_edge']
 
-# %% ../../nbs/search/02_qdrant.ipynb #ebcd2c5d
+# %% ../../nbs/search/02_qdrant.ipynb #e3b869cc
 import re, shutil, threading, uuid, weakref, zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,17 +17,17 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 
-from ..core.files import read_json, user_path
-from ..core.tensors import load_tensors, save_tensors
-from ..core.writing import atomic, locked, require_space, write_json
+from ..core.files import atomic, locked, read_json, require_space, user_path, write_json
+from ..core.stores import load_tensors, save_tensors
 from .first_stage import SEARCH_EXTRA, Centroids, Sparse
 from .backends import Layout, Request, StoredImage, read_layout
 
-# %% ../../nbs/search/02_qdrant.ipynb #de33b17f
+# %% ../../nbs/search/02_qdrant.ipynb #9355df24
 class QdrantBackend:
     "Points, filters and queries of Qdrant."
     exact = False
     is_durable = True
+    is_imitation = False # Whether the client only imitates a server, and compares everything
     types:Any = None # The module with the client's types
     layout:Layout|None = None # None before the first image
     first:Centroids|None = None # The first stage
@@ -114,14 +114,15 @@ def filter_for(self:QdrantBackend,
         must.append(types.Filter(should=matches))
     return types.Filter(must=must)
 
-# %% ../../nbs/search/02_qdrant.ipynb #903476fc
+# %% ../../nbs/search/02_qdrant.ipynb #5a5b2ce3
 @patch
 def query_for(self:QdrantBackend,
     request:Request, # Of `search`
 ) -> Any: # One query, with a nested prefetch where it has two stages
     "A request as the client takes it."
     types = self.types
-    common = {"filter": self.filter_for(request.conditions), "params": types.SearchParams(exact=not request.candidates)}
+    params = None if self.is_imitation else types.SearchParams(exact=not request.candidates)
+    common = {"filter": self.filter_for(request.conditions), "params": params}
     prefetches = []
     if request.candidates and request.by_regions:
         vector = self._sparse(self.first.of_sentence(request.vector))

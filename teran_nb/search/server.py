@@ -17,7 +17,7 @@ from .first_stage import SEARCH_EXTRA, Centroids
 from .backends import Layout, StoredImage, read_layout
 from .qdrant import QdrantBackend, payload_key, point_id
 
-# %% ../../nbs/search/03_server.ipynb #f238e123
+# %% ../../nbs/search/03_server.ipynb #c589037b
 class ServerBackend(QdrantBackend):
     "Images on a Qdrant server."
     waits = (.5,2,8) # Seconds between tries
@@ -37,8 +37,8 @@ class ServerBackend(QdrantBackend):
         self.about_name = f"{name}.about"
         self.shards = shards
         self.replicas = replicas
-        self.local = url == ":memory:"
-        where = {"location": url} if self.local else {"url": url, "api_key": api_key or None, "check_compatibility": False}
+        self.is_imitation = url == ":memory:"
+        where = {"location": url} if self.is_imitation else {"url": url, "api_key": api_key or None, "check_compatibility": False}
         self.client = client or qdrant_client.QdrantClient(timeout=60, **where)
         self.refresh()
 
@@ -141,7 +141,7 @@ def save(self:ServerBackend, layout:Layout) -> None:
     self.call("upsert", self.about_name, [point], wait=True)
     self.layout = layout
 
-# %% ../../nbs/search/03_server.ipynb #cefd5eec
+# %% ../../nbs/search/03_server.ipynb #fac9586c
 @patch
 def write(self:ServerBackend, images:Sequence[StoredImage]) -> None:
     points = []
@@ -157,7 +157,7 @@ def remove(self:ServerBackend, image_ids:Sequence[str]) -> None:
 
 @patch
 def index_column(self:ServerBackend, column:str, example:Any) -> None:
-    if self.local: return # the imitation compares every image anyway
+    if self.is_imitation: return # the imitation compares every image anyway
     kind = self.types.PayloadSchemaType.FLOAT if isinstance(example, (int,float)) else self.types.PayloadSchemaType.KEYWORD
     self.call("create_payload_index", self.name, payload_key(column), field_schema=kind, wait=True)
 
