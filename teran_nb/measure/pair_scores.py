@@ -20,7 +20,7 @@ from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
 from ..data.image import open_picture
-from ..data.phrase_table import matching_words
+from ..data.words import matching_words
 from ..data.inputs import GivenImage, given_sentences, region_counts
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.encoded import CaptionWords

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fastcore.basics import patch
 
 from ..data.inputs import Images, Sentences, as_images, given_sentences, region_counts
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..photos.fine_tuning import LearningBackbone
 from .encoded import Encoded
 from .text import TokenWords, text_encoder, warn_wordless, without_words

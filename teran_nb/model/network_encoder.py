@@ -25,7 +25,7 @@ from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.inputs import Images, Sentences
-from ..data.vocabulary import split_words
+from ..data.words import split_words
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import rebuild_extractor, training_features
 from .encoded import Encoded

@@ -22,7 +22,7 @@ from ..core.config import to_config
 from ..core.processes import make_accelerator, pick_device, seed_everything
 from ..core.show import progress, still_running
 from ..data.collection import Collection
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..model.text import without_words
 from ..model.saving import earlier_network_fields, load_weights
 from ..model.matcher import Matcher

@@ -21,7 +21,7 @@ from ..core.processes import pick_device
 from ..core.hub import load_from_hub
 from ..core.show import MarkdownRepr
 from ..data.features import Features
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..model.alignment import POOLINGS
 from ..model.text import TEXT_KINDS
 from ..model.network import NetworkConfig

@@ -26,7 +26,7 @@ from ..core.processes import pick_device
 from ..core.hub import loading
 from ..core.show import progress
 from ..data.collection import Collection
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..data.image import Image
 from ..data.inputs import Images, Sentences, as_images, given_sentences
 from ..photos.detectors import Detector

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.phrase_table import matching_words
+from ..data.words import matching_words
 from ..model.encoded import CaptionWords
 from .families import trim_span
 
