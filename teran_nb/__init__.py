@@ -22,7 +22,6 @@ _SHORT = {
     "check_loss": "training.objective",
     "check_head": "model.head_checks",
     "check_encoder": "model.encoder_checks",
-    "check_backend": "search.backend_checks",
     "register_metric": "measure.retrieval",
     "show_grounding": "look.show",
     "show_alignment": "look.show",
@@ -30,7 +29,8 @@ _SHORT = {
     "view": "look.view",
     "show_receipt": "look.show",
     "Index": "search.index",
-    "index_images": "search.collection_index",
+    "ask": "search.index",
+    "open_models": "search.own_pictures",
 }
 
 

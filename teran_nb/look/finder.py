@@ -36,8 +36,7 @@ from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import vector_gigabytes
 from ..measure.retrieval import Ranks, ranking, ranks
 from ..training.datasets import Data
-from ..search.index import Index
-from ..search.collection_index import similarity_of
+from ..search.index import Index, ask as ask_images
 from .word_search import UNKNOWN_PIECES, RegionMatch, best_regions, word_vectors
 from .view import AlignmentView
 
@@ -254,7 +253,7 @@ def _encode_images(self:Finder, name):
     if missing:
         raise ValueError(f"{len(missing)} of {len(image_ids)} images were not encoded before, such as {missing[0]}; "
                          "encode the collection anew")
-    return encoded.take([row_of[image_id] for image_id in image_ids])
+    return encoded[[row_of[image_id] for image_id in image_ids]]
 
 @patch
 def _encode_captions(self:Finder, name):
@@ -319,11 +318,13 @@ def _ask(self:Finder, name, previous_rank):
     start = time.perf_counter()
     if query.direction == "t2i":
         with _without_word_warnings(): encoded_query = model.encode_captions([query.sentence])
-        sims = similarity_of(model, images, encoded_query, query.pooling, query.rerank)[:,0]
+        answers = ask_images(model, images, encoded_query, 0, query.pooling, query.rerank)
+        sims = answers.matrix(self.collection.image_ids)[:,0]
     else:
         own = isinstance(query.picture, int)
-        encoded_query = images.take([query.picture]) if own else model.encode_images([query.picture])
-        sims = similarity_of(model, encoded_query, captions, query.pooling, query.rerank)[0]
+        encoded_query = images[query.picture] if own else model.encode_images([query.picture])
+        rerank = 0 if query.pooling else query.rerank
+        sims = model.similarity(encoded_query, captions, pooling=query.pooling, rerank=rerank)[0]
     compared = (sims != -torch.inf).nonzero().ravel() # of an index, a few thousand
     order = compared[ranking(sims[compared][None])[0]]
     rank = torch.full((len(sims),), len(order))
@@ -386,7 +387,8 @@ def filter_cosines(self:Finder,
 def _word_cosines(self:Finder, name, vectors):
     "Cosine of a word with the best region, averaged over the words, for all images."
     images,packed = self.images(name),Packed(vectors, [0,len(vectors)])
-    if isinstance(images, Index): return images.similarity(packed, "mravgw")[:,0]
+    if isinstance(images, Index):
+        return ask_images(None, images, Encoded(None, packed, [""]), 0, "mravgw").matrix(images.names)[:,0]
     return similarity(images.parts, packed, "mravgw")[:,0]
 
 @patch
@@ -468,7 +470,8 @@ def query_ranks(self:Finder,
             raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                              "ask a smaller split for its failures")
         long = len(images.names)*len(captions.names) > 10_000_000
-        sims = similarity_of(self.models[name], images, captions, pooling, rerank, show_progress_bar=long)
+        options = {"rerank": rerank} if rerank and not pooling and self.models[name].info.is_cross_encoder else {}
+        sims = self.models[name].similarity(images, captions, pooling=pooling, show_progress_bar=long, **options)
         return ranks(sims, self.collection.captions.image_of)
     return self._once((name,pooling,rerank), compute)
 
@@ -506,7 +509,7 @@ def nearest_regions(self:Finder,
     if isinstance(images, Index): # it proposes the images
         cosines = self._word_cosines(name, vector[None])
         rows = [i for i in ranking(cosines[None], n)[0].tolist() if cosines[i] > -torch.inf]
-        images = images.take(rows)
+        images = images[rows]
     matches = []
     for match in best_regions(vector, images, n):
         if 0 < self.min_cosine and match.cosine < self.min_cosine: continue
@@ -521,10 +524,9 @@ def align(self:Finder,
     "The query aligned with one candidate by one model."
     if name not in self.results: raise ValueError("nothing was asked yet; type a sentence first")
     query = self.results[name].encoded_query
-    if self.query.direction == "i2t": image,pair = self.image,(query,0,self.captions(name),item)
-    else: image,pair = self.collection[item],(self.images(name),item,query,0)
-    picture = image.picture if image.has_picture else None
-    return self.models[name].explain(*pair, image.regions, picture, self.query.pooling)
+    if self.query.direction == "i2t": pair = query,self.captions(name)[item]
+    else: pair = self.images(name)[item],query
+    return self.models[name].align(*pair, self.query.pooling)
 
 @patch
 def region_of_word(self:Finder,

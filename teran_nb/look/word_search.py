@@ -117,7 +117,7 @@ def best_regions(
     best = [np.zeros(0)]
     regions = [np.zeros(0, int)]
     for i in range(0, len(images.names), block):
-        parts = images.parts[i:i+block]
+        parts = images[i:i+block].parts
         if parts.dim != len(vector):
             raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; "
                              "encode both with the same model")

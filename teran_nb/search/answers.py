@@ -5,12 +5,15 @@
 # %% auto #0
 __all__ = ['Hit', 'Hits', 'Answers']
 
-# %% ../../nbs/search/04_answers.ipynb #a6954cfd
+# %% ../../nbs/search/04_answers.ipynb #15cc1349
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from ..core.show import MarkdownRepr, markdown_table
 from ..model.encoded import Encoded
@@ -67,7 +70,7 @@ class Hits(MarkdownRepr):
         more = len(self) - len(rows)
         return f"{table}\n\nand {more:,} more" if more else table
 
-# %% ../../nbs/search/04_answers.ipynb #271912ea
+# %% ../../nbs/search/04_answers.ipynb #831dce38
 @dataclass(frozen=True, eq=False, repr=False)
 class Answers(MarkdownRepr):
     "Hits of several sentences; shows the best image of each as a table."
@@ -76,10 +79,20 @@ class Answers(MarkdownRepr):
     captions:Encoded # The sentences, encoded
     images:Any # The images that were asked, as `Encoded` or as an `Index`
     model:Encoder|None = None # It encoded both
-    pooling:str = "" # The pooling that was asked for; empty: the model's own score
+    about:dict = field(default_factory=dict) # Conditions that titles print, such as the model's name and the pooling
     note:str = "" # What a reader of the answers should know; figures show it below their title
     def __len__(self): return len(self.hits)
     def __getitem__(self, j): return self.hits[j]
+    def matrix(self,
+        names:Sequence[str], # Of images, such as those of a collection
+    ) -> Tensor: # `(images, sentences)`; minus infinity where an image is not among the hits
+        "The scores as a matrix."
+        row_of = {name: row for row,name in enumerate(names)}
+        sim = torch.full((len(row_of),len(self)), -torch.inf)
+        for j,hits in enumerate(self.hits):
+            pairs = [(row_of[image_id],score) for image_id,score in zip(hits.ids, hits.scores) if image_id in row_of]
+            if pairs: sim[[row for row,_ in pairs],j] = torch.tensor([score for _,score in pairs])
+        return sim
 
     def _repr_markdown_(self):
         rows = []

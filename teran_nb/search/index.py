@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['Index', 'compares_regions', 'ask']
 
-# %% ../../nbs/search/05_index.ipynb #2cc11ae4
+# %% ../../nbs/search/05_index.ipynb #4e50365b
 import filecmp, re, time, warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -295,7 +296,7 @@ def _known(self:Index, images, encoded, i, row):
     if isinstance(images, Collection) and images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
 
-# %% ../../nbs/search/05_index.ipynb #6cbf206c
+# %% ../../nbs/search/05_index.ipynb #a6808825
 @patch
 def search(self:Index,
     sentence:str|Encoded, # One sentence, encoded or not
@@ -320,7 +321,7 @@ def _captions(self:Index, sentences):
             raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
                             f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
         captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
-    captions = captions._replace(parts=captions.parts.to("cpu", torch.float32))
+    captions = replace(captions, parts=captions.parts.to("cpu", torch.float32))
     if self.layout and captions.parts.dim != self.layout.dim:
         raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, "
                          f"the words have {captions.parts.dim}; encode both with the same model")
@@ -524,7 +525,7 @@ def recall(self:Index,
         total += len(exact)
     return found/max(1, total)
 
-# %% ../../nbs/search/05_index.ipynb #eeb47999
+# %% ../../nbs/search/05_index.ipynb #516b5f1d
 def ask(
     model:Encoder|None, # Encodes images and sentences; None for an index that has it
     images:Collection|Encoded|Index, # Images, encoded or not
@@ -532,6 +533,7 @@ def ask(
     top:int=10, # Images of each answer; 0: every image that was compared
     pooling:str="", # Ranks by the alignment pooled so; by the model's own score when empty
     rerank:int=0, # Images that a cross-encoder scores itself; 0: in memory all of them
+    about:Mapping|None=None, # Conditions that titles print, such as `{"model": "mine"}`
     note:str="", # What a reader of the answers should know
 ) -> Answers:
     "Search images by sentences."
@@ -540,13 +542,15 @@ def ask(
         if not len(sentences) or not all(isinstance(t, str) and t.strip() for t in sentences):
             raise ValueError("nothing to ask: give sentences that are not empty")
         sentences = list(sentences)
+    about = dict(about or {})
+    if pooling: about["pooling"] = pooling
     if isinstance(images, Index):
         if images.model is None and model is not None:
             images.model = model
             images._require_same_model()
         captions = images._captions(sentences)
         hits = images._rank(captions, top, None, pooling, rerank)
-        return Answers(list(captions.names), hits, captions, images, images.model, pooling, note)
+        return Answers(list(captions.names), hits, captions, images, images.model, about, note)
     if not isinstance(images, Encoded): images = model.encode_images(images)
     captions = sentences if isinstance(sentences, Encoded) else model.encode_captions(sentences)
     options = {"rerank": rerank} if rerank and not pooling and model.info.is_cross_encoder else {}
@@ -557,7 +561,7 @@ def ask(
         rows = dict(zip(ids, order))
         read = partial(_encoded_hit, model, images, captions[[j]], pooling, rows)
         hits.append(Hits(ids, sim[order,j].tolist(), read))
-    return Answers(list(captions.names), hits, captions, images, model, pooling, note)
+    return Answers(list(captions.names), hits, captions, images, model, about, note)
 
 def _encoded_hit(model, images, caption, pooling, rows, image_id, score):
     "The hit of one image in memory."

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['open_models', 'prepare_own', 'encode_or_index', 'suggest', 'unlike_training']
 
-# %% ../../nbs/search/06_own_pictures.ipynb #35daa97c
+# %% ../../nbs/search/06_own_pictures.ipynb #7208c4d2
 import math, warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..core.config import one_of
 from ..core.files import home, project_path, require_space
 from ..data.collection import Collection
 from ..data.features import Regions
-from ..data.stopwords import STOP_WORDS
+from ..data.words import STOP_WORDS
 from ..scenes.scenes import example_pictures
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractors import build_extractor
