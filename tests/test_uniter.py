@@ -21,7 +21,7 @@ from teran_nb.training.run_folders import new_run_folder
 from teran_nb.training.runs import train_run
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
-from teran_nb.model.relation_distances import word_relations
+from teran_nb.model.single_stream import word_relations
 from teran_nb.zoo.uniter import UniterMatcher
 
 

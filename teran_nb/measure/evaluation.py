@@ -19,7 +19,7 @@ from ..core.show import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder
-from ..model.relation_distances import relation_distances
+from ..model.single_stream import relation_distances
 from .relevance import Relevance, relevance_list
 from .ndcg import NdcgRule
 from .retrieval import Protocol, Retrieval, folds, named_protocol, retrieval

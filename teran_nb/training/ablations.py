@@ -15,7 +15,7 @@ from ..core.files import project_path
 from ..core.config import one_of, override
 from ..data.collection import CollectionImage
 from ..scenes.minimal_pairs import scene_pairs
-from ..model.relation_distances import WordRelations, word_relations
+from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
 from ..measure.retrieval import Retrieval
 from ..measure.results import Results

@@ -17,7 +17,7 @@ from ..model.text import RecurrentConfig, TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.joint import JointConfig
 from ..model.network import NetworkConfig, small_network
-from ..model.mined_negatives import JointTraining
+from ..model.single_stream import JointTraining
 from .train_config import TrainConfig
 
 # %% ../../nbs/training/06_presets.ipynb #0a90ee3b

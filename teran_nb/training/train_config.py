@@ -21,7 +21,7 @@ from ..core.show import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
-from ..model.mined_negatives import JointTraining
+from ..model.single_stream import JointTraining
 from ..measure.retrieval import RECALLS, own_metrics
 
 # %% ../../nbs/training/00_train_config.ipynb #37262216
