@@ -20,11 +20,10 @@ from matplotlib.ticker import LogLocator, NullLocator
 from ..model.iais import SCHEDULES
 from ..model.single_stream import WordRelations
 from ..zoo.papers import PUBLISHED, published
-from ..measure.relevance import RELEVANCE_LABELS, Relevance
-from ..measure.ndcg import agreement
-from ..measure.retrieval import chance_bound, metric_named
-from ..measure.results import Results
-from ..measure.pair_scores import PairScores
+from ..measure.results import RELEVANCE_LABELS, Result, metric_named
+from ..measure.relevance import Relevance
+from ..measure.retrieval import agreement, chance_bound
+from ..measure.pairs import PairScores
 from ..training.checkpoints import History
 from ..training.board import Board, ranker_title
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
@@ -182,7 +181,7 @@ def _compared_lines(ax, unswept, metric, reference):
 
 # %% ../../nbs/look/14_charts.ipynb #de644eab
 def show_sweep(
-    results:Results, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
+    results:Result, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
     metrics:str|Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
@@ -237,7 +236,7 @@ def show_schedules(
 
 # %% ../../nbs/look/14_charts.ipynb #4d03c37a
 def show_table_rows(
-    results:Results, # Of models, by their names
+    results:Result, # Of models, by their names
     metric:str="t2i_r1", # Any metric
     ax:Axes|None=None, # Where to draw
 ) -> Axes:

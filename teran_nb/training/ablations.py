@@ -17,9 +17,8 @@ from ..data.collection import CollectionImage
 from ..scenes.minimal_pairs import scene_pairs
 from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
-from ..measure.retrieval import Retrieval
-from ..measure.results import Results
-from ..measure.pair_scores import context_scores
+from ..measure.results import Measured, Result
+from ..measure.pairs import context_scores
 from .rows import ROWS, Row, trained_as
 from .plans import begin_suffix
 from .presets import world_of
@@ -60,7 +59,7 @@ def ablate(
     grid:dict|None=None, # As in `compare`, such as `{"train.learning_rate": [.001, .003]}`
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
     preset:str="", # One of `PRESETS`; that with the name of the world when empty
-) -> Results: # On the test split, a line for each row
+) -> Result: # On the test split, a line for each row
     "Train and test the rows of the papers' tables; finished runs are read, not repeated."
     rows = [one_of(row, ROWS, "row") for row in rows]
     rows = rows or [row for row,(paper,_) in PUBLISHED.items() if paper == "teran"]
@@ -72,31 +71,31 @@ def ablate(
 
 # %% ../../nbs/training/12_ablations.ipynb #bb0dbe60
 def cross_test(
-    results:Results, # From `ablate`
+    results:Result, # From `ablate`
     data:Data, # What the models were trained on
     rows:Iterable[str]=("teran-mrsw","teran-mwsr","teran-symm"), # Rows of the results; missing ones are left out
     poolings:Iterable[str]=("mrsw","mwsr","symm"), # By which they are tested
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Results: # A line for each pair, on the test split
+) -> Result: # A line for each pair, on the test split
     "Trained by one pooling, tested by another."
     poolings = list(poolings) # read again for each row
     lines = {}
     for row in rows:
         if row not in results.lines: continue
         for pooling in poolings:
-            runs = results.about(row, "run")
+            runs = results.values(row, "run")
             evaluations = [evaluate_run(run, data.test, device, pooling=pooling)[1] for run in runs]
             lines[f"{row}, tested by {pooling}"] = tuple(evaluations)
-    return Results(lines)
+    return Result(lines)
 
 # %% ../../nbs/training/12_ablations.ipynb #f2d5836a
 _OF_TRAINING = ("seed","commit","changed","epochs","run") # conditions that stay, however a model is tested
 
 def without_contexts(
-    results:Results, # From `ablate`, or of `read_runs`; ensembles are left out
+    results:Result, # From `ablate`, or of `read_runs`; ensembles are left out
     data:Data, # Drawn scenes
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Results: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
+) -> Result: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
     "Test trained models on minimal pairs, with and without context."
     pairs = scene_pairs(data.test)
     lines = {}
@@ -111,15 +110,15 @@ def without_contexts(
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
                 line = row if name == row else f"{row}-{name.replace(' ', '-')}"
-                lines[line] = lines.get(line, ()) + (Retrieval(scores.metrics, conditions | {"model": line}),)
-    return Results(lines)
+                lines[line] = lines.get(line, ()) + (Measured(scores.metrics, conditions | {"model": line}),)
+    return Result(lines)
 
 # %% ../../nbs/training/12_ablations.ipynb #7f9268c6
 _MEASURES = ("isda","isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat",
              "entropy_words","entropy_regions","entropy_words_to_regions","entropy_regions_to_words")
 
 def relation_table(
-    results:Results, # From `ablate`
+    results:Result, # From `ablate`
 ) -> pd.DataFrame: # Mean over the seeds; NaN where a row was not measured
     "How far the relations of words and of regions are apart, in nats, and how flat the maps are, in [0,1]."
     headings = results.columns(_MEASURES)
@@ -128,11 +127,11 @@ def relation_table(
 
 # %% ../../nbs/training/12_ablations.ipynb #b231e93a
 def attention_maps(
-    results:Results, # From `ablate`
+    results:Result, # From `ablate`
     image:CollectionImage, # An image of the test split
     caption:str, # A sentence about it
 ) -> dict[str,WordRelations]: # One for each row with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the rows of a table."
     joint_rows = [row for row in results.lines if "joint" in ROWS.get(row, Row()).network.get("training_heads", ())]
-    runs = {row: results.about(row, "run")[0] for row in joint_rows}
+    runs = {row: results.values(row, "run")[0] for row in joint_rows}
     return {row: word_relations(load_model(run), image, caption) for row,run in runs.items()}

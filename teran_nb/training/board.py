@@ -25,9 +25,9 @@ from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS
-from ..measure.retrieval import Retrieval, chance_bound, metric_named
-from ..measure.results import Results, format_seeds
-from ..measure.pair_scores import score_pairs
+from ..measure.results import Measured, Result, format_seeds, metric_named
+from ..measure.retrieval import chance_bound
+from ..measure.pairs import score_pairs
 from .presets import PRESETS
 from .datasets import Data
 from .plans import Plan, make_plan
@@ -124,7 +124,7 @@ class Cell:
     "One ranker trained by one loss with one seed."
     ranker:str # As in `ranker_fields`
     loss:str # As in `board_plan`
-    result:Retrieval # Metrics of the test split, with their conditions
+    result:Measured # Metrics of the test split, with their conditions
     seconds:float # Of training and validation
     run:Path|None=None # Its folder
 
@@ -208,7 +208,7 @@ def _cell(data, plan, ranker, loss, folder):
         stored["metrics"] |= pair_scores.metrics
         write_json(path, stored)
     about = stored["about"] | {"epochs": stored["epochs"]}
-    return Cell(ranker, loss, Retrieval(stored["metrics"], about), stored["seconds"], folder)
+    return Cell(ranker, loss, Measured(stored["metrics"], about), stored["seconds"], folder)
 
 # %% ../../nbs/training/14_board.ipynb #d2a49c92
 def board(
@@ -233,7 +233,7 @@ def board(
 
 # %% ../../nbs/training/14_board.ipynb #2fd132ff
 @patch
-def to_results(self:Board) -> Results: # A line for each ranker and loss
+def to_results(self:Board) -> Result: # A line for each ranker and loss
     "The cells of a board as results."
     lines = {}
     for cell in self.cells:
@@ -241,10 +241,10 @@ def to_results(self:Board) -> Results: # A line for each ranker and loss
         conditions |= {"seconds": round(cell.seconds, 1), "run": str(cell.run or "")}
         row = f"{cell.ranker}-{cell.loss}"
         lines[row] = lines.get(row, ()) + (replace(cell.result, about=cell.result.about | conditions),)
-    return Results(lines)
+    return Result(lines)
 
 def board_of(
-    results:Results, # Of `Board.to_results`, also after they were stored
+    results:Result, # Of `Board.to_results`, also after they were stored
 ) -> Board: # In the order of `BOARD_LOSSES` and `BOARD_RANKERS`; your own come last
     "The board of results."
     def place(name, names): return names.index(name) if name in names else len(names)

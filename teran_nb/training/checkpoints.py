@@ -25,7 +25,7 @@ from ..core.config import checked, to_config
 from ..core.stores import require_archive
 from ..core.show import MarkdownRepr, markdown_table
 from ..data.collection import Collection
-from ..measure.retrieval import EARLIER_METRICS, format_metric, metric_named, upgrade_metrics
+from ..measure.results import format_metric, metric_named
 from .train_config import RATE_SCHEDULES, TrainConfig
 
 # %% ../../nbs/training/03_checkpoints.ipynb #c289bd89
@@ -88,7 +88,6 @@ class History(MarkdownRepr):
     "What was measured after each epoch; shows itself as a table."
     epochs:list=field(default_factory=list) # A dict each: `epoch` (from 1), `loss`, `seconds`, metrics in their own units
     select:str="ndcg" # Metric by which the best epoch is chosen
-    def __post_init__(self): self.epochs = [upgrade_metrics(epoch) for epoch in self.epochs]
     def best(self) -> dict: # One of `epochs`
         "The first epoch with the highest `select`."
         if not self.epochs: raise ValueError("no epoch is finished, so none is the best; train one at least")
@@ -255,8 +254,6 @@ def read_train_config(
     path:str|Path="", # File of the values, for errors
 ) -> TrainConfig: # In the names of this version
     "The configuration of a training as a file has it."
-    select = values.get("select")
-    if isinstance(select, str): values = values | {"select": EARLIER_METRICS.get(select, select)}
     return to_config(TrainConfig, values, path, EARLIER_TRAIN_FIELDS)
 
 def upgrade_state(

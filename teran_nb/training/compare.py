@@ -18,8 +18,8 @@ import pandas as pd
 from ..core.files import project_path, read_json, write_json
 from ..core.config import one_of
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
-from ..measure.retrieval import Retrieval, own_metrics, ranks
-from ..measure.results import Results
+from ..measure.results import Measured, Result, own_metrics
+from ..measure.retrieval import ranks
 from .rows import ROWS, trained_as
 from .datasets import Data, upgrade_source
 from .plans import Plan, make_plan
@@ -119,7 +119,7 @@ def _outcome(data, row, seed, output, choices, settings):
     plans = [_plan(data, trained_as(row), member_seed, output, settings, chosen) for member_seed in member_seeds]
     runs = [train_once(plan, data, output) for plan in plans]
     tested = _test_once(data, row, runs, plans[0].device)
-    return Retrieval(tested["metrics"], tested["about"] | _how_trained(plans[0], runs[0], choices))
+    return Measured(tested["metrics"], tested["about"] | _how_trained(plans[0], runs[0], choices))
 
 def _how_trained(plan, run, choices):
     "How a run was trained, as a result's conditions."
@@ -141,7 +141,7 @@ def compare(
     grid:dict|None=None, # For `tune`: every row is trained with its best combination; none for the preset's
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
     **settings, # Other parameters of `make_plan`, such as `preset` and `epochs`
-) -> Results: # On the test split, a line for each row; `about(row, "run")` are the folders
+) -> Result: # On the test split, a line for each row; `about(row, "run")` are the folders
     "Train and test several rows with several seeds; finished runs are read, not repeated."
     lines = dict.fromkeys(rows, ())
     for row in lines: one_of(row, ROWS, "row")
@@ -160,11 +160,11 @@ def compare(
         for row in lines:
             result = _outcome(data, row, seed, project_path(output), choices.get(row), settings)
             lines[row] += (result,)
-    return Results(lines)
+    return Result(lines)
 
 # %% ../../nbs/training/11_compare.ipynb #733d2ab1
 def trainings(
-    results:Results, # Of `compare`
+    results:Result, # Of `compare`
 ) -> pd.DataFrame: # Columns `model`, `chosen`, one for each combination of the grid, `epochs trained` and `seconds`
     "How each row was trained: what the grid chose, the validation of each choice, and how long each seed took."
     rows = []
@@ -186,7 +186,7 @@ def sweep(
     output:str|Path="runs/sweep", # Where the runs are kept and found again, a folder for each value
     overrides:dict|None=None, # Other fields, the same for all values
     **settings, # For `compare`
-) -> Results: # On the test split, a line for each value
+) -> Result: # On the test split, a line for each value
     "Train and test one row with several values of a field; finished runs are read, not repeated."
     names = [name.strip() for name in field.split(",")]
     values = list(values)
@@ -203,14 +203,14 @@ def sweep(
         results = compare(data, [row], seeds, folder, overrides=changes, **settings).lines[row]
         conditions = {"field": field, "value": label}
         lines[f"{row} {label}"] = tuple(replace(result, about=result.about | conditions) for result in results)
-    return Results(lines)
+    return Result(lines)
 
 # %% ../../nbs/training/11_compare.ipynb #0fd8632a
 def read_epochs(
-    runs:Results|dict[str,Iterable], # Of `compare` or `sweep`; or folders of runs by the name of their line
+    runs:Result|dict[str,Iterable], # Of `compare` or `sweep`; or folders of runs by the name of their line
 ) -> pd.DataFrame: # Columns `line`, `seed`, `epoch`, and the validation metrics in their own units
     "What several runs measured after each epoch, as one table."
-    folders = {line: runs.about(line, "run") for line in runs.lines} if isinstance(runs, Results) else runs
+    folders = {line: runs.values(line, "run") for line in runs.lines} if isinstance(runs, Result) else runs
     tables = []
     for line,paths in folders.items():
         for path in paths:

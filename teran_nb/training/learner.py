@@ -27,7 +27,8 @@ from ..model.text import without_words
 from ..model.saving import earlier_network_fields, load_weights
 from ..model.matcher import Matcher
 from ..measure.relevance import Relevance, relevance_list, rouge_l
-from ..measure.retrieval import chance, format_metric, metric_named, own_metrics
+from ..measure.retrieval import chance
+from ..measure.results import format_metric, metric_named, own_metrics
 from ..measure.evaluation import evaluate
 from .train_config import TrainConfig, learning_rate_at, optimizer_of, pooling_at
 from .batches import Batch, Batches, require_training_data, split_into_batches

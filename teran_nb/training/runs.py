@@ -35,8 +35,7 @@ from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_unite
 from ..zoo.dual import DualEncoder
 from ..zoo.opening import pretrained_name
 from ..measure.relevance import Relevance, relevance_list
-from ..measure.ndcg import NdcgRule
-from ..measure.retrieval import PROTOCOLS, upgrade_metrics
+from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .objective import own_code, registered_parts
 from .checkpoints import History
@@ -105,7 +104,6 @@ def read_history(
     select = read_plan(path.parent).training.select
     epochs = {} # by number; a resumed epoch is logged twice, and its second line counts
     for where,epoch in read_json_lines(path, dict[str,float]):
-        epoch = upgrade_metrics(epoch)
         if not {"epoch",select} <= epoch.keys():
             raise ValueError(f"{where} has no epoch or no {select}; copy the log again")
         epochs[epoch["epoch"]] = epoch

@@ -22,7 +22,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig
 from ..model.single_stream import JointTraining
-from ..measure.retrieval import RECALLS, own_metrics
+from ..measure.results import RECALLS, own_metrics
 
 # %% ../../nbs/training/00_train_config.ipynb #37262216
 @dataclass(frozen=True, repr=False)
