@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Index', 'compares_regions', 'ask']
 
-# %% ../../nbs/search/05_index.ipynb #4e50365b
+# %% ../../nbs/search/05_index.ipynb #ba743749
 import filecmp, re, time, warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked, patch

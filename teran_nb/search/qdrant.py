@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['QdrantBackend', 'point_id', 'image_checksum', 'payload_key', 'edge_engine', 'EdgeBackend', 'open_edge']
 
-# %% ../../nbs/search/02_qdrant.ipynb #e3b869cc
+# %% ../../nbs/search/02_qdrant.ipynb #524268f8
 import re, shutil, threading, uuid, weakref, zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
