@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..core.files import project_path
 from ..core.config import one_of, override
-from ..data.collection import CollectionImage
+from ..data.image import Image
 from ..scenes.minimal_pairs import scene_pairs
 from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
@@ -128,7 +128,7 @@ def relation_table(
 # %% ../../nbs/training/12_ablations.ipynb #b231e93a
 def attention_maps(
     results:Result, # From `ablate`
-    image:CollectionImage, # An image of the test split
+    image:Image, # An image of the test split
     caption:str, # A sentence about it
 ) -> dict[str,WordRelations]: # One for each row with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the rows of a table."
