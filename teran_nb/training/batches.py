@@ -17,7 +17,7 @@ from ..data.collection import Collection
 from ..data.hf_datasets import PICTURES_ONLY
 from ..model.text import TokenBatch, Tokens
 from ..model.regions import RegionBatch, region_batch
-from .train_config import TrainConfig
+from .recipe import TrainConfig
 
 # %% ../../nbs/training/01_batches.ipynb #82f2b653
 def split_into_batches(
