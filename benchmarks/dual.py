@@ -9,11 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine
+from lab.entries import enter
 from teran_nb.core.display import markdown_table
 from teran_nb.core.environment import environment
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.retrieval import Retrieval
-from teran_nb.training.registry import enter
 from teran_nb.measure.results import results
 from teran_nb.training.runs import evaluate_run
 from teran_nb.zoo.random_models import toy_folder
@@ -58,6 +58,7 @@ def main():
     print(markdown_table(shown.columns, shown.values))
     threads = os.environ.get("OMP_NUM_THREADS")
     command = shlex.join(["python","benchmarks/dual.py",*sys.argv[1:]])
-    enter(table, data, given.results, f"OMP_NUM_THREADS={threads} {command}" if threads else command)
+    command = f"OMP_NUM_THREADS={threads} {command}" if threads else command
+    if given.results: enter(table, given.results, command)
 
 if __name__ == "__main__": main()

@@ -21,7 +21,7 @@ Tables, in markdown, by `--parts`:
 * `scan`, `product`: every image compared by its centroids alone, or by product-quantised regions; no engine offers these for sets
 * `defaults`: what the default number of candidates finds, and what `Index.calibrate` makes of it
 * `poolings`: poolings that are not MaxSim
-* `scale`: what the page `search/13_scale` computes, beside the rows of `--json`
+* `scale`: what `lab/costs.py` computes, beside the rows of `--json`
 """
 import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ from teran_nb.search.centroids import Centroids, default_centroid_count, learn_c
 from teran_nb.search.edge import EdgeBackend, open_edge
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
-from teran_nb.search.scale import cost, measure_costs
+from lab.costs import cost, measure_costs
 
 
 # data
@@ -498,7 +498,7 @@ def product(images, sentences, args):
     print(markdown_table(["",*[f"compared again for {s} %" for s in SHARES],"bytes an image"], rows) + "\n", flush=True)
 
 def scale(images, sentences, args, folder):
-    "What the page `search/13_scale` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
+    "What `lab/costs.py` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
     measured,rows = measure_costs(as_encoded(images[:4000]), sentences[:20], folder/"scale"),[]
     for row in read_json(args.json)["rows"]:
         if row["way"] != "two stages": continue

@@ -32,7 +32,7 @@ _SHORT = {
     "show_alignment": "look.show",
     "show_heat": "look.show",
     "view": "look.view",
-    "show_receipt": "look.receipts",
+    "show_receipt": "look.show",
     "Index": "search.index",
     "index_images": "search.collection_index",
 }

@@ -12,13 +12,12 @@ import torch
 
 from conftest import ROOT, papermill
 from teran_nb.core.environment import seed_everything
-from teran_nb.training.entries import read_registry
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
 from teran_nb.measure.retrieval import METRICS, Protocol, ranks, register_metric
 from teran_nb.training.objective import check_loss
-from teran_nb.training.records import compare_with_registry, write_entries
-from teran_nb.training.registry import fill_document
+from lab.entries import compare_with_table, enter, read_table
+from lab.registry import fill_document
 from teran_nb.measure.results import results, toy_results
 from teran_nb.training.train_config import TrainConfig
 from teran_nb.training.runs import load_model
@@ -26,7 +25,7 @@ from teran_nb.look.explore import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.search.answers import ask
 from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
-from teran_nb.look.receipts import show_receipt
+from teran_nb.look.show import show_receipt
 from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
@@ -262,10 +261,10 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
         assert "t2i first quarter %" in (result | both).table()
         seeds = toy_results(.1, .2).lines["teran-mrsw"]
         seeds = [replace(r, metrics=r.metrics | {"t2i_first": .5 + r["t2i_r1"]}, about=r.about | {"data": "abc"}) for r in seeds]
-        write_entries(results(*seeds), tmp_path / "registry", "train")
-        read = read_registry(tmp_path / "registry")
+        enter(results(*seeds), tmp_path / "registry", "train")
+        read = read_table(tmp_path / "registry")
         assert read.table()["t2i first quarter %"].tolist() == ["65.0 ± 7.1"]
-        assert set(compare_with_registry(read, tmp_path / "registry").metric) >= {"t2i_first", "t2i_r1"}
+        assert set(compare_with_table(read, tmp_path / "registry").metric) >= {"t2i_first", "t2i_r1"}
         text = fill_document("<!-- results: table registry metrics=t2i_first -->\n<!-- end -->", tmp_path)
     finally:
         del METRICS["first"]

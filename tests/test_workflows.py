@@ -23,7 +23,7 @@ from teran_nb.scenes.drawing import compose
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.collection import Collection
-from teran_nb.training.entries import read_registry
+from teran_nb.measure.results import read_results
 from teran_nb.measure.retrieval import retrieval
 from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.zoo.originals import load_original, save_original
@@ -89,13 +89,13 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     shutil.copytree(trained, tmp_path / "run")
     environment = json.loads((tmp_path / "run/environment.json").read_text())
     (tmp_path / "run/environment.json").write_text(json.dumps(environment | {"commit": "2adcbd9"}))  # numbers of changed files are not entered
-    about = {"output": str(tmp_path / "ev"), "results": str(tmp_path / "table")}
+    about = {"output": str(tmp_path / "ev")}
     play("evaluate", run=str(tmp_path / "run"), phrases=str(tmp_path / "phrases.csv"), phrase_words="max", pairs="", **about)
     found = numbers(tmp_path / "ev")
-    entered = read_registry(tmp_path / "table")
+    entered = read_results(tmp_path / "ev/results.json")
     assert set(entered.lines) == {"teran-mrsw", "teran-mrsw-train", "teran-mrsw-val", "chance"}
     assert entered.mean("teran-mrsw-train", "grounding") == found["phrases"]["train"]["all"]["right"]
-    assert entered.about("teran-mrsw-val", "commit") == ["2adcbd9"] and entered.about("teran-mrsw", "epochs trained")[0] > 0
+    assert entered.about("teran-mrsw-val", "commit") == ["2adcbd9"] 
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0
     with Image.open(tmp_path / "ev" / "phrases.png") as im:

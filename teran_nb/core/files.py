@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from .schema import checked
+from pydantic_core import from_json
+
+from .config import checked
 
 # %% ../../nbs/core/02_files.ipynb #fe8377f2
 def user_path(
@@ -140,8 +142,8 @@ def read_json(
 ) -> Any: # Its value
     "Read JSON; a missing or damaged file, or one that does not fit the schema, is named in the error."
     path = user_path(path)
-    try: value = json.loads(read_text(path))
-    except (ValueError, RecursionError) as e:
+    try: value = from_json(read_text(path))
+    except ValueError as e:
         if str(e).startswith(str(path)): raise
         raise ValueError(f"{path} is not JSON ({e}); it may be cut off") from None
     return checked(value, schema, path, cure)
@@ -155,8 +157,8 @@ def read_json_lines(
     for number,line in enumerate(read_text(path).split("\n"), 1): # not splitlines: a text may hold other line ends
         if not line.strip(): continue
         place = f"{path} line {number}"
-        try: value = json.loads(line)
-        except (ValueError, RecursionError) as e: raise ValueError(f"{place} is not JSON ({e}); {cure}") from None
+        try: value = from_json(line)
+        except ValueError as e: raise ValueError(f"{place} is not JSON ({e}); {cure}") from None
         yield place,checked(value, schema, place, cure)
 
 # %% ../../nbs/core/02_files.ipynb #fb18243e

@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
+from typing_extensions import TypedDict
 
 from huggingface_hub import constants, get_session, hf_hub_download
+from pydantic import Field
 from torch import nn
 
 from .files import read_json, read_text, require_file, user_path
-from .schema import Must
+
 
 # %% ../../nbs/core/09_hub.ipynb #07e1abc9
 _forbidden = ContextVar("forbidden", default="") # Why nothing is downloaded; empty if it may be
@@ -97,7 +99,7 @@ def _most_layers(settings):
     return layers
 
 # 5,000,000 is several times the largest vocabulary that is known
-_TokenNumber = Annotated[int, Must(lambda x: 0 <= x < 5_000_000, "the number of a token, from 0 to 4,999,999")]
+_TokenNumber = Annotated[int, Field(ge=0, lt=5_000_000)]
 
 _Model = TypedDict("_Model", {"vocab": list|dict[str,_TokenNumber]}, total=False)
 _Added = TypedDict("_Added", {"id": _TokenNumber})

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from .schema import checked
+from .config import checked
 from .files import digest, read_json, user_path
 from .writing import write_json
 

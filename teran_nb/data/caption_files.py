@@ -9,12 +9,14 @@ __all__ = ['SPLIT_NAMES', 'read_csv', 'read_lines', 'read_tokens', 'read_karpath
 import math, re, warnings
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, NamedTuple, NotRequired
+from typing_extensions import TypedDict
 from xml.etree import ElementTree
 
-from ..core.schema import Must, checked
+from pydantic import AfterValidator, Field, Strict
+
+from ..core.config import checked, one_of, stops_at_bad
 from ..core.files import gc_paused, read_bytes, read_json, read_text, user_path
-from ..core.config import one_of, stops_at_bad
 from ..core.spreadsheets import read_table, text_and_separator
 from .captions import FAR, Captions, Link, is_box, require_unique, some_names
 
@@ -100,7 +102,7 @@ def _of_all_images(path, field, values):
 # %% ../../nbs/data/01_caption_files.ipynb #c151b165
 def _is_length(x): return 0 < x < FAR
 
-_Length = Annotated[float, Must(_is_length, "a number above 0 and below 2**31")]
+_Length = Annotated[float, Field(gt=0, lt=FAR)]
 
 def _csv_size(where, width, height):
     "Width and height from two cells; None where both are empty."
@@ -220,8 +222,12 @@ class _Image(TypedDict):
 class _Karpathy(TypedDict):
     images:list[_Image]
 
-_Box = Annotated[list, Must(_is_box, "a box (x1,y1,x2,y2), finite and not inverted")]
-_Links = list[tuple[int,int,str,list[_Box]]]
+def _require_box(x):
+    if not _is_box(x): raise ValueError("not a box (x1,y1,x2,y2), finite and not inverted")
+    return x
+
+_Box = Annotated[list, AfterValidator(_require_box)]
+_Links = list[Annotated[tuple[int,int,str,list[_Box]], Strict(False)]]
 _OTHER_LAYOUT = "is it another layout, or cut off?" # end of an error
 
 # %% ../../nbs/data/01_caption_files.ipynb #317c57db

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 import numpy as np
 from fastcore.basics import patch

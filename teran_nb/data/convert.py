@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.schema import checked
+from ..core.config import checked, one_of, stops_at_bad
 from ..core.files import digest, file_stamps, read_json, read_text, user_path
 from ..core.writing import atomic
-from ..core.config import one_of, stops_at_bad
 from ..core.spreadsheets import read_table
 from ..core.display import MarkdownRepr, left_out_table, progress
 from .features import Regions

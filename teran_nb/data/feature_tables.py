@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from ..core.schema import checked
+from ..core.config import checked
 from ..core.files import open_plain, read_text, require_file
 
 # %% ../../nbs/data/06_feature_tables.ipynb #f91fc0de

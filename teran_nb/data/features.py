@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NotRequired, Self, TypedDict
+from typing import Annotated, Literal, NotRequired, Self
+from typing_extensions import TypedDict
 
 import numpy as np
 from fastcore.basics import patch
+from pydantic import Field
 
 from ..core.files import digest, user_path
-from ..core.schema import Must
 from ..core.stores import JoinedArrays, Store, write_manifest
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
@@ -50,8 +51,8 @@ def feature_parts(
             "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,))}
 
 # %% ../../nbs/data/03_features.ipynb #e7250397
-_Count = Annotated[int, Must(lambda x: 0 <= x < 2**40, "a whole number from 0")]
-_Precision = Annotated[str, Must(lambda x: x in ("float16","float32"), "float16 or float32")]
+_Count = Annotated[int, Field(ge=0, lt=2**40)]
+_Precision = Literal["float16","float32"]
 
 class _Manifest(TypedDict):
     "What a feature store adds to the manifest of a `Store`."

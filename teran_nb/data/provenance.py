@@ -10,13 +10,14 @@ import math, shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired
+from typing_extensions import TypedDict
 
 import numpy as np
 import torch
+from pydantic import Field, Strict
 
 from ..core.files import read_json, user_path
-from ..core.schema import Must
 from ..core.writing import atomic, write_json
 from ..core.display import MarkdownRepr, markdown_table
 from ..core.tensors import load_tensors, save_tensors
@@ -102,16 +103,17 @@ def provenance(
     return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)
 
 # %% ../../nbs/data/12_provenance.ipynb #06dd13f2
-_Format = Annotated[int, Must(lambda x: x == 1, "1, the format that this version reads")]
-_Positive = Annotated[int, Must(lambda x: x > 0, "a whole number above 0")]
+_Format = Literal[1]
+_Positive = Annotated[int, Field(gt=0)]
+_Spec = Annotated[tuple[str,dict], Strict(False)] # JSON has lists
 
 class _ProvenanceFile(TypedDict):
     "Content of provenance.json."
     format:_Format
     data:str
     extractor:str
-    spec:NotRequired[tuple[str,dict]|None]
-    recipe:NotRequired[tuple[str,dict]|None] # what earlier versions called the spec
+    spec:NotRequired[_Spec|None]
+    recipe:NotRequired[_Spec|None] # what earlier versions called the spec
     words:dict[str,_Positive]
     limit:NotRequired[float]
 

@@ -9,7 +9,7 @@ __all__ = ['COLOURS', 'grid', 'new_axis', 'centre_note', 'evenly', 'plain', 'wra
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -133,12 +133,10 @@ def shortened(
 # %% ../../nbs/look/00_figures.ipynb #1f8f7973
 def content_words(
     words:Sequence[str], # Of a caption, in reading order
-    skip:Container[str]|None=None, # Words that are not drawn, in lower case; nltk's stop-words when None
 ) -> list[int]: # Indices of the words that are drawn; a word's number is its place in this list, from 1
     "The words of a caption that figures draw."
-    if skip is None: skip = STOP_WORDS
     def is_mark(c): return unicodedata.category(c)[0] in "PZC" or unicodedata.category(c) in ("Sm","Sc","Sk")
-    return [j for j,w in enumerate(words) if w.casefold() not in skip and not all(map(is_mark, w))]
+    return [j for j,w in enumerate(words) if w.casefold() not in STOP_WORDS and not all(map(is_mark, w))]
 
 # %% ../../nbs/look/00_figures.ipynb #35ad1b1d
 def grey_stop_words(

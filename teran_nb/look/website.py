@@ -26,7 +26,7 @@ from ..measure.relevance import Relevance
 from ..measure.retrieval import ranking, ranks
 from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
-from .query_rules import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
+from .galleries import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
 from ..search.answers import SentenceAnswers
 from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title

@@ -164,41 +164,27 @@ def show_word(
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(hits)
     if not n: return empty_figure("no region was found", plain(word))
-    first = hits[0].placed(collection[hits[0].image].regions)
-    if first.box is None: return _whole_pictures(collection, hits, word, columns)
+    matches = [match.placed(collection[match.image].regions) for match in hits]
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
     lines = [wrapped(line, 15*min(columns, n)) for line in (title, hits.note) if line]
+    boxless = matches[0].box is None
+    if boxless:
+        subject = f"“{word}”" if word else "it"
+        why = f"where {subject} was found cannot be shown, only in which pictures: their features came without boxes"
+        warnings.warn(why, stacklevel=2)
+        lines = [wrapped(why, 15*min(columns, n), 4)]
     axes = grid(n, columns, (1.6,1.75), title="\n".join(lines))
-    for ax,match in zip(axes, hits):
-        image = collection[match.image]
-        picture,note = image_picture(image)
-        placed = match.placed(image.regions)
-        part,(x1,y1,x2,y2) = crop(picture, placed.box, placed.size, .3)
-        ax.imshow(part)
-        draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
-        _square(ax, part.size)
-        ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.name, 16)}", fontsize=8)
-        if note: ax.set_title(note, fontsize=7, color="dimgrey")
-    return axes
-
-# %% ../../nbs/look/04_word_search.ipynb #fa7a13a8
-def _whole_pictures(collection, hits, word, columns):
-    "The pictures of the hits, and above them, and as a warning, why their regions are not shown."
-    subject = f"“{word}”" if word else "it"
-    why = f"where {subject} was found cannot be shown, only in which pictures: their features came without boxes"
-    warnings.warn(why, stacklevel=3)
-    axes = grid(len(hits), columns, (1.6,1.75), title=wrapped(why, 15*min(columns, len(hits)), 4))
-    for ax,match in zip(axes, hits):
+    for ax,match in zip(axes, matches):
         picture,note = image_picture(collection[match.image])
+        if boxless: centre_note(ax, note)
+        else:
+            picture,(x1,y1,x2,y2) = crop(picture, match.box, match.size, .3)
+            draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
+            if note: ax.set_title(note, fontsize=7, color="dimgrey")
         ax.imshow(picture)
-        centre_note(ax, note)
-        _square(ax, picture.size)
+        width,height = picture.size
+        half = max(picture.size)/2 # a square, so that panels of all shapes leave equal room for their labels
+        ax.set(xticks=[], yticks=[], xlim=(width/2-.5-half,width/2-.5+half), ylim=(height/2-.5+half,height/2-.5-half))
+        ax.spines[:].set_visible(False)
         ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.name, 16)}", fontsize=8)
     return axes
-
-def _square(ax, size):
-    "A square around a picture, so that panels of all shapes leave equal room for their labels."
-    width,height = size
-    half = max(size)/2
-    ax.set(xticks=[], yticks=[], xlim=(width/2-.5-half,width/2-.5+half), ylim=(height/2-.5+half,height/2-.5-half))
-    ax.spines[:].set_visible(False)

@@ -7,7 +7,8 @@ __all__ = ['read_sugarcrepe', 'read_aro', 'read_winoground', 'read_pairs', 'open
 
 # %% ../../nbs/measure/12_pair_benchmarks.ipynb #3f1a300f
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+from typing_extensions import TypedDict
 
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.pictures import PICTURE_SUFFIXES, within

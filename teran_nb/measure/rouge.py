@@ -13,7 +13,7 @@ import numpy as np
 from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
-from ..core.schema import checked
+from ..core.config import checked
 from ..core.display import progress
 
 # %% ../../nbs/measure/00_rouge.ipynb #87320fc3

@@ -11,15 +11,15 @@ import gzip, json, re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
+from typing_extensions import TypedDict
 
 import numpy as np
 from fastcore.basics import patch
 from scipy.sparse import csr_array, vstack
 
-from ..core.config import one_of
+from ..core.config import checked, one_of
 from ..core.display import MarkdownRepr, markdown_table, progress
-from ..core.schema import checked
 from ..core.files import read_json_lines
 from ..core.writing import atomic
 

@@ -14,10 +14,10 @@ from functools import lru_cache
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 from ..core.display import progress
-from ..core.schema import checked
+from ..core.config import checked
 from ..core.files import digest, home, most_unpacked, require_file, user_path
 from ..core.writing import atomic
 from ..data.captions import Captions

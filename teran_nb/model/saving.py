@@ -9,7 +9,8 @@ __all__ = ['EARLIER_NETWORK_FIELDS', 'earlier_network_fields', 'load_weights', '
 import dataclasses, importlib.resources, os, re, shutil, tempfile
 from functools import partial
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+from typing_extensions import TypedDict
 
 import torch
 from fastcore.basics import patch

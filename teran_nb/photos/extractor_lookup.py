@@ -9,7 +9,7 @@ __all__ = ['rebuild_extractor', 'training_features']
 import re
 from pathlib import Path
 
-from ..core.schema import checked
+from ..core.config import checked
 from ..core.files import project_path, read_json
 from ..core.hub import no_download
 from ..data.features import Features, VISUAL_WORDS_FILE

@@ -8,7 +8,7 @@ __all__ = ['LearningBackbone', 'load_backbone', 'learning_backbone']
 # %% ../../nbs/photos/11_fine_tuning.ipynb #e4afd62a
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 import torch
 from fastcore.basics import patch

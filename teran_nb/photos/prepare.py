@@ -10,7 +10,8 @@ import dataclasses, json, os, sys, time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+from typing_extensions import TypedDict
 
 import numpy as np
 import torch

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.schema import checked
+from ..core.config import checked, one_of, stops_at_bad
 from ..core.files import digest, file_stamps, project_path
-from ..core.config import one_of, stops_at_bad
 from ..data.captions import Captions, some_names
 from ..data.pictures import picture_files
 from ..data.caption_files import read_captions

@@ -12,14 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 from PIL import Image
 
-from ..core.schema import checked
+from ..core.config import checked, rename_fields
 from ..core.files import digest, project_path, read_json
 from ..core.writing import locked, remove_leftovers, write_json
-from ..core.config import rename_fields
 from ..core.parallel import Share, wait_for
 from ..data.features import Features, VISUAL_WORDS_FILE, join_features
 from ..data.formats import Options, recognise

@@ -12,13 +12,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired
+from typing_extensions import TypedDict
 
 import numpy as np
 import torch
 
-from ..core.config import bounded, one_of, rename_fields, to_config
-from ..core.schema import checked
+from ..core.config import bounded, checked, one_of, rename_fields, to_config
 from ..core.packed import Packed
 from ..model.similarity import similarity
 from .centroids import Centroids, Sparse, learn_centroids, merge_regions, nearest

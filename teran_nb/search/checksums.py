@@ -11,7 +11,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+from typing_extensions import TypedDict
 
 import numpy as np
 from fastcore.basics import patch

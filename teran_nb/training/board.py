@@ -11,7 +11,8 @@ import itertools, math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
+from typing_extensions import TypedDict
 
 import numpy as np
 import pandas as pd

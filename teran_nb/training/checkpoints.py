@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
+from typing_extensions import TypedDict
 
 import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from ..core.files import digest
-from ..core.schema import checked
-from ..core.config import to_config
+from ..core.config import checked, to_config
 from ..core.writing import atomic, require_space
 from ..core.tensors import require_archive
 from ..core.display import MarkdownRepr, markdown_table

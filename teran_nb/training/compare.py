@@ -10,7 +10,8 @@ import itertools, re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NamedTuple, NotRequired
+from typing_extensions import TypedDict
 
 import pandas as pd
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from fastcore.basics import patch
 
 from ..core.files import project_path
-from ..core.schema import checked
-from ..core.config import one_of
+from ..core.config import checked, one_of
 from ..core.display import MarkdownRepr, escape_markdown, markdown_table
 from ..data.caption_files import read_captions
 from ..data.features import Features

@@ -9,14 +9,14 @@ __all__ = ['Plan', 'require_text', 'TrainFields', 'with_head', 'named_configs', 
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
+from typing_extensions import TypedDict
 
 import pandas as pd
 from transformers import AutoTokenizer
 
-from ..core.schema import checked
+from ..core.config import checked, one_of, override
 from ..core.files import project_path
-from ..core.config import one_of, override
 from ..core.environment import pick_device
 from ..core.hub import load_from_hub
 from ..core.display import MarkdownRepr

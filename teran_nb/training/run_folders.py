@@ -11,7 +11,8 @@ import ast, difflib, sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NotRequired, TypedDict, Unpack
+from typing import NotRequired, Unpack
+from typing_extensions import TypedDict
 
 from ..core.files import project_path, read_json, user_path
 from ..core.writing import numbered_folder, require_space, write_json

@@ -10,14 +10,14 @@ import subprocess, sys, time, warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
+from typing_extensions import TypedDict
 
 import torch
 
-from ..core.schema import checked
+from ..core.config import checked, one_of, override, to_config
 from ..core.files import project_path, read_json, read_json_lines
 from ..core.writing import write_json
-from ..core.config import one_of, override, to_config
 from ..core.environment import git_commit_hash, pick_device, seed_everything
 from ..core.display import LOG_SECONDS, log_line
 from ..core.hub import hub_config

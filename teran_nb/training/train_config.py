@@ -15,9 +15,8 @@ import torch
 from fastcore.basics import patch
 from torch import nn
 
-from ..core.config import bounded, one_of, require_in_range
+from ..core.config import bounded, checked, one_of, require_in_range
 from ..core.distributed import PRECISIONS
-from ..core.schema import checked
 from ..core.display import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES

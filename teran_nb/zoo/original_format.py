@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.schema import checked
-from ..core.config import to_config
+from ..core.config import checked, to_config
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.network import NetworkConfig

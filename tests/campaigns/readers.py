@@ -18,6 +18,8 @@ from models import (
     read_detector, read_dual, read_learning, read_prepared, read_text_model, read_uniter, read_vision)
 from PIL import Image
 
+from lab.claims import Claim, _answered
+from lab.entries import read_measured, read_table
 from teran_nb.core.config import to_config
 from teran_nb.core.environment import seed_everything
 from teran_nb.core.files import digest, read_json
@@ -37,7 +39,6 @@ from teran_nb.data.provenance import open_provenance, provenance, save_provenanc
 from teran_nb.measure.spice import Tuples
 from teran_nb.measure.spice_program import read_subsets, read_synonyms
 from teran_nb.data.stopwords import stop_words
-from teran_nb.training.claims import Claim, _answered
 from teran_nb.training.board import _cell
 from teran_nb.training.checkpoints import read_run_checkpoint
 from teran_nb.training.learner import fit
@@ -45,8 +46,6 @@ from teran_nb.training.train_config import TrainConfig
 from teran_nb.measure.retrieval import Retrieval
 from teran_nb.measure.results import Results, read_results
 from teran_nb.training.run_folders import read_plan
-from teran_nb.training.entries import read_registry
-from teran_nb.training.records import read_runs
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import _origin, read_history
 from teran_nb.look.query import uploaded_picture
@@ -381,7 +380,7 @@ def make_results(folder):
 
 def measured(folder):
     "What a run reached, as it is read by a table and by a claim."
-    results = read_runs([folder])
+    results = read_measured([folder])
     line = Retrieval({"t2i_r1": 0.5}, {"run": str(folder)})
     _answered(Results({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
     return results
@@ -405,7 +404,7 @@ def read_cell(folder):
 def make_registry(folder):
     record = {"seed": 0, "metrics": {"t2i_r1": 0.5, "t2i_median": 3.0}, "epochs": 4, "seconds": 12.5, "commit": "1234567", "versions": {"torch": "2.13"},
               "machine": "cpu", "threads": 1, "data": "0123456789abcdef", "command": "papermill nbs/board.ipynb out.ipynb"}
-    entry = {"format": 1, "row": "ours", "conditions": {"protocol": "toy", "candidates": "5 images x 25 captions"}, "records": [record, record | {"seed": 1}]}
+    entry = {"row": "ours", "conditions": {"protocol": "toy", "candidates": "5 images x 25 captions"}, "records": [record, record | {"seed": 1}]}
     (folder / "ours.json").write_text(json.dumps(entry))
 
 
@@ -548,7 +547,7 @@ READERS = [
     Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
     Reader("run: cell of a board", make_measured, read_cell, lambda c: np.isfinite(c.seconds) and all(v is None or np.isfinite(v) for v in c.result.metrics.values()), only="board.json"),
-    Reader("registry", make_registry, lambda f: read_registry(f), results_hold),
+    Reader("registry", make_registry, lambda f: read_table(f), results_hold),
     Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_run_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),

@@ -1,0 +1,240 @@
+"""The research tooling in `lab/`: claims, costs of search, and the published training code beside recorded outputs of it."""
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import SHARED
+from torch import nn
+
+from lab.claims import CLAIMS, Claim, claim_interval, findings, verdict
+from lab.costs import SearchCosts, cost, measure_costs
+from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
+from teran_nb.core.environment import seed_everything
+from teran_nb.core.packed import Packed
+from teran_nb.core.writing import write_json
+from teran_nb.data.features import Regions
+from teran_nb.measure.results import Results, format_seeds, toy_results
+from teran_nb.model.encoder import Encoded
+from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
+from teran_nb.model.text import TextConfig, text_encoder
+from teran_nb.training.rows import ROWS
+from teran_nb.zoo.original_format import original_names
+from teran_nb.zoo.originals import load_original
+from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
+from teran_nb.zoo.reference import REFERENCE_POOLINGS, Reference, reference_triplet
+from teran_nb.zoo.variants import MEASURES, Variant
+
+BETTER, LITTLE, FAILS = (next(claim for claim in CLAIMS if claim.kind == kind) for kind in ("better", "little", "fails"))
+
+
+# claims
+
+def test_claims_are_of_rows():
+    assert {row for claim in CLAIMS for row in (claim.better, claim.worse)} <= ROWS.keys()
+    assert [side.tolist() for side in LITTLE.sides([.6], [.5])] == [[.5], [.9 * .6]]
+    with pytest.raises(ValueError, match="unknown kind of claim 'equal'; known are better, lower, little, fails"):
+        findings(Results({}), [Claim("", "teran-mrsw", "tern", kind="equal")])
+
+
+@pytest.mark.parametrize("claim, better, worse, expected", [
+    (BETTER, [.5, .52], [.1, .12], "agrees"),
+    (BETTER, [.5, .51], [.6, .61], "disagrees: the other way round"),
+    (BETTER, [.5, .3], [.1, .2], "undecided"),  # 0.25 +- 0.8: two seeds that scatter so much decide nothing
+    (BETTER, [.5, .5], [.4, .4], "undecided"),  # two seeds that agree may be one model tested twice
+    (BETTER, [.5, .5, .5], [.4, .4, .41], "agrees"),  # one row that scatters gives an interval
+    (BETTER, [.5], [.1], "undecided (one seed)"),
+    (LITTLE, [.5, .52], [.4, .4], "undecided"),  # 0.4 against 0.9 * 0.51 = 0.459, and one degree of freedom
+    (LITTLE, [.5, .52, .51], [.4, .4, .41], "disagrees: the difference is large"),
+    (LITTLE, [.5, .51, .5], [.5, .5, .51], "agrees"),
+    (FAILS, [.1, .11, .1], [.07, .08, .08], "disagrees: it loses less than half"),
+    (FAILS, [.5, .51, .5], [.1, .1, .11], "agrees"),
+])
+def test_verdicts(claim, better, worse, expected):
+    assert verdict(claim, better, worse) == expected
+
+
+def test_one_seed_is_decided_by_its_queries():
+    first = np.arange(100) < 50
+    assert verdict(BETTER, [.5], [.1], queries=(first, np.arange(100) < 10)) == "agrees (one seed)"
+    assert verdict(BETTER, [.5], [.49], queries=(first, np.arange(100) % 2)) == "undecided (one seed)"
+    assert claim_interval(BETTER, [.5], [.1]) is None
+    assert verdict(BETTER, [.5, .52], [.1, .12], chance_level=.2) == "not learned"
+
+
+def test_findings_of_a_table(tmp_path):
+    "Numbers of the papers beside ours; with one seed the ranks of a run decide."
+    def lines(*recalls, **about):
+        return {row: tuple(replace(r, about=r.about | {"model": row} | about) for r in toy_results(*values).lines["teran-mrsw"]) for row, values in
+                zip(("teran-mrsw", "tern"), recalls)}
+    table = findings(Results(lines([.5, .52], [.2, .22])))
+    first = table.items[0]
+    assert (first.claim.text, first.verdict, first.published) == ("TERAN finds more images than TERN", "agrees", (.65, .519))
+    text = " ".join(table._repr_markdown_().split())
+    assert "| TERAN finds more images than TERN |" in text and "65.0 / 51.9" in text
+    for row, share in (("teran-mrsw", 2), ("tern", 10)):
+        write_json(tmp_path / f"metrics-{row}.json", {"ranks": {"t2i": [0 if i % share == 0 else 3 for i in range(100)]}})
+    assert findings(Results(lines([.5], [.2], run=str(tmp_path)))).items[0].verdict == "agrees (one seed)"
+    assert format_seeds(first.ours[0], "t2i_r1") == "51.0 ± 1.4" and "51.0 ± 1.4 / 21.0 ± 1.4" in text
+    assert "isda" not in {finding.claim.metric for finding in table.items}
+
+
+# costs of search
+
+def test_costs_by_hand():
+    "An index of a million images, each of 10 kB on disk, of which 6 kB are vectors."
+    by_hand = SearchCosts(bytes_per_image=10_000, vector_bytes_per_image=6000, build_seconds_per_image=.01, regions_per_image=2**13/1000,
+                          ms_fixed=5, ms_per_list_entry=.01, ms_per_candidate=.01)
+    million = cost(1_000_000, by_hand, candidates=20_000)  # 8,192 centroids, each in a thousand images
+    assert (million.disk_gb, million.memory_gb, million.shard_ms) == (10, 4, 5 + 10 + 200)
+    assert million.fill_hours == pytest.approx(10_000/3600)
+    assert cost(1_000_000, by_hand, 20_000, shards=4, processes=4, encode=.5).fill_hours == pytest.approx(510_000/3600/4)
+    assert cost(1_000_000, by_hand, 20_000, shards=4, replicas=2).memory_gb == pytest.approx(2)
+    assert cost(1_000_000, by_hand, 20_000, shards=4).shard_ms == pytest.approx(5 + 10/4 + 200)
+
+
+@pytest.mark.slow
+def test_costs_of_this_machine(tmp_path):
+    g = torch.Generator().manual_seed(0)
+    topics = F.normalize(torch.randn(3000, 64, generator=g), dim=1)
+    chosen = topics[torch.randint(3000, (24_000,), generator=g)]
+    regions = F.normalize(.6*chosen + .8*F.normalize(torch.randn(24_000, 64, generator=g), dim=1), dim=1)
+    images = Encoded(torch.zeros(2000, 1), Packed(regions, range(0, 24_001, 12)), [f"im{i}" for i in range(2000)])
+    measured = measure_costs(images, Packed(regions[:144], range(0, 145, 12)), tmp_path, (500, 2000), (50, 700))
+    assert measured.bytes_per_image > measured.vector_bytes_per_image == 12*64*2
+    assert min(asdict(measured).values()) >= 0  # times of one run may be rounded to 0
+    assert not list(tmp_path.iterdir())
+
+
+# the published training code
+
+GOLDEN = SHARED / "golden"
+THEIRS = {"mrsw": "MrSw", "mwsr": "MwSr", "mravgw": "MrAVGw"}
+
+
+def toy_matcher(**changes):
+    "A small model, and a batch of three images with 6, 6 and 4 regions, padded to 7 slots, and a caption of each."
+    small = TextConfig(dim=16, heads=4, feed_forward=32, layers=2)
+    texts = ["a red kite above the small house", "two kittens", "a boat at night"]
+    seed_everything(7)
+    config = PublishedConfig(text=small, dim=8, last=StackConfig(1), regions=RegionConfig(12, stack=StackConfig(1)))
+    model = PublishedMatcher(replace(config, **changes), text_encoder(small, texts*2)).eval()
+    features, boxes = torch.zeros(3, 7, 12), torch.zeros(3, 7, 4)
+    for i, count in enumerate((6, 6, 4)):
+        features[i, 1:count+1] = torch.randn(count, 12)
+        boxes[i, 1:count+1] = torch.rand(count, 2, 2).sort(1).values.flatten(1)
+    tokens = model.text.tokenize(texts).padded()
+    return model, features, boxes, tokens, reference_batch(features, boxes, [7, 7, 5], tokens.ids, tokens.mask.sum(1))
+
+
+def test_a_published_batch_is_one_of_ours():
+    model, features, boxes, tokens, (images, captions) = toy_matcher()
+    assert torch.equal(captions.word_mask, tokens.word_mask) and images.mask.sum(1).tolist() == [6, 6, 4]
+    with pytest.raises(ValueError, match="slot 0 of a published batch is I-CLS"):
+        reference_batch(features+1, boxes, [7, 7, 5], tokens.ids, [9, 4, 6])
+    outputs = reference_outputs(model, images, captions)
+    assert (outputs["img_feats"].shape, outputs["cap_lengths"]) == ((7, 3, 8), [9, 4, 6])
+    torch.testing.assert_close(outputs["img_emb_aggr"], model(images, captions)[0][0])
+    losses = reference_losses(model, *model(images, captions))
+    assert set(losses) == {"alignment-loss"}
+    sum(losses.values()).backward()
+    reference_optimizer(model).step()
+
+
+def test_two_objectives_and_a_frozen_text():
+    both, *_, batch = toy_matcher(training_heads=("alignment", "global"), variant=Variant(measure="order"), reference=Reference("teran", stop_words=True))
+    assert reference_outputs(both, *batch)["cap_lengths"] == [6, 4, 4] and (both(*batch)[0][0] >= 0).all()
+    assert set(reference_losses(both, *both(*batch))) == {"alignment-loss", "matching-loss"}
+    model, *_ = toy_matcher()
+    frozen = PublishedMatcher(replace(model.config, text=replace(model.config.text, fine_tune=False)), model.text)
+    embeddings = frozen.text.network.bert.embeddings.word_embeddings.weight
+    trained = reference_optimizer(frozen).param_groups[0]["params"]
+    assert embeddings.requires_grad and not any(p is embeddings for p in trained)  # it gets gradients, but the optimizer does not move it
+
+
+def given(name): return torch.load(GOLDEN/name, weights_only=True)
+
+
+def off(got, want):
+    "Largest difference, relative to the largest expected value."
+    got, want = (torch.as_tensor(x, dtype=torch.float32).detach() for x in (got, want))
+    return float((got-want).abs().max()/want.abs().max().clamp(min=1e-12))
+
+
+def compare_vectors(recorded, model, batch):
+    "Whole vectors and padded parts."
+    outputs = reference_outputs(model, *batch)
+    named = {name.split()[0]: want for name, want in recorded["outputs"].items()}
+    return max(off(outputs[name], want) for name, want in named.items() if name in outputs)
+
+
+def compare_scores(recorded, model, images, captions):
+    "Similarities and losses; a TERN checkpoint has one of each."
+    expected = recorded["similarity (images x captions)"]
+    losses = reference_losses(model, images, captions)
+    if "alignment_loss" not in recorded:
+        return max(off(model.similarity(images, captions), expected), off(sum(losses.values()), recorded["configured_loss"]))
+    sims = {THEIRS.get(p, p): model.similarity(images, captions, pooling=p) for p in REFERENCE_POOLINGS}
+    worst = [off(sims[pooling], want) for pooling, want in expected.items()]
+    worst += [off(loss, recorded["configured_loss"][name]) for name, loss in losses.items()]
+    for name, want in recorded["alignment_loss"].items():
+        worst.append(off(reference_triplet(sims[name.split("/")[0]], .2, name.endswith("True")), want))
+    for name, want in recorded["matching_loss"].items():
+        sim = MEASURES[name.split("/")[0]](images.whole, captions.whole)
+        worst.append(off(reference_triplet(sim, .2, name.endswith("True")), want))
+    return max(worst)
+
+
+def compare_gradients(recorded, model):
+    "Norms, relative to themselves or to a hundredth of the total; a missing gradient must be missing in both."
+    names = original_names(model)
+    norms = {names[k]: None if p.grad is None else p.grad.norm() for k, p in model.named_parameters()}
+    worst = 0
+    for name, want in recorded["grad_norms"].items():
+        assert (want is None) == (norms.get(name) is None), name
+        if want is not None:
+            worst = max(worst, float((norms[name]-want).abs()/max(want, 1e-2*recorded["grad_total_norm"])))
+    return worst
+
+
+def compare_steps(recorded, model, batch):
+    "Losses and gradient norms of the first steps of Adam."
+    steps = recorded["adam_steps"]
+    optimizer = reference_optimizer(model, steps["lr"])
+    worst = 0
+    for want in steps["trajectory"]:
+        optimizer.zero_grad()
+        loss = sum(reference_losses(model, *model(*batch)).values())
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), steps["clip"])
+        optimizer.step()
+        worst = max(worst, off(loss, want["loss"]), off(norm, want["grad_norm_before_clip"]))
+    return max(worst, off(sum(reference_losses(model, *model(*batch)).values()), steps["loss_after"]))
+
+
+@pytest.mark.skipif(not GOLDEN.exists(), reason="recorded outputs of the published code are compared where ../shared/golden is")
+@pytest.mark.parametrize("name", ["teran_tiny_MrSw", "teran_tiny_shared", "tern_tiny_shared"])
+def test_a_checkpoint_that_the_published_code_wrote(name):
+    recorded = given(f"{name}.pt")
+    published = load_original(GOLDEN/f"{name}.pth.tar")
+    batch = reference_batch(*(recorded["inputs"][key] for key in ("images", "boxes", "img_lengths", "captions", "cap_lengths")))
+    out = published(*batch)
+    sum(reference_losses(published, *out).values()).backward()
+    differences = {"scores": compare_scores(recorded, published, *out), "gradients": compare_gradients(recorded, published),
+                   "vectors": compare_vectors(recorded, published, batch), "steps": compare_steps(recorded, published, batch)}
+    assert max(differences.values()) < 1e-4, differences
+
+
+@pytest.mark.skipif(not GOLDEN.exists(), reason="recorded batches of the published code are compared where ../shared/golden is")
+def test_our_tokenizer_makes_the_batches_of_the_published_loader():
+    recorded = given("collate.pt")
+    published = load_original(GOLDEN/"teran_tiny_MrSw.pth.tar")
+    tokens = published.text.tokenize(recorded["captions_text"])
+    images, captions = reference_batch(*(recorded[name] for name in ("img_features", "boxes", "feat_lengths", "ids", "cap_lengths")))
+    for ours, theirs in zip(tokens.padded(), captions):
+        assert torch.equal(ours, theirs)
+    sets = [Regions(str(i), features.numpy(), boxes.numpy(), (1, 1)) for i, (features, boxes, *_) in enumerate(recorded["items"][:8])]
+    for ours, theirs in zip(region_batch(sets)[:3], images):
+        torch.testing.assert_close(ours.float(), theirs.float(), atol=1e-6, rtol=0)
+    assert [published.text.tokenizer.convert_ids_to_tokens(ids)[1:-1] for ids in tokens.ids] == recorded["tokens"]
