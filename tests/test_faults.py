@@ -8,7 +8,6 @@ import torch
 from conftest import ROOT
 
 from teran_nb.measure.rouge import rouge_l_scores
-from teran_nb.training.batches import split_into_batches
 from teran_nb.measure.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.measure.relevance import Relevance
 from teran_nb.measure.ndcg import ndcg_at_k
@@ -40,10 +39,6 @@ CASES |= {
     "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
     "rouge without images": lambda: rouge_l_scores(["a"], []),
     "rouge of no text": lambda: rouge_l_scores([None], [["a"]]),
-    "batches of nothing": lambda: split_into_batches([], 2),
-    "batches of no image": lambda: split_into_batches([0, 1], 0),
-    "batches of no caption": lambda: split_into_batches([0, 1], 2, 0),
-    "batches of fractions": lambda: split_into_batches([0.5, 1], 2),
     "sparc of other masks": lambda: grouped_alignment(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
     "sparc of other spaces": lambda: grouped_alignment(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
     "sparc of nothing": lambda: grouped_alignment(torch.rand(0, 3, 8), MASK[:0], torch.rand(0, 3, 8), MASK[:0]),

@@ -7,7 +7,7 @@ __all__ = ['Criterion', 'Uncertainty', 'Objective', 'optimizer_of', 'learning_ra
            'Checkpoint', 'write_checkpoint', 'last_checkpoint', 'require_same_config', 'data_sums', 'require_same_data',
            'stop_signals', 'Learner', 'fit']
 
-# %% ../../nbs/training/04_learner.ipynb #c6e75fdd
+# %% ../../nbs/training/04_learner.ipynb #2450b52d
 import json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,12 +20,13 @@ import pandas as pd
 import torch
 from accelerate.utils import broadcast_object_list, gather, pad_across_processes
 from fastcore.basics import patch
-from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from typing_extensions import TypedDict
 
 from ..core.packed import Packed
 from ..core.files import digest, user_path
+from ..core.config import checked
 from ..core.writing import atomic, locked, require_space
 from ..core.tensors import require_archive
 from ..core.display import MarkdownRepr, markdown_table, progress, still_running
@@ -45,7 +46,7 @@ from ..model.mined_negatives import hardest_candidates, mined_scores, mined_trip
 from ..measure.relevance import Relevance, relevance_list, rouge_l
 from ..measure.retrieval import chance, format_metric, metric_named, own_metrics
 from ..measure.evaluation import evaluate
-from .recipe import RATE_SCHEDULES, TrainConfig, one_sentence
+from .recipe import RATE_SCHEDULES, TrainConfig
 from .batches import Batch, Batches, require_training_data, split_into_batches
 
 # %% ../../nbs/training/04_learner.ipynb #94f1a2d1
@@ -257,8 +258,8 @@ class History(MarkdownRepr):
         if not any(self.select in epoch for epoch in self.epochs): return table
         return f"{table}\n\nbest by {self.select}: epoch {self.best()['epoch']}"
 
-# %% ../../nbs/training/04_learner.ipynb #f9c3a44f
-class Checkpoint(BaseModel):
+# %% ../../nbs/training/04_learner.ipynb #8351ddd8
+class Checkpoint(TypedDict):
     "What a checkpoint holds."
     epoch:int # The current epoch, from 0
     step:int # Batches of this epoch that are done
@@ -281,16 +282,16 @@ def write_checkpoint(
         with atomic(folder/"previous.pt") as p:
             try: os.link(last, p)
             except OSError: shutil.copyfile(last, p) # a file system without links
-    with atomic(last) as p: torch.save(dict(state), p)
+    with atomic(last) as p: torch.save(state, p)
 
 def _read_checkpoint(path):
     "Read a checkpoint and check it; a damaged one is a ValueError."
     cure = "copy the run again, or train anew"
     require_archive(path, cure)
-    try: return Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
-    except ValidationError as e: raise ValueError(f"{path}: {one_sentence(e)}; {cure}") from None
+    try: checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e: # of any kind, from the reader of pickles
         raise ValueError(f"{path} is not a checkpoint of this library ({type(e).__name__}); {cure}") from None
+    return checked(checkpoint, Checkpoint, path, cure)
 
 def last_checkpoint(
     folder:Path, # The run's folder
@@ -518,7 +519,7 @@ def validate(self:Learner) -> None:
         if self.history.best() is self.history.epochs[-1]: model.save(self.folder/"model")
     if self.accelerator.num_processes > 1: self.history.epochs = broadcast_object_list([self.history.epochs])[0]
 
-# %% ../../nbs/training/04_learner.ipynb #8cc8ab02
+# %% ../../nbs/training/04_learner.ipynb #9922b57f
 @patch
 def save(self:Learner) -> None:
     "Write the checkpoint, then the log of the epochs that are done."
@@ -548,16 +549,16 @@ def write_log(self:Learner) -> None:
 def restore(self:Learner) -> None:
     "Go back to the checkpoint of the folder."
     state,path = last_checkpoint(self.folder)
-    require_same_config(state.config, self.plain_config(), path)
-    require_same_data(state.data, self.sums, path)
-    load_weights(self.objective, state.objective, path)
-    try: self.optimizer.load_state_dict(state.optimizer)
+    require_same_config(state["config"], self.plain_config(), path)
+    require_same_data(state["data"], self.sums, path)
+    load_weights(self.objective, state["objective"], path)
+    try: self.optimizer.load_state_dict(state["optimizer"])
     except Exception as e: # the checksum is right, but the state may be that of another optimizer
         raise ValueError(f"{path} holds no state of this optimizer ({e}); copy it again") from None
-    if state.scaler: self.accelerator.scaler.load_state_dict(state.scaler)
-    self.epoch,self.step = state.epoch,state.step
-    self.losses,self.seconds = state.losses,state.seconds
-    self.history = History(state.history, self.config.select)
+    if state["scaler"]: self.accelerator.scaler.load_state_dict(state["scaler"])
+    self.epoch,self.step = state["epoch"],state["step"]
+    self.losses,self.seconds = state["losses"],state["seconds"]
+    self.history = History(state["history"], self.config.select)
 
 # %% ../../nbs/training/04_learner.ipynb #f2b0f8bd
 @patch
