@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import torch
 
-from teran_nb.core.writing import atomic
+from teran_nb.core.files import atomic
 from teran_nb.core.packed import Packed
-from teran_nb.core.parallel import parallel_map
+from teran_nb.core.processes import parallel_map
 from teran_nb.scenes.descriptors import DESCRIPTOR_DIM, describe
 from teran_nb.scenes.drawing import compose
 from teran_nb.data.feature_writer import FeatureWriter

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine
 from lab.entries import enter
-from teran_nb.core.display import markdown_table
-from teran_nb.core.environment import environment
+from teran_nb.core.show import markdown_table
+from teran_nb.core.processes import environment
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.retrieval import Retrieval
 from teran_nb.measure.results import results

@@ -13,8 +13,8 @@ import torch
 import transformers
 from common import machine, rss
 from PIL import Image
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.display import markdown_table
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.show import markdown_table
 from teran_nb.data.features import Regions
 from teran_nb.training.presets import PRESETS
 from teran_nb.model.matcher import make_matcher

@@ -25,10 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, unit_sets
 from teran_nb.data.captions import Captions
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.display import markdown_table
-from teran_nb.look.result_page import Thumbnails, static_page
-from teran_nb.look.explore import Explorer
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.show import markdown_table
+from teran_nb.look.cards import Thumbnails, static_page
+from teran_nb.look.explorer import Explorer
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.data.collection import Collection
@@ -95,7 +95,7 @@ def finder(folder, images, dim, indexed, candidates):
     f = Finder(model, world, encoded={"model": vectors}, memory=16)
     if images > MOST: return f
     words = unit_sets([len(t.split()) for t in world.captions.texts], dim, 1)
-    f.searched.encoded["model"].captions = Encoded(torch.zeros(5*images, dim), words, world.captions.texts) # instead of encoding them
+    f._kept["captions","model"] = Encoded(torch.zeros(5*images, dim), words, world.captions.texts) # instead of encoding them
     return f
 
 def timed(do, n):

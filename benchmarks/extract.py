@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from PIL import Image
-from teran_nb.core.display import markdown_table
+from teran_nb.core.show import markdown_table
 from teran_nb.scenes.descriptors import describe, windows
 from teran_nb.data.pictures import find_pictures
 from teran_nb.photos.extraction import extract_folder

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import machine, rss, timed
 from teran_nb.data.caption_files import read_captions
-from teran_nb.core.display import markdown_table
+from teran_nb.core.show import markdown_table
 from teran_nb.measure.relevance import rouge_l, spice
 from teran_nb.scenes.scenes import scenes
 from teran_nb.measure.spice import Tuples, concept_words, read_tuples

@@ -39,9 +39,8 @@ from scipy.sparse import csr_matrix
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
-from teran_nb.core.display import markdown_table
-from teran_nb.core.files import read_json
-from teran_nb.core.writing import write_json
+from teran_nb.core.show import markdown_table
+from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features

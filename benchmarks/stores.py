@@ -11,9 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from benchmarks.common import machine
-from teran_nb.core.display import markdown_table
-from teran_nb.core.files import digest
-from teran_nb.core.writing import write_json
+from teran_nb.core.show import markdown_table
+from teran_nb.core.files import digest, write_json
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter

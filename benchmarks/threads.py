@@ -18,7 +18,7 @@ def step_ms(seconds):
     from dataclasses import replace
 
     import torch
-    from teran_nb.core.environment import seed_everything
+    from teran_nb.core.processes import seed_everything
     from teran_nb.data.features import Regions
     from teran_nb.training.presets import PRESETS
     from teran_nb.model.losses import triplet
@@ -64,7 +64,7 @@ def main():
     if args.quick: args.rounds,args.busy = 1,[0]
     from common import machine
 
-    from teran_nb.core.display import markdown_table
+    from teran_nb.core.show import markdown_table
     taken = {}
     for _ in range(args.rounds):
         for busy in args.busy:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from teran_nb.core.config import one_of
-from teran_nb.core.display import MarkdownRepr, markdown_table
+from teran_nb.core.show import MarkdownRepr, markdown_table
 from teran_nb.core.files import project_path, read_json
 from teran_nb.measure.results import Results, format_seeds, paired_bootstrap, read_results, welch
 from teran_nb.measure.retrieval import chance_bound, format_metric, metric_named

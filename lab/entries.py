@@ -13,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from scipy.special import stdtrit
 
 from teran_nb.core.config import one_of
-from teran_nb.core.display import markdown_table
-from teran_nb.core.files import digest, project_path, read_json
-from teran_nb.core.writing import write_json
+from teran_nb.core.show import markdown_table
+from teran_nb.core.files import digest, project_path, read_json, write_json
 from teran_nb.data.collection import Collection
 from teran_nb.measure.conditions import CONDITIONS
 from teran_nb.measure.results import Results, read_results

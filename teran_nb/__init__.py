@@ -8,10 +8,6 @@ from importlib import import_module
 # OpenMP reads the variable when torch is imported, so it has no effect if torch was imported before.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-from teran_nb.core.help import show_docments
-
-show_docments()  # help() of this package tells what parameters mean; that of others is unchanged (core/13_help)
-
 _SHORT = {
     "load_data": "training.datasets",
     "make_plan": "training.plans",

@@ -19,7 +19,7 @@ from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
 from teran_nb.training.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder
-from teran_nb.look.query import uploaded_picture
+from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.word_search import best_regions, show_word, word_vector
 from teran_nb.model.encoder_checks import check_encoder
 from teran_nb.zoo.dual import DualConfig, DualEncoder
@@ -211,7 +211,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
     items = finder.page_items("clip")
     assert [item.item for item in items] == sim.argsort(descending=True)[:len(items)].tolist()
     explorer.click(0)
-    assert "answered in" in explorer.status.value and "do not add up to that score" in explorer.results.view.value
+    assert "answered in" in explorer.status.value and "do not add up to that score" in explorer.view.value
 
 
 @pytest.mark.slow

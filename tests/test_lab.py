@@ -11,9 +11,9 @@ from torch import nn
 from lab.claims import CLAIMS, Claim, claim_interval, findings, verdict
 from lab.costs import SearchCosts, cost, measure_costs
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.core.packed import Packed
-from teran_nb.core.writing import write_json
+from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
 from teran_nb.measure.results import Results, format_seeds, toy_results
 from teran_nb.model.encoder import Encoded

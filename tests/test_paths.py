@@ -10,7 +10,7 @@ from transformers import ViTConfig
 from teran_nb import load_model
 from teran_nb.core.files import home
 from teran_nb.core.packed import toy_sets
-from teran_nb.core.tensors import open_packed, require_archive, save_packed
+from teran_nb.core.stores import open_packed, require_archive, save_packed
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageDraw
 
 from conftest import ROOT
-from teran_nb.core.files import read_json
-from teran_nb.core.writing import write_json
+from teran_nb.core.files import read_json, write_json
 from teran_nb.zoo.dense import DENSE, DenseMode
 from teran_nb.zoo.families import unit
 from teran_nb.zoo.opening import FAMILIES, family_of

@@ -18,8 +18,7 @@ from teran_nb.training.datasets import load_data
 from teran_nb.training.plans import make_plan
 from teran_nb.training.run_folders import new_run_folder
 from teran_nb.training.runs import evaluate_run, train_run
-from teran_nb.photos.prepare import prepare
-from teran_nb.photos.recipes import Recipe
+from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.zoo.random_models import toy_folder
 
 
@@ -29,8 +28,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     for kind in ("clip", "siglip"):
         toy_folder(kind, folder / kind)
-    recipe = Recipe(str(example_pictures(12)), captions=str(example_pictures(12) / "captions.csv"), extractor=f"patches:{folder/'clip'}")
-    whole = prepare(recipe, folder / "world", device="cpu", show_progress_bar=False).open().captions
+    sources = Sources(str(example_pictures(12)), captions=str(example_pictures(12) / "captions.csv"), extractor=f"patches:{folder/'clip'}")
+    whole = prepare(sources, folder / "world", device="cpu", show_progress_bar=False).open().captions
     splits = ["test" if i % 3 == 2 else "val" if i % 3 == 1 else "train" for i in range(len(whole.image_ids))]
     Captions(whole.texts, whole.image_of, whole.image_ids, splits=splits).save(folder / "world/captions.json")
     return folder
@@ -65,8 +64,8 @@ def test_train_explain_and_open_again(made, tmp_path, text, how):
 def test_the_vision_side_learns_too(made, tmp_path):
     "Patches are computed in the loop, the last layer changes, and the run needs neither the first model nor its features any more."
     shutil.copytree(made / "clip", tmp_path / "clip")
-    recipe = Recipe(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
-    world = prepare(recipe, tmp_path / "world", device="cpu", show_progress_bar=False).open()
+    sources = Sources(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
+    world = prepare(sources, tmp_path / "world", device="cpu", show_progress_bar=False).open()
     how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
     played = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
                   batch_size=4, overrides=SMALL | how, device="cpu")

@@ -8,7 +8,7 @@ import nbformat
 from conftest import PAPERMILL
 
 CELL = """import time
-import teran_nb.core.display as display
+import teran_nb.core.show as display
 display.LOG_SECONDS = .3
 for _ in display.progress(range(20), "extracting"): time.sleep(.1)
 with display.still_running("validation of epoch 1", .3): time.sleep(1)

@@ -14,8 +14,8 @@ from lab.entries import (
     NOT_RECORDED, compare_with_table, data_fingerprint, different_data, enter, entry_path, prediction_interval, read_entry, read_measured, read_table,
     require_reproduced)
 from lab.registry import fill_document, fill_documents, main, registry_table, workflow_command
-from teran_nb.core import environment
-from teran_nb.core.writing import write_json
+from teran_nb.core import processes
+from teran_nb.core.files import write_json
 from teran_nb.measure.results import Results, toy_results
 from teran_nb.measure.retrieval import Retrieval
 from teran_nb.training.datasets import load_data

@@ -10,7 +10,7 @@ import torch
 from conftest import ROOT, command, papermill
 
 from teran_nb.core.config import rename_fields
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.data.collection import toy_collection
 from teran_nb.training.checkpoints import EARLIER_TRAIN_FIELDS, data_hashes, write_checkpoint
 from teran_nb.training.learner import fit

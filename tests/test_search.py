@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT
 
-from teran_nb.core.files import read_json
-from teran_nb.core.writing import write_json
+from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.model.encoder import Encoded
 from teran_nb.search.backends import example_backend, request_for

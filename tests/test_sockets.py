@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from conftest import ROOT, papermill
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
 from teran_nb.measure.retrieval import METRICS, Protocol, ranks, register_metric
@@ -21,7 +21,7 @@ from lab.registry import fill_document
 from teran_nb.measure.results import results, toy_results
 from teran_nb.training.train_config import TrainConfig
 from teran_nb.training.runs import load_model
-from teran_nb.look.explore import Explorer
+from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.search.answers import ask
 from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
@@ -67,7 +67,7 @@ def look_at(model, collection, folder):
     explorer = Explorer(Finder(model, collection, split="all"), output=folder / "explorer")
     explorer.click(0)
     assert "answered in" in explorer.status.value
-    assert "srcdoc" in explorer.results.view.value
+    assert "srcdoc" in explorer.view.value
     write_site(folder / "site", model, collection, result, max_queries=4)
     assert "scene-0" in (folder / "site" / "index.html").read_text(encoding="utf8")
     index = index_images(model, collection, folder / "index")

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import user_path
-from ..core.writing import atomic
+from ..core.files import atomic, user_path
 from ..core.stores import row_numbers
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/data/00_captions.ipynb #28d9495e
 @dataclass(frozen=True, eq=False, repr=False)

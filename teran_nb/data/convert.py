@@ -15,10 +15,9 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core.config import checked, one_of, stops_at_bad
-from ..core.files import digest, file_stamps, read_json, read_text, user_path
-from ..core.writing import atomic
+from ..core.files import atomic, digest, file_stamps, read_json, read_text, user_path
 from ..core.spreadsheets import read_table
-from ..core.display import MarkdownRepr, left_out_table, progress
+from ..core.show import MarkdownRepr, left_out_table, progress
 from .features import Regions
 from .feature_writer import FeatureWriter
 from .feature_tables import Options, SourceRegions, SourceRow

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import user_path
-from ..core.writing import atomic, locked, remove_leftovers, require_space
-from ..core.stores import StoreWriter
-from ..core.journal import StoreJournal
+from ..core.files import atomic, locked, remove_leftovers, require_space, user_path
+from ..core.stores import StoreJournal, StoreWriter
 from .features import Regions, STORE_FORMAT, feature_parts
 
 # %% ../../nbs/data/04_feature_writer.ipynb #7094e7c4

@@ -17,8 +17,7 @@ import numpy as np
 from PIL import Image
 from fastcore.basics import patch
 
-from ..core.files import digest, home
-from ..core.writing import atomic
+from ..core.files import atomic, digest, home
 from ..core.config import stops_at_bad
 from ..core.boxes import scale_boxes
 from .captions import Captions, some_names

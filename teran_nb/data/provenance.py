@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from pydantic import Field, Strict
 
-from ..core.files import read_json, user_path
-from ..core.writing import atomic, write_json
-from ..core.display import MarkdownRepr, markdown_table
-from ..core.tensors import load_tensors, save_tensors
+from ..core.files import atomic, read_json, user_path, write_json
+from ..core.show import MarkdownRepr, markdown_table
+from ..core.stores import load_tensors, save_tensors
 from .features import Regions, VISUAL_WORDS_FILE
 from .collection import Collection
 from .vocabulary import split_words, word_counts

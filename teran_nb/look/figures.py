@@ -23,8 +23,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Text
 from PIL import Image
 
-from ..core.files import user_path
-from ..core.writing import atomic
+from ..core.files import atomic, user_path
 from ..core.config import one_of
 from ..core.boxes import box_iou
 from ..data.collection import CollectionImage

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from torch import Tensor
 
 from ..core.config import one_of
-from ..core.heat_maps import box_from_heat
+from ..core.boxes import box_from_heat
 from ..data.collection import Collection
 from ..model.encoder import Encoder
 from ..measure.relevance import Relevance

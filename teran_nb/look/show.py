@@ -18,8 +18,7 @@ from matplotlib.offsetbox import AnnotationBbox, OffsetImage
 from matplotlib.patches import Rectangle
 
 from ..core.config import one_of
-from ..core.boxes import box_iou
-from ..core.heat_maps import box_from_heat, heat_peak
+from ..core.boxes import box_from_heat, box_iou, heat_peak
 from ..data.collection import Collection, CollectionImage
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment

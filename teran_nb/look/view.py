@@ -18,8 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ..core.writing import atomic
-from ..core.pages import Templates, data_uri, jpeg_uri
+from ..core.files import atomic
+from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.features import Regions
 from ..data.collection import CollectionImage
 from ..model.pair import Alignment

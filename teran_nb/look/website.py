@@ -16,9 +16,8 @@ from typing import NamedTuple
 import torch
 from fastcore.basics import patch
 
-from ..core.files import read_json, user_path
-from ..core.writing import atomic, require_space, write_json
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.files import atomic, read_json, require_space, user_path, write_json
+from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
@@ -30,7 +29,7 @@ from .galleries import hard_failures, hard_successes, ranking_with_true, spread,
 from ..search.answers import SentenceAnswers
 from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title
-from .result_page import Thumbnail, Thumbnails
+from .cards import Thumbnail, Thumbnails
 
 # %% ../../nbs/look/12_website.ipynb #da81191b
 class _CaptionButton(NamedTuple):

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder

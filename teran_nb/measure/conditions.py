@@ -9,7 +9,7 @@ __all__ = ['CONDITIONS', 'ConditionUse', 'Candidates', 'candidates_of', 'footnot
 import re
 from typing import NamedTuple
 
-from ..core.display import escape_markdown
+from ..core.show import escape_markdown
 
 # %% ../../nbs/measure/05_conditions.ipynb #929b08d4
 class ConditionUse(NamedTuple):

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ..core.writing import write_json
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.files import write_json
+from ..core.show import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder

@@ -18,12 +18,10 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from ..core.files import read_json, user_path
-from ..core.writing import write_json
+from ..core.files import read_json, user_path, write_json
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
-from ..core.boxes import box_iou
-from ..core.heat_maps import boxes_from_heat, heat_map, heat_peak
+from ..core.show import MarkdownRepr, markdown_table
+from ..core.boxes import box_iou, boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
 from ..data.phrase_table import matching_words
 from ..data.stopwords import stop_words

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from ..core.packed import Packed
-from ..core.display import MarkdownRepr, markdown_table, progress
+from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection, open_picture
 from ..data.phrase_table import matching_words
 from ..data.inputs import GivenImage, given_sentences, region_sets

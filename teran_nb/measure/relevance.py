@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import digest, home, require_file, user_path
-from ..core.writing import atomic, require_space
+from ..core.files import atomic, digest, home, require_file, require_space, user_path
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..data.captions import Captions
 from .spice import SUBSETS, Tuples, read_tuples, spice_blocks
 from .spice_program import parse_tuples

@@ -18,10 +18,9 @@ import pandas as pd
 from fastcore.basics import patch
 from scipy.special import stdtrit
 
-from ..core.files import read_json, user_path
-from ..core.writing import atomic
+from ..core.files import atomic, read_json, user_path
 from ..core.config import checked, one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS
 from .conditions import CONDITIONS, footnote
 from .retrieval import EARLIER_METRICS, Retrieval, format_metric, metric_named, own_metrics

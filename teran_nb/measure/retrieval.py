@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..core.config import add_entry, calling_module, new_name, one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS, Relevance, relevance_list
 from .ndcg import NdcgRule, mean_ndcg, ndcg_at_k
 from .conditions import Candidates, candidates_of, footnote

@@ -14,7 +14,7 @@ from rapidfuzz.distance import LCSseq
 from rapidfuzz.process import cdist
 
 from ..core.config import checked
-from ..core.display import progress
+from ..core.show import progress
 
 # %% ../../nbs/measure/00_rouge.ipynb #87320fc3
 def _split(text): return text.lower().split(" ")

@@ -19,9 +19,8 @@ from fastcore.basics import patch
 from scipy.sparse import csr_array, vstack
 
 from ..core.config import checked, one_of
-from ..core.display import MarkdownRepr, markdown_table, progress
-from ..core.files import read_json_lines
-from ..core.writing import atomic
+from ..core.show import MarkdownRepr, markdown_table, progress
+from ..core.files import atomic, read_json_lines
 
 # %% ../../nbs/measure/01_spice.ipynb #d0f80d5d
 def concept_words(

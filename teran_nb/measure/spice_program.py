@@ -16,10 +16,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing_extensions import TypedDict
 
-from ..core.display import progress
+from ..core.show import progress
 from ..core.config import checked
-from ..core.files import digest, home, most_unpacked, require_file, user_path
-from ..core.writing import atomic
+from ..core.files import atomic, digest, home, most_unpacked, require_file, user_path
 from ..data.captions import Captions
 from .spice import Tuples, concept_words, read_tuples
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 
 from ..core.packed import Packed
-from ..core.files import digest, user_path
-from ..core.writing import atomic, remove_leftovers
-from ..core.parallel import Share, wait_for
-from ..core.tensors import load_tensors, open_packed, save_packed, save_tensors
+from ..core.files import atomic, digest, remove_leftovers, user_path
+from ..core.processes import Share, wait_for
+from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.collection import Collection
 from .encoder import Encoded, Encoder
 

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..core.packed import Packed, length_mask
 from ..core.config import add_entry, new_name
-from ..core.display import progress
+from ..core.show import progress
 from .similarity import BlockOptions, every_pair, similarity
 from .encoder import Vectors
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core.packed import Packed
 from ..core.files import file_stamps
 from ..core.config import one_of
-from ..core.display import progress
+from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.inputs import Images, Sentences

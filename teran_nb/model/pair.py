@@ -19,8 +19,8 @@ from PIL import Image
 from torch import Tensor
 
 from ..core.config import one_of
-from ..core.display import markdown_table
-from ..core.heat_maps import heat_map
+from ..core.show import markdown_table
+from ..core.boxes import heat_map
 from ..data.pictures import opaque, read_picture
 from ..data.phrase_table import phrase_places
 from ..data.stopwords import STOP_WORDS

@@ -17,12 +17,11 @@ from fastcore.basics import patch
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, snapshot_download
 from torch import nn
 
-from ..core.files import read_json, user_path
-from ..core.writing import atomic, write_json
+from ..core.files import atomic, read_json, user_path, write_json
 from ..core.config import to_config
-from ..core.display import escape_markdown, markdown_table
+from ..core.show import escape_markdown, markdown_table
 from ..core.hub import load_from_hub
-from ..core.tensors import load_tensors, save_tensors
+from ..core.stores import load_tensors, save_tensors
 from ..data.provenance import open_provenance, save_provenance
 from ..photos.fine_tuning import load_backbone
 from .text import load_text, save_text

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..core.packed import Packed, length_mask
 from ..core.config import one_of
-from ..core.display import progress
+from ..core.show import progress
 from .alignment import POOLINGS, Pooling
 
 # %% ../../nbs/model/03_similarity.ipynb #14647fac

@@ -9,7 +9,7 @@ __all__ = ['untrained_model']
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.environment import seed_everything
+from ..core.processes import seed_everything
 from ..data.collection import Collection
 from .network import small_network
 from .matcher import Matcher, make_matcher

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..core.files import digest, project_path
 from ..core.config import add_entry, new_name, one_of, override
-from ..core.environment import pick_device
+from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions

@@ -15,8 +15,7 @@ from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..core.files import read_json, user_path
-from ..core.writing import write_json
+from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
 from ..core.boxes import roi_align
 from ..data.features import Features

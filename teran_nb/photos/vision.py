@@ -21,10 +21,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..core.files import digest, user_path
-from ..core.writing import write_json
+from ..core.files import digest, user_path, write_json
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
-from ..core.environment import seed_everything
+from ..core.processes import seed_everything
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4

@@ -19,8 +19,8 @@ from fastcore.basics import patch
 from numpy.typing import ArrayLike
 
 from ..core.files import digest, user_path
-from ..core.tensors import load_tensors, save_tensors
-from ..core.display import MarkdownRepr, left_out_table, progress
+from ..core.stores import load_tensors, save_tensors
+from ..core.show import MarkdownRepr, left_out_table, progress
 from ..data.pictures import opaque
 
 # %% ../../nbs/photos/02_visual_words.ipynb #bdc17760

@@ -17,7 +17,7 @@ from random import Random
 from typing import NamedTuple
 
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from .clipart import KINDS, PAINTS, SIZES
 from .drawing import BACKDROPS, Scene, Thing, compose

@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..core.files import home
-from ..core.writing import atomic, make_once, require_space
+from ..core.files import atomic, home, make_once, require_space
 from ..core.config import one_of
-from ..core.display import progress
+from ..core.show import progress
 from ..core.boxes import box_iou
-from ..core.parallel import parallel_map, worker_count
+from ..core.processes import parallel_map, worker_count
 from ..data.captions import Captions
 from ..data.feature_writer import FeatureWriter
 from ..data.collection import Collection

@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..core.files import project_path
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
 from ..training.runs import load_models

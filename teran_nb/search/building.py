@@ -22,8 +22,8 @@ from fastcore.basics import chunked
 
 from ..core.packed import Packed
 from ..core.config import one_of, require_in_range
-from ..core.display import progress
-from ..core.parallel import Share, wait_for
+from ..core.show import progress
+from ..core.processes import Share, wait_for
 from ..data.collection import Collection
 from ..data.inputs import GivenImage, Images, given_images, place_name
 from ..model.alignment import POOLINGS

@@ -6,7 +6,7 @@
 __all__ = ['MIN_CANDIDATES', 'candidates_for', 'measured_recall', 'enough_candidates']
 
 # %% ../../nbs/search/08_candidates.ipynb #0a284c13
-from ..core.display import progress
+from ..core.show import progress
 from ..model.encoder import Encoded
 from .ranking import BackendRanking
 

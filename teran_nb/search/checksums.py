@@ -17,8 +17,7 @@ from typing_extensions import TypedDict
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.files import digest, read_json, require_file
-from ..core.writing import write_json
+from ..core.files import digest, read_json, require_file, write_json
 from .centroids import SEARCH_EXTRA
 from .backends import StoredImage
 

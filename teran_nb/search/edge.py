@@ -17,9 +17,8 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core.files import read_json, user_path
-from ..core.writing import locked, require_space, write_json
-from ..core.tensors import load_tensors, save_tensors
+from ..core.files import locked, read_json, require_space, user_path, write_json
+from ..core.stores import load_tensors, save_tensors
 from .backends import (
     CENTROID_FIELDS, Condition, Layout, Request, Stage, StoredImage, read_layout)
 from .qdrant import QdrantBackend, point_id, vector_fields

@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.packed import Packed
-from ..core.parallel import Share
+from ..core.processes import Share
 from ..core.config import one_of
 from ..data.inputs import Images, Sentences
 from ..model.alignment import POOLINGS

@@ -15,18 +15,16 @@ import numpy as np
 import torch
 from fastcore.basics import patch
 
-from ..core.files import home, project_path
-from ..core.writing import require_space
+from ..core.files import home, project_path, require_space
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, left_out_table, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import STOP_WORDS
 from ..scenes.scenes import example_pictures
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractors import build_extractor
-from ..photos.recipes import Recipe, recipe_hash
-from ..photos.prepare import Prepared, prepare
+from ..photos.prepare import Prepared, Sources, prepare, sources_digest
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import encoding_key, load_or_encode, vector_gigabytes
 from .index import Index
@@ -168,11 +166,11 @@ def open_own_pictures(
     models = open_models(run, device, dual)
     _require_possible_index(index, models)
     regions_by = _common_extractor(models, extractor, settings, device)
-    recipe = Recipe(str(example_pictures()) if pictures == "example" else pictures)
+    sources = Sources(str(example_pictures()) if pictures == "example" else pictures)
     place = project_path(output) if output else home()/"mine"
     require_space(place)
-    folder = place/recipe_hash(recipe, regions_by)
-    prepared = prepare(recipe, folder, extractor=regions_by, device=device, show_progress_bar=show_progress_bar)
+    folder = place/sources_digest(sources, regions_by)
+    prepared = prepare(sources, folder, regions_by, device=device, show_progress_bar=show_progress_bar)
     collection = prepared.open()
     collection.name = "my pictures"
     encoded = {}

@@ -18,10 +18,9 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core.files import project_path, read_json
-from ..core.writing import atomic, write_json
+from ..core.files import atomic, project_path, read_json, write_json
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES

@@ -20,11 +20,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ..core.files import digest
+from ..core.files import atomic, digest, require_space
 from ..core.config import checked, to_config
-from ..core.writing import atomic, require_space
-from ..core.tensors import require_archive
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.stores import require_archive
+from ..core.show import MarkdownRepr, markdown_table
 from ..data.collection import Collection
 from ..measure.retrieval import EARLIER_METRICS, format_metric, metric_named, upgrade_metrics
 from .train_config import RATE_SCHEDULES, TrainConfig

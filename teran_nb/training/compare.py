@@ -15,8 +15,7 @@ from typing_extensions import TypedDict
 
 import pandas as pd
 
-from ..core.files import project_path, read_json
-from ..core.writing import write_json
+from ..core.files import project_path, read_json, write_json
 from ..core.config import one_of
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..measure.retrieval import Retrieval, own_metrics, ranks

@@ -7,7 +7,7 @@ __all__ = ['Criterion', 'Uncertainty', 'Objective', 'optimizer_of', 'learning_ra
            'Checkpoint', 'write_checkpoint', 'last_checkpoint', 'require_same_config', 'data_sums', 'require_same_data',
            'stop_signals', 'Learner', 'fit']
 
-# %% ../../nbs/training/04_learner.ipynb #2450b52d
+# %% ../../nbs/training/04_learner.ipynb #90128eaf
 import json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,11 +27,11 @@ from typing_extensions import TypedDict
 from ..core.packed import Packed
 from ..core.files import digest, user_path
 from ..core.config import checked
-from ..core.writing import atomic, locked, require_space
-from ..core.tensors import require_archive
-from ..core.display import MarkdownRepr, markdown_table, progress, still_running
-from ..core.distributed import gather_packed, is_distributed, make_accelerator
-from ..core.environment import pick_device, seed_everything
+from ..core.files import atomic, locked, require_space
+from ..core.stores import require_archive
+from ..core.show import MarkdownRepr, markdown_table, progress, still_running
+from ..core.processes import gather_packed, is_distributed, make_accelerator
+from ..core.processes import pick_device, seed_everything
 from ..data.collection import Collection
 from ..data.stopwords import stop_words
 from ..model.encoder import Vectors

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..core.packed import Packed
 from ..core.config import code_digest, is_own
-from ..core.distributed import gather_packed, is_distributed
+from ..core.processes import gather_packed, is_distributed
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.encoder import Vectors

@@ -17,9 +17,9 @@ from transformers import AutoTokenizer
 
 from ..core.config import checked, one_of, override
 from ..core.files import project_path
-from ..core.environment import pick_device
+from ..core.processes import pick_device
 from ..core.hub import load_from_hub
-from ..core.display import MarkdownRepr
+from ..core.show import MarkdownRepr
 from ..data.features import Features
 from ..data.stopwords import stop_words
 from ..model.alignment import POOLINGS

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..model.text import RecurrentConfig, TextConfig
 from ..model.regions import RegionConfig, StackConfig
 from ..model.joint import JointConfig

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RATE_SCHEDULES', 'RECIPES', 'RateSchedule', 'TrainConfig', 'Recipe', 'recipe_names', 'recipe']
 
-# %% ../../nbs/training/00_recipe.ipynb #86937a95
+# %% ../../nbs/training/00_recipe.ipynb #41124be4
 import difflib, math, re, textwrap
 from collections.abc import Callable
 from dataclasses import asdict, field
@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ..core.files import project_path, read_text
 from ..core.config import Count, Positive, configuration, one_of, override
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import NotRequired, Unpack
 from typing_extensions import TypedDict
 
-from ..core.files import project_path, read_json, user_path
-from ..core.writing import numbered_folder, require_space, write_json
+from ..core.files import numbered_folder, project_path, read_json, require_space, user_path, write_json
 from ..core.config import one_of, to_config
-from ..core.environment import environment, pick_device
+from ..core.processes import environment, pick_device
 from ..model.network import NetworkConfig
 from ..model.saving import EARLIER_NETWORK_FIELDS
 from ..zoo.opening import pretrained_name

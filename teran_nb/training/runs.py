@@ -16,10 +16,9 @@ from typing_extensions import TypedDict
 import torch
 
 from ..core.config import checked, one_of, override, to_config
-from ..core.files import project_path, read_json, read_json_lines
-from ..core.writing import write_json
-from ..core.environment import git_commit_hash, pick_device, seed_everything
-from ..core.display import LOG_SECONDS, log_line
+from ..core.files import project_path, read_json, read_json_lines, write_json
+from ..core.processes import git_commit_hash, pick_device, seed_everything
+from ..core.show import LOG_SECONDS, log_line
 from ..core.hub import hub_config
 from ..data.collection import Collection
 from ..data.provenance import provenance

@@ -16,8 +16,8 @@ from fastcore.basics import patch
 from torch import nn
 
 from ..core.config import bounded, checked, one_of, require_in_range
-from ..core.distributed import PRECISIONS
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.processes import PRECISIONS
+from ..core.show import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES, NEGATIVES
 from ..model.iais import IaisConfig

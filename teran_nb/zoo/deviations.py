@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..core.packed import Packed
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import triplet
 from ..model.similarity import similarity

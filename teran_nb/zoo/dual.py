@@ -20,12 +20,11 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from ..core.packed import Packed
-from ..core.files import digest, file_stamps, home, project_path, user_path
-from ..core.writing import atomic
+from ..core.files import atomic, digest, file_stamps, home, project_path, user_path
 from ..core.config import one_of, override
-from ..core.environment import pick_device
+from ..core.processes import pick_device
 from ..core.hub import loading
-from ..core.display import progress
+from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.stopwords import stop_words

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from ..core.files import require_file, user_path
-from ..core.writing import atomic
-from ..core.display import MarkdownRepr, markdown_table
+from ..core.files import atomic, require_file, user_path
+from ..core.show import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading
-from ..core.tensors import require_archive
+from ..core.stores import require_archive
 from ..data.pictures import within
 from ..data.stopwords import stop_words
 from ..model.text import load_text, save_text

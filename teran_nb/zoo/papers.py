@@ -16,7 +16,7 @@ from fastcore.basics import patch
 
 from ..core.files import read_json
 from ..core.config import one_of
-from ..core.display import MarkdownRepr, escape_markdown, markdown_table
+from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/zoo/00_papers.ipynb #9e27d84f
 PAPERS = {

@@ -15,8 +15,7 @@ import transformers
 from transformers import CONFIG_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..core.files import user_path
-from ..core.writing import write_json
+from ..core.files import user_path, write_json
 from ..core.config import one_of
 from .families import image_processor_class
 

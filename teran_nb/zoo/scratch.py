@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, PreTrainedTokenizerFast
 
-from ..core.files import user_path
-from ..core.writing import atomic
+from ..core.files import atomic, user_path
 from ..core.config import bounded, require_in_range
-from ..core.environment import pick_device, seed_everything
-from ..core.display import progress
+from ..core.processes import pick_device, seed_everything
+from ..core.show import progress
 from ..data.collection import Collection
 from ..data.vocabulary import make_tokenizer
 from ..model.losses import info_nce

@@ -19,20 +19,17 @@ from common import ROOT, Table, arguments, be_quiet, describe, in_process, round
 from PIL import Image
 from readers import TINY, encoded_batch, toy_collection
 
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.files import digest, read_json
-from teran_nb.core.writing import atomic, write_json
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.files import atomic, digest, read_json, write_json
 from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
-from teran_nb.photos.curate import merge
 from teran_nb.data.features import Features
 from teran_nb.training.learner import fit
 from teran_nb.training.train_config import TrainConfig
 from teran_nb.measure.relevance import rouge_l
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.photos.prepare import prepare
-from teran_nb.photos.recipes import Recipe
+from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
@@ -76,22 +73,12 @@ def store_state(folder):
 
 
 def preparing(folder, inputs):
-    prepare(Recipe(pictures=str(inputs / "pictures")), folder / "made", show_progress_bar=False, workers=1)
+    prepare(Sources(pictures=str(inputs / "pictures")), folder / "made", show_progress_bar=False, workers=1)
 
 
 def prepared_state(folder):
     assert sorted(p.name for p in (folder / "made").iterdir()) == ["captions.json", "collection.json", "features", "pictures.json", "thumbnails"], "wrong files"
     return content(folder / "made", ("collection.json", "manifest.json"))
-
-
-def merging(folder, inputs):
-    from teran_nb.data.collection import Collection
-    if not (folder / "merged").exists():
-        merge([Collection.open(inputs / "toy"), Collection.open(inputs / "other")], folder / "merged", prefix=True)
-
-
-def merged_state(folder):
-    return content(folder / "merged" / "features")
 
 
 def training(folder, inputs):
@@ -176,9 +163,9 @@ def index_state(folder):
 
 
 TARGETS = {"json": (json_file, json_state), "convert": (converting, store_state), "prepare": (preparing, prepared_state),
-           "merge": (merging, merged_state), "train": (training, trained_state), "model": (saving_model, model_state),
+           "train": (training, trained_state), "model": (saving_model, model_state),
            "relevance": (relevance, relevance_state), "encode": (keeping, kept_state), "index": (indexing, index_state)}
-WARM = ("convert", "prepare", "merge", "train", "relevance", "encode")  # run once before the first fork, so that no child imports what they need
+WARM = ("convert", "prepare", "train", "relevance", "encode")  # run once before the first fork, so that no child imports what they need
 
 
 def child(run, folder, inputs, before=0):
@@ -258,7 +245,7 @@ def other_namespace(work):
 
     writer = child(slow, folder, None)
     wait_for(ready.exists)
-    code = f"from teran_nb.core.writing import write_json; write_json({str(folder / 'x.json')!r}, [1])"
+    code = f"from teran_nb.core.files import write_json; write_json({str(folder / 'x.json')!r}, [1])"
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"] if os.geteuid() == 0 else ["unshare", "--user", "--pid", "--fork"]
     import subprocess
     done = subprocess.run([*unshare, sys.executable, "-c", code], capture_output=True, text=True)

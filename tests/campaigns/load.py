@@ -20,13 +20,11 @@ import torch
 from common import Table, arguments, describe, is_clear
 from readers import TINY, toy_collection
 
-from teran_nb.core.files import read_json
-from teran_nb.core.writing import atomic, make_once, require_space, write_json
-from teran_nb.core.stores import StoreWriter
-from teran_nb.core.tensors import save_tensors
+from teran_nb.core.files import atomic, make_once, read_json, require_space, write_json
+from teran_nb.core.stores import StoreWriter, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions
-from teran_nb.photos.curate import Selection
+from teran_nb.photos.prepare import Sources, chosen_images
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.measure.relevance import rouge_l
@@ -124,7 +122,7 @@ def linear(folder, n):
         return Captions(["a kite"] * size, range(size), [f"im{i}" for i in range(size)], splits=["train", "test"] * (size // 2))
 
     grows_linearly(csv, lambda _: read_captions(folder / "a.csv", bad="skip"), "captions with rows that are left out")
-    grows_linearly(table, lambda c: Selection("train", tuple(c.image_ids[::4])).indices(c.image_ids, c.splits), "a part of many images")
+    grows_linearly(table, lambda c: chosen_images(Sources("p", split="train", ids=tuple(c.image_ids[::4])), c.image_ids, c.splits), "a part of many images")
     grows_linearly(table, lambda c: [c.of(i) for i in range(len(c.image_ids))], "captions of every image")
     return None
 

@@ -10,13 +10,12 @@ import torch
 from PIL import Image
 from transformers import AutoModel, AutoModelForObjectDetection, BertConfig, ViTConfig, YolosConfig
 
-from teran_nb.core.environment import seed_everything
-from teran_nb.core.writing import write_json
+from teran_nb.core.processes import seed_everything
+from teran_nb.core.files import write_json
 from teran_nb.data.vocabulary import make_tokenizer
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.detectors import Detector
-from teran_nb.photos.prepare import prepare
-from teran_nb.photos.recipes import Recipe
+from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import Backbone
 from teran_nb.zoo.dual import DualEncoder
@@ -122,13 +121,13 @@ def read_uniter(folder):
 
 @cache
 def some_pictures(make):
-    "A folder that stays where it is, as a recipe names it."
+    "A folder that stays where it is."
     holder = tempfile.TemporaryDirectory()
     weakref.finalize(make, holder.cleanup)
     for i in range(3):
         picture().rotate(50 * i).save(f"{holder.name}/p{i}.png")
     Path(holder.name, "broken.png").write_bytes(b"no picture")
-    return Recipe(pictures=holder.name)
+    return Sources(pictures=holder.name)
 
 
 def read_prepared(folder):
@@ -141,7 +140,7 @@ def make_prepared(folder):
 
 def make_preparing(folder):
     "A collection whose making was stopped at its end."
-    with patch("teran_nb.photos.prepare._write_manifest", side_effect=KeyboardInterrupt):
+    with patch("teran_nb.photos.prepare.link_pictures", side_effect=KeyboardInterrupt):
         try:
             read_prepared(folder)
         except KeyboardInterrupt:
@@ -151,4 +150,4 @@ def make_preparing(folder):
 def prepared_holds(made):
     "It shows itself, and its pictures and what was left out are there."
     names = [name for name, reason in made.left_out.items() if type(reason) is str and reason]
-    return bool(made._repr_markdown_()) and names == ["broken.png"] and len(made.open()) == 3 and made.duplicates.images <= 3
+    return bool(made._repr_markdown_()) and names == ["broken.png"] and len(made.open()) == 3 and made.duplicates().images <= 3

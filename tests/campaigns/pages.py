@@ -13,13 +13,13 @@ from common import Table, arguments, describe
 from PIL import Image
 from readers import TINY
 
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.data.feature_writer import FeatureWriter
 from teran_nb.measure.evaluation import evaluate
-from teran_nb.look.explore import Explorer
+from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.look.view import AlignmentView
 from teran_nb.look.website import write_site

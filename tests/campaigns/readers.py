@@ -21,10 +21,10 @@ from PIL import Image
 from lab.claims import Claim, _answered
 from lab.entries import read_measured, read_table
 from teran_nb.core.config import to_config
-from teran_nb.core.environment import seed_everything
+from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import digest, read_json
 from teran_nb.core.packed import Packed
-from teran_nb.core.tensors import load_tensors, open_packed, save_packed, save_tensors
+from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
@@ -48,7 +48,7 @@ from teran_nb.measure.results import Results, read_results
 from teran_nb.training.run_folders import read_plan
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import _origin, read_history
-from teran_nb.look.query import uploaded_picture
+from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
