@@ -11,7 +11,7 @@ from teran_nb.core.packed import Packed
 from teran_nb.core.processes import parallel_map
 from teran_nb.scenes.descriptors import DESCRIPTOR_DIM, describe
 from teran_nb.scenes.drawing import compose
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.scenes.scenes import SCENES_EXTRACTOR, detector_boxes
 
 

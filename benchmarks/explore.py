@@ -30,7 +30,7 @@ from teran_nb.core.show import markdown_table
 from teran_nb.look.cards import Thumbnails, static_page
 from teran_nb.look.explorer import Explorer
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded

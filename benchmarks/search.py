@@ -45,7 +45,7 @@ from teran_nb.core.packed import Packed
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.scenes.scenes import SEED_STEP, draw_world
-from teran_nb.data.stopwords import STOP_WORDS
+from teran_nb.data.words import STOP_WORDS
 from teran_nb.training.runs import load_model
 from teran_nb.look.charts import show_recall_by_cost
 from teran_nb.look.figures import grid, save

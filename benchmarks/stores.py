@@ -15,7 +15,7 @@ from teran_nb.core.show import markdown_table
 from teran_nb.core.files import digest, write_json
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 
 OPENINGS = { # what is opened, and the lines that do it in a fresh process
     "features, first image by its number": "from teran_nb.data.features import Features; begin(); Features(folder/'features')[0]",

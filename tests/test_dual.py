@@ -21,7 +21,7 @@ from teran_nb.training.runs import evaluate_run, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.word_search import best_regions, show_word, word_vector
-from teran_nb.model.encoder_checks import check_encoder
+from teran_nb.core.registry import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
 from teran_nb.zoo.scratch import ScratchConfig, train_clip
@@ -49,7 +49,7 @@ def own_home(tmp_path, monkeypatch):
                          ids=["patches and prompts", "boxes, ranked by the alignment", "tokens"])
 def test_every_way_to_look_at_it(drawn, clip, config, tmp_path):
     model = DualEncoder(load_model(clip).family, config, "clip")
-    check_encoder(model, [drawn[i] for i in range(3)], drawn.captions.texts[:4])
+    check("encoder", model, [drawn[i] for i in range(3)], drawn.captions.texts[:4])
     result = look_at(model, drawn, tmp_path)
     assert result.images.boxes is not None
     alignment = next(model.alignments(drawn, result.images, result.captions))

@@ -11,17 +11,15 @@ from teran_nb.measure.rouge import rouge_l_scores
 from teran_nb.measure.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.measure.relevance import Relevance
 from teran_nb.measure.ndcg import ndcg_at_k
-from teran_nb.model.losses import info_nce, triplet
-from teran_nb.model.more_losses import grouped_alignment, sigmoid_loss
 from teran_nb.model.relations import attend, compress, cosine_relations
 
 SIM = torch.rand(2, 3)
 RELEVANCE = Relevance("toy", np.eye(3, 2))
 MASK = torch.ones(2, 3, dtype=torch.bool)
 ROWS = {"fewer": [0, 1], "more": [0, 1, 1, 0], "negative": [0, -1, 1], "too large": [0, 2, 1], "fractions": [0.5, 1.0, 1.0], "nested": [[0, 1, 1]], "none": []}
-CASES = {f"{f.__name__} {name}": lambda f=f, rows=rows: f(SIM, torch.tensor(rows)) for f in (triplet, info_nce, sigmoid_loss, ranks, retrieval) for name, rows in ROWS.items()}
+CASES = {f"{f.__name__} {name}": lambda f=f, rows=rows: f(SIM, torch.tensor(rows)) for f in (ranks, retrieval) for name, rows in ROWS.items()}
 CASES |= {f"{f.__name__} {shape}": lambda f=f, shape=shape: f(torch.zeros(shape), torch.tensor([0, 1, 1]))
-          for f in (triplet, info_nce, sigmoid_loss, ranks, retrieval) for shape in ((3,), (1, 2, 3), (0, 3), (2, 0))}
+          for f in (ranks, retrieval) for shape in ((3,), (1, 2, 3), (0, 3), (2, 0))}
 CASES |= {
     "ranks NaN": lambda: ranks(SIM * torch.nan, [0, 1, 1]),
     "ranking NaN": lambda: ranking(SIM * torch.nan),
@@ -39,9 +37,6 @@ CASES |= {
     "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
     "rouge without images": lambda: rouge_l_scores(["a"], []),
     "rouge of no text": lambda: rouge_l_scores([None], [["a"]]),
-    "sparc of other masks": lambda: grouped_alignment(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
-    "sparc of other spaces": lambda: grouped_alignment(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
-    "sparc of nothing": lambda: grouped_alignment(torch.rand(0, 3, 8), MASK[:0], torch.rand(0, 3, 8), MASK[:0]),
     "relations of other masks": lambda: cosine_relations(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
     "relations of other spaces": lambda: cosine_relations(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
     "relations of other pairs": lambda: cosine_relations(torch.rand(1, 3, 8), MASK[:1], torch.rand(2, 3, 8), MASK),
@@ -62,10 +57,8 @@ OPENS = {"open", "read_text", "read_bytes", "read_json", "read_json_lines", "ope
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json read_json_lines", "captions, pairs: winoground"),
-    "core.journal": ("StoreJournal", "unfinished store"),
-    "core.hub": ("_require_settings load_whole_model require_rows", "vision, dual, text"),
-    "core.stores": ("Store array", "feature store"),
-    "core.tensors": ("load_tensors require_archive open_packed", "tensors, packed sets, original"),
+    "core.hub": ("require_model_folder load_whole_model require_rows", "vision, dual, text"),
+    "core.stores": ("Store array StoreJournal load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
     "core.spreadsheets": ("text_and_separator", "captions, sizes"),
     "data.caption_files": ("_read_object _text_lines _xml read_entities read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
@@ -100,11 +93,11 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "search.edge": ("EdgeBackend create _open load_centroids _holds_images", "search index"),
 }
 IN_NONE = {  # and why
-    "core.environment:_processor_name": "the machine's own description",
+    "core.processes:_processor_name": "the machine's own description",
     "core.files:digest": "bytes of any file",
     "core.hub:hub_config": "a file of the hub's client, compared with a shape",
-    "core.pages:source": "a template of this package",
-    "core.parallel:_work": "a job of this process",
+    "core.show:source": "a template of this package",
+    "core.processes:_work": "a job of this process",
     "core.stores:StoreWriter": "it writes",
     "core.stores:reopen": "its own unfinished file, which `unfinished store` compares",
     "data.hf_datasets:_encoded_picture": "rows of a data set in memory",

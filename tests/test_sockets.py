@@ -12,10 +12,10 @@ import torch
 
 from conftest import ROOT, papermill
 from teran_nb.core.processes import seed_everything
+from teran_nb.core.registry import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
-from teran_nb.measure.retrieval import METRICS, Protocol, ranks, register_metric
-from teran_nb.training.objective import check_loss
+from teran_nb.measure.retrieval import METRICS, Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
 from lab.registry import fill_document
 from teran_nb.measure.results import results, toy_results
@@ -29,12 +29,9 @@ from teran_nb.look.show import show_receipt
 from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
-from teran_nb.model.alignment import POOLINGS, register_pooling
-from teran_nb.model.head_checks import check_head
-from teran_nb.model.pooling_checks import check_pooling
-from teran_nb.model.encoder_checks import check_encoder
-from teran_nb.model.heads import HEADS, CrossEncoderHead, Head, register_head
-from teran_nb.model.losses import LOSSES, register_loss
+from teran_nb.model.alignment import POOLINGS
+from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
+from teran_nb.model.losses import LOSSES
 from teran_nb.model.network import small_network
 from teran_nb.model.matcher import Matcher, make_matcher
 from teran_nb.search.collection_index import index_images, similarity_of
@@ -83,12 +80,12 @@ def test_an_encoder_of_twenty_lines(drawn, tmp_path):
     toy = copied["Toy"]()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_encoder(toy, [drawn[i] for i in range(4)], drawn.captions.texts[:6])
+        check("encoder", toy, [drawn[i] for i in range(4)], drawn.captions.texts[:6])
     look_at(toy, drawn, tmp_path)
 
 
 def test_a_pooling_of_one_cell(drawn, tmp_path):
-    @register_pooling("smooth", "smooth maximum")
+    @register("pooling", "smooth", "smooth maximum")
     def smooth(align, region_mask, word_mask):
         real = align.masked_fill(~region_mask[:, None, :, None], -torch.inf)
         return ((8 * real).logsumexp(-2) / 8).masked_fill(~word_mask, 0).sum(-1)
@@ -143,7 +140,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
 
     train = TrainConfig(epochs=1, batch_size=8, captions_per_image=2, learning_rate=3e-3)
     for name, kind in (("means", Means), ("crossed", Crossed)):
-        register_head(name)(kind)
+        register("head", name)(kind)
         try:
             model = make_matcher(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
@@ -161,7 +158,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
 
 def test_a_loss_is_resumed(drawn, tmp_path):
     "What a loss learns goes on from where it stood."
-    @register_loss("softened", learned={"warmth": 2., "scale": 5.})
+    @register("loss", "softened", learned={"warmth": 2., "scale": 5.})
     def softened(sim, image_of, warmth, scale):
         return torch.nn.functional.cross_entropy(scale * sim.T, image_of) + (warmth - 1)**2
 
@@ -182,10 +179,10 @@ def test_a_loss_is_resumed(drawn, tmp_path):
 
 
 OWN = {  # page, lines of the cells that a reader copies from it
-    "pooling": ("model/00_alignment", '@register_pooling("smooth"'),
-    "loss": ("model/01_losses", "from teran_nb import register_loss", '@register_loss("wrong-images")'),
+    "pooling": ("model/00_alignment", '@register("pooling", "smooth"'),
+    "loss": ("model/01_losses", "from teran_nb import check, register", '@register("loss", "wrong-images")'),
     "encoder": ("model/04_encoder", "import Encoded, Encoder", "class Toy(Encoder)"),
-    "head": ("model/05_heads", "import CrossEncoderHead, Head, register_head", '@register_head("words-on-image")', '@register_head("product")'),
+    "head": ("model/05_heads", "from teran_nb import check, register", '@register("head", "words-on-image")', '@register("head", "product")'),
 }
 
 
@@ -193,7 +190,7 @@ def own_cell(kind):
     "The cells of a pooling, loss, encoder or head of one's own, as the pages have them, with the import that alignment names in its text."
     page, *lines = OWN[kind]
     cells = nbformat.read(ROOT / f"nbs/{page}.ipynb", as_version=4).cells
-    copied = ["from teran_nb import register_pooling"] if kind == "pooling" else []
+    copied = ["from teran_nb import register"] if kind == "pooling" else []
     copied += [next(c.source for c in cells if c.cell_type == "code" and line in c.source) for line in lines]
     return "\n\n".join(copied)
 
@@ -202,29 +199,38 @@ def test_the_cells_of_the_pages_need_nothing_else():
     try:
         for kind in OWN:
             exec(own_cell(kind), {"__name__": "__main__"})
-        check_pooling("smooth")
-        check_loss("wrong-images")
+        check("pooling", "smooth")
+        check("loss", "wrong-images")
         for name in ("words-on-image", "product"):
-            check_head(name, small_network(32, features=12))
+            check("head", name)
     finally:
         for registered, name in ((POOLINGS, "smooth"), (LOSSES, "wrong-images"), (HEADS, "words-on-image"), (HEADS, "product")):
             registered.pop(name, None)
 
 
 TAKEN = """
-from teran_nb.model.{module} import {base}, register_{kind}
-try: register_{kind}("{name}")({base})
+from teran_nb import register
+try: register("{kind}", "{name}")(object)
 except ValueError as e: print(e)
 """
 
 
-@pytest.mark.parametrize("kind, name, module, base", [
-    ("pooling", "filip", "alignment", "mrsw"), ("loss", "sigmoid", "losses", "triplet"), ("head", "joint", "heads", "Head")])
-def test_the_names_of_the_library_are_taken(kind, name, module, base):
+@pytest.mark.parametrize("kind, name", [
+    ("pooling", "filip"), ("loss", "sigmoid"), ("head", "joint"), ("metric", "r1"), ("extractor", "windows"), ("format", "npz"), ("family", "clip"), ("change", "colour")])
+def test_the_names_of_the_library_are_taken(kind, name):
     "Also in a process that has not imported the page that registers them."
-    code = TAKEN.format(kind=kind, name=name, module=module, base=base)
+    code = TAKEN.format(kind=kind, name=name)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert f"there is a {kind} '{name}' already; choose another name" in done.stdout, done.stderr
+    assert f"the {kind} '{name}' exists already; choose another name" in done.stdout, done.stderr
+
+
+def test_the_parts_of_the_library_pass():
+    for kind, entries in (("pooling", POOLINGS), ("loss", LOSSES)):
+        for name in entries:
+            check(kind, name)
+    for name in HEADS:
+        check("head", name, small_network(32, features=12))
+    assert {"pooling", "loss", "head", "encoder", "metric"} == {kind for kind in PART_KINDS if PART_KINDS[kind].check}
 
 
 @pytest.mark.slow
@@ -246,7 +252,7 @@ def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
 
 
 def test_a_metric_of_one_cell(drawn, tmp_path):
-    @register_metric("first", "first quarter")
+    @register("metric", "first", "first quarter")
     def first_quarter(sim, image_of):
         r = ranks(sim, image_of)
         return {"t2i": (r.t2i < len(sim) / 4).mean(), "i2t": torch.tensor(r.i2t < len(sim) / 4).float().mean()}

@@ -137,15 +137,3 @@ def test_importing_the_package_is_cheap():
     code = "import sys, teran_nb; assert 'torch' not in sys.modules; from teran_nb import load_model; assert callable(load_model); [getattr(teran_nb, name) for name in teran_nb._SHORT]"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_help_shows_docments():
-    import pydoc
-
-    from teran_nb.model.losses import triplet
-    from teran_nb.model.matcher import Matcher
-
-    assert "sentence: A sentence" in pydoc.render_doc(Matcher.align)
-    assert "sim: Similarity of every pair" in pydoc.render_doc(triplet) and "sentence: A sentence" in pydoc.render_doc(Matcher)
-    for foreign in (json.dumps, len, Matcher.train, Matcher.__mro__[-2]):  # torch's, although of our class
-        assert pydoc.getdoc(foreign) == pydoc.getdoc.original(foreign)

@@ -12,8 +12,8 @@ from transformers.models.bert.modeling_bert import BertEmbeddings, BertEncoder, 
 
 from teran_nb import load_model
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
-from teran_nb.data.vocabulary import make_tokenizer
+from teran_nb.data.features import FeatureWriter
+from teran_nb.data.words import make_tokenizer
 from teran_nb.training.datasets import Data, load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.training.plans import make_plan

@@ -21,7 +21,7 @@ from teran_nb.training import run_folders
 from teran_nb.data.convert import convert
 from teran_nb.scenes.drawing import compose
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import read_results
 from teran_nb.measure.retrieval import retrieval

@@ -112,11 +112,6 @@ def heat_map(
     shape:tuple[int,int]|None=None, # Rows and columns of the map; None: 48 along the longer side
 ) -> Tensor: # NaN where no region lies, `(rows, columns)`
     "Values of regions spread over the picture; overlapping regions are averaged."
-    not_finite = (~values.isfinite()).nonzero().flatten()
-    if len(not_finite):
-        i = int(not_finite[0])
-        raise ValueError(f"the value of region {i} is {float(values[i])}, and {len(not_finite)} of {len(values)} are not "
-                         "finite; leave these regions out")
     width,height = map(float, size)
     longest = max(width, height)
     rows,columns = shape or (max(1, round(48*height/longest)),max(1, round(48*width/longest)))

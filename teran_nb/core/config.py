@@ -4,18 +4,15 @@
 
 # %% auto #0
 __all__ = ['Count', 'Positive', 'one_of', 'stops_at_bad', 'checked', 'configuration', 'to_config', 'override', 'difference',
-           'new_name', 'is_own', 'calling_module', 'add_entry', 'code_digest', 'bounded', 'require_in_range',
-           'rename_fields']
+           'bounded', 'require_in_range', 'rename_fields']
 
 # %% ../../nbs/core/01_config.ipynb #2e5dc13e
-import ast, copy, dataclasses, hashlib, json, re, sys
+import copy, dataclasses, json
 from collections.abc import Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache, partial, wraps
-from inspect import getsource, isfunction
 from pathlib import Path
-from textwrap import dedent
 from typing import Annotated, Any, get_type_hints
 
 import pydantic.dataclasses
@@ -26,7 +23,7 @@ def one_of(
     value:Any, # Chosen value
     known:Iterable, # Values to choose from; anything that supports `in` and iteration
     name:str, # What is chosen, for the error: `pooling`
-    registered:bool=False, # Whether users can register more, as with `register_pooling`; the error says so
+    registered:bool=False, # Whether users can register more, as with `register`; the error says so
 ) -> Any: # `value`
     "Refuse an unknown value with the list of the known ones, and the most similar one (ValueError)."
     try: is_known = value in known
@@ -175,59 +172,6 @@ def difference(
         if not dataclasses.is_dataclass(value): changes[field.name] = value
         else: changes |= {f"{field.name}.{name}": inner for name,inner in difference(value, before).items()}
     return changes
-
-# %% ../../nbs/core/01_config.ipynb #0521cb4c
-def _with_article(noun): return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-def new_name(
-    name:str, # Argument of the decorator
-    kind:str, # What the decorator registers, such as `pooling`
-) -> str: # `name`
-    "Refuse an invalid name (ValueError), or a decorator without brackets (TypeError)."
-    if not isinstance(name, str): raise TypeError(f'write @register_{kind}("name"), with a name in brackets')
-    if not re.fullmatch(r"[\w-]+", name):
-        raise ValueError(f"{name!r} cannot name {_with_article(kind)}: it becomes part of names of folders and columns, "
-                         "so use letters, digits, - and _")
-    return name
-
-# %% ../../nbs/core/01_config.ipynb #7bb8e328
-def is_own(
-    module:str, # Name of the module that registered something
-) -> bool:
-    "Whether a module belongs to the user and not to this library."
-    return not module.startswith("teran_nb.")
-
-def calling_module() -> str:
-    "Module of the code that calls the caller, such as the notebook that uses a decorator."
-    return sys._getframe(2).f_globals.get("__name__", "")
-
-# %% ../../nbs/core/01_config.ipynb #9b957120
-def _modules_of(entry):
-    "The module of a class or function; of any other entry, that of its formula and the one that registered it."
-    if not hasattr(entry, "formula"): return entry.__module__
-    return entry.module,getattr(entry.formula, "__module__", "") # an entry of the library may have no formula
-
-def add_entry(
-    entries:dict, # By name: classes, functions, or objects with a `formula` and the `module` that registered it
-    name:str, # Name of the new one
-    entry:Any, # New entry
-    kind:str, # What it is, such as `pooling`
-) -> None:
-    "Add what a decorator registers; the name of another module's entry is refused (ValueError)."
-    if name in entries and _modules_of(entries[name]) != _modules_of(entry):
-        raise ValueError(f"there is {_with_article(kind)} {name!r} already; choose another name")
-    entries[name] = entry
-
-# %% ../../nbs/core/01_config.ipynb #1a24a24d
-def code_digest(
-    part:Any, # A function or a class
-) -> str: # Eight hexadecimal digits; empty where the source is not at hand
-    "Digest of the code of what a user registered; comments, line breaks and decorators do not count."
-    functions = list(filter(isfunction, vars(part).values())) if isinstance(part, type) else [part]
-    try: trees = [ast.parse(dedent(getsource(function))).body[0] for function in functions]
-    except (OSError, TypeError, SyntaxError): return "" # such as of a `partial`, or a lambda within a line
-    for tree in trees: tree.decorator_list = []
-    return hashlib.sha256(json.dumps([ast.unparse(tree) for tree in trees]).encode()).hexdigest()[:8]
 
 # %% ../../nbs/core/01_config.ipynb #fcfe359b
 def bounded(

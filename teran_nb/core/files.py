@@ -8,7 +8,7 @@ __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked',
            'remove_leftovers', 'write_json', 'numbered_folder', 'require_space']
 
 # %% ../../nbs/core/02_files.ipynb #edda5a92
-import errno, gc, gzip, hashlib, json, os, shutil, stat, tempfile, time, zlib
+import errno, gc, gzip, hashlib, json, os, shutil, tempfile, time, zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -27,12 +27,8 @@ def user_path(
     path:str|Path, # As a user typed it
 ) -> Path: # With the home directory in place of `~`
     "A path from a user; an empty one is refused (ValueError)."
-    if not str(path).strip():
-        raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
-    try: return Path(path).expanduser()
-    except RuntimeError:
-        raise ValueError(f"no home directory is known for {path}; name it in full, "
-                         "or write ./ before a file that begins with ~") from None
+    if not str(path).strip(): raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
+    return Path(path).expanduser()
 
 # %% ../../nbs/core/02_files.ipynb #d35c9f05
 def project_path(
@@ -47,10 +43,7 @@ def project_path(
 # %% ../../nbs/core/02_files.ipynb #58ab88a1
 def home() -> Path: # `$TERAN_NB_HOME`, or `~/.cache/teran_nb` where that is not set
     "Folder for data that can be made again; it may be deleted at any time."
-    try: return user_path(os.environ.get("TERAN_NB_HOME") or Path.home()/".cache"/"teran_nb")
-    except RuntimeError:
-        raise FileNotFoundError("this user has no home directory; "
-                                "set TERAN_NB_HOME to a folder that can be written") from None
+    return user_path(os.environ.get("TERAN_NB_HOME") or "~/.cache/teran_nb")
 
 # %% ../../nbs/core/02_files.ipynb #751f5447
 def require_file(
@@ -58,11 +51,9 @@ def require_file(
 ) -> Path: # The same
     "Refuse what is not an ordinary file."
     path = user_path(path)
-    try: mode = path.stat().st_mode
-    except (OSError, ValueError): raise FileNotFoundError(f"file {path} is not there") from None
-    kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or device"
-    if not stat.S_ISREG(mode): raise FileNotFoundError(f"{path} is {kind}, and a file is needed; name the file")
-    return path
+    if path.is_file(): return path
+    if not path.exists(): raise FileNotFoundError(f"file {path} is not there")
+    raise FileNotFoundError(f"{path} is {'a folder' if path.is_dir() else 'a pipe or device'}, and a file is needed; name the file")
 
 # %% ../../nbs/core/02_files.ipynb #2133a6d3
 def most_unpacked(
@@ -71,23 +62,18 @@ def most_unpacked(
     "Limit of what is unpacked, against files that are made to fill the memory."
     return max(2**26, 50*size)
 
-class _Limited:
-    "Reads what `file` unpacks; more than the limit is an error."
-    def __init__(self, file, path):
-        self.file = file
-        self.path = path
-        self.left = most_unpacked(path.stat().st_size)
-    def __enter__(self): return self
-    def __exit__(self, *error): self.file.close()
-    def read(self, size=-1): return self._count(self.file.read(self._most(size)))
-    def readline(self, size=-1): return self._count(self.file.readline(self._most(size)))
-    def _most(self, size): return size if 0 <= size <= self.left else self.left + 1
+class _Limited(gzip.GzipFile):
+    "Unpacks a file; more than the limit is an error."
+    def read(self, size=-1): return self._count(super().read(self._most(size)))
+    def readline(self, size=-1): return self._count(super().readline(self._most(size)))
+    def _most(self, size):
+        if not hasattr(self, "left"): self.left = most_unpacked(Path(self.name).stat().st_size)
+        return size if 0 <= size <= self.left else self.left + 1
     def _count(self, data):
         self.left -= len(data)
-        if self.left < 0:
-            raise ValueError(f"{self.path} unpacks to more than fifty times its size; if you trust it, unpack it and "
-                             "name the unpacked file")
-        return data
+        if self.left >= 0: return data
+        raise ValueError(f"{self.name} unpacks to more than fifty times its size; if you trust it, unpack it and name the "
+                         "unpacked file")
 
 _INSTEAD = { # what lies where a file should be, after a copy that went wrong
     b"version https://git-lfs": "is a pointer of git LFS and not the file; fetch it by `git lfs pull`",
@@ -99,15 +85,10 @@ def open_plain(
 ) -> IO[bytes]: # What it holds; `read` and `readline`
     "Open a file to read it, in bounded memory."
     path = require_file(path)
-    file = open(path, "rb")
-    head = file.read(64)
+    with open(path, "rb") as file: head = file.read(64)
     for start,reason in _INSTEAD.items():
-        if head.lower().lstrip().startswith(start):
-            file.close()
-            raise ValueError(f"{path} {reason}")
-    file.seek(0)
-    is_gzip = head[:2] == b"\x1f\x8b"
-    return _Limited(gzip.GzipFile(fileobj=file), path) if is_gzip else file
+        if head.lower().lstrip().startswith(start): raise ValueError(f"{path} {reason}")
+    return _Limited(path) if head[:2] == b"\x1f\x8b" else open(path, "rb")
 
 # %% ../../nbs/core/02_files.ipynb #c2d0f038
 def read_bytes(
@@ -147,10 +128,9 @@ def read_json(
 ) -> Any: # Its value
     "Read JSON; a missing or damaged file, or one that does not fit the schema, is named in the error."
     path = user_path(path)
-    try: value = from_json(read_text(path))
-    except ValueError as e:
-        if str(e).startswith(str(path)): raise
-        raise ValueError(f"{path} is not JSON ({e}); it may be cut off") from None
+    text = read_text(path)
+    try: value = from_json(text)
+    except ValueError as e: raise ValueError(f"{path} is not JSON ({e}); it may be cut off") from None
     return checked(value, schema, path, cure)
 
 def read_json_lines(
@@ -312,12 +292,14 @@ def numbered_folder(
 ) -> Path: # The new, empty folder
     "Make a folder; if its name is taken, the first free number is added."
     path = user_path(path)
-    for i in range(1, 10_000):
-        numbered = path if i == 1 else path.with_name(f"{path.name}-{i}")
+    numbered = path
+    number = 1
+    while True:
         try: numbered.mkdir(parents=True)
-        except FileExistsError: continue
-        return numbered
-    raise FileExistsError(f"{path.parent} holds ten thousand folders called {path.name}; choose another name")
+        except FileExistsError:
+            number += 1
+            numbered = path.with_name(f"{path.name}-{number}")
+        else: return numbered
 
 # %% ../../nbs/core/02_files.ipynb #1389acf9
 def require_space(

@@ -23,12 +23,10 @@ class Packed:
         values:Tensor, # Vectors of all sets, `(total, dim)`
         offsets:Tensor|np.ndarray|Sequence[int], # Start of each set and the end of the last one, `(n+1,)`
     ):
-        if values.ndim != 2: raise ValueError(f"vectors have the shape {tuple(values.shape)}, not (total, dim)")
         offsets = torch.as_tensor(offsets, dtype=torch.int64)
         rises = offsets.ndim == 1 and len(offsets) and (offsets.diff() >= 0).all()
-        if not rises or offsets[0] != 0 or offsets[-1] != len(values):
-            raise ValueError(f"offsets must rise from 0 to the number of vectors, {len(values)}; got {len(offsets)} of "
-                             f"them from {offsets[:1].tolist()} to {offsets[-1:].tolist()}")
+        if values.ndim != 2 or not rises or offsets[0] != 0 or offsets[-1] != len(values):
+            raise ValueError(f"offsets must rise from 0 to the number of vectors, which have the shape {tuple(values.shape)}")
         self.values = values
         self.offsets = offsets
 

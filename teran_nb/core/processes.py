@@ -40,8 +40,8 @@ def _work(job, first, step):
         os.dup2(2, 1)
         function, inputs = pickle.loads(Path(job).read_bytes())
         for x in inputs[first::step]:
-            try: outcome = function(x), None
-            except Exception as e: outcome = None, (f"{type(e).__name__}: {e}", traceback.format_exc())
+            try: outcome = function(x),"",""
+            except Exception as e: outcome = None,f"{type(e).__name__}: {e}",traceback.format_exc()
             pickle.dump(outcome, pipe)
             pipe.flush()
 
@@ -71,54 +71,41 @@ def parallel_map(
     if workers < 2:
         yield from map(function, inputs)
         return
+    if function.__module__ == "__main__":
+        raise ValueError(f"{function} is defined in a notebook or script, where workers cannot import it; "
+                         "move it into a module, or use workers=1")
     inputs = list(inputs)
     workers = min(workers, len(inputs))
     deaths = 0 # workers that died in a row
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder)/"job.pickle"
-        job.write_bytes(_pickled(function, inputs))
+        job.write_bytes(pickle.dumps((function, inputs)))
         running = [_start(job, first, workers) for first in range(workers)]
         try:
             for i,item in enumerate(inputs):
                 worker = running[i%workers]
-                try: result, error = pickle.load(worker.stdout)
+                try: result,message,trace = pickle.load(worker.stdout)
                 except (EOFError, pickle.UnpicklingError):
                     deaths += 1
                     status = worker.wait()
-                    if on_death is None or deaths > 2*workers: raise _dead(item, status, deaths) from None
+                    if on_death is None or deaths > 2*workers:
+                        raise RuntimeError(f"{deaths} of the workers ended, the last at {item!r} (exit status {status}); "
+                                           "their messages say why, or workers=1 shows it") from None
                     worker.stdout.close()
                     if i+workers < len(inputs): running[i%workers] = _start(job, i+workers, workers)
                     yield on_death(item, status)
                     continue
                 deaths = 0
-                if error: raise _failed(item, *error)
+                if message:
+                    error = RuntimeError(f"{item!r} failed in a worker: {message}")
+                    error.add_note(trace)
+                    raise error
                 yield result
         finally:
             for worker in running:
                 worker.kill()
                 worker.wait()
                 worker.stdout.close()
-
-# %% ../../nbs/core/06_processes.ipynb #7a9eca3e
-def _pickled(function, inputs):
-    "The file that workers read. They import the function, so one that is defined in a notebook cannot be sent."
-    if getattr(function, "__module__", "") == "__main__":
-        name = getattr(function, "__qualname__", type(function).__name__) # an object has that of its class
-        raise ValueError(f"{name} is defined in a notebook or script, where workers cannot import it; "
-                         "move it into a module, or use workers=1")
-    return pickle.dumps((function, inputs))
-
-def _dead(item, status, deaths):
-    "The error for workers that ended without a result."
-    problem = f"the worker that was given {item!r} ended early"
-    if deaths > 1: problem = f"{deaths} workers ended one after the other, the last at {item!r}"
-    return RuntimeError(f"{problem} (exit status {status}); the messages of the workers say why, or workers=1 shows it")
-
-def _failed(item, message, trace):
-    "The error for a function that raised in a worker."
-    error = RuntimeError(f"{item!r} failed in a worker: {message}")
-    error.add_note(trace)
-    return error
 
 # %% ../../nbs/core/06_processes.ipynb #d2f9701c
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOG_SECONDS', 'log_line', 'progress', 'still_running', 'escape_markdown', 'markdown_table', 'MarkdownRepr',
-           'left_out_table', 'html_text', 'two_decimals', 'data_uri', 'jpeg_uri', 'content_policy', 'Templates']
+           'left_out_table', 'html_text', 'data_uri', 'jpeg_uri', 'Templates']
 
 # %% ../../nbs/core/04_show.ipynb #94bc5196
 import base64, hashlib, io, os, re, sys, threading, time
@@ -76,7 +76,7 @@ def progress(
     elif is_terminal: bar_type,seconds = tqdm,.1
     else: bar_type,seconds = tqdm,10
     columns = None if is_terminal else 120 # a terminal has a width of its own
-    return bar_type(items, desc=desc, total=total, mininterval=seconds, dynamic_ncols=is_terminal, ncols=columns, **kwargs)
+    return bar_type(items, desc=desc, total=total, disable=False, mininterval=seconds, dynamic_ncols=is_terminal, ncols=columns, **kwargs)
 
 # %% ../../nbs/core/04_show.ipynb #79d30c2b
 @contextmanager
@@ -151,13 +151,6 @@ def html_text(
     "Replace the characters that HTML forbids by U+FFFD."
     return _FORBIDDEN.sub("\ufffd", str(value))
 
-# %% ../../nbs/core/04_show.ipynb #af575f3a
-def two_decimals(
-    value:float, # A cosine or a similarity
-) -> str: # Two digits after the point
-    "A number as pages print it; no negative zero."
-    return f"{float(value):.2f}".replace("-0.00", "0.00").replace("-", "−")
-
 # %% ../../nbs/core/04_show.ipynb #09ad8866
 def data_uri(
     blob:bytes, # Content of a file
@@ -177,25 +170,11 @@ def jpeg_uri(
     small.save(file, "JPEG", quality=85, optimize=True)
     return data_uri(file.getvalue())
 
-# %% ../../nbs/core/04_show.ipynb #13878071
-def _hashes(texts):
-    digests = [hashlib.sha256(t.encode()).digest() for t in texts]
-    return " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests) or "'none'"
-
-def content_policy(
-    styles:Sequence[str]=(), # Text of every `<style>` element
-    scripts:Sequence[str]=(), # Text of every `<script>` element that runs
-    images:str="data:", # Sources of pictures
-    style_attributes:Sequence[str]=(), # Text of every `style=` attribute
-) -> str: # For `<meta http-equiv="Content-Security-Policy">`
-    "What a page may load and run: its own style and script, known by their hashes, and pictures."
-    directives = ["default-src 'none'", f"img-src {images}", f"style-src {_hashes(styles)}",
-                  f"script-src {_hashes(scripts)}", "base-uri 'none'", "form-action 'none'"]
-    if style_attributes:
-        directives.append(f"style-src-attr 'unsafe-hashes' {_hashes(sorted(set(style_attributes)))}")
-    return "; ".join(directives)
-
 # %% ../../nbs/core/04_show.ipynb #272b9cd0
+def _two_decimals(value):
+    "A number without a negative zero."
+    return f"{float(value):.2f}".replace("-0.00", "0.00").replace("-", "−")
+
 class Templates:
     "HTML, CSS and JavaScript files of one folder, and the environment that fills them in."
     def __init__(self,
@@ -206,7 +185,7 @@ class Templates:
             loader=FileSystemLoader(self.folder), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
             finalize=lambda value: value if isinstance(value, Markup) else html_text(value))
-        self.environment.filters["two_decimals"] = two_decimals
+        self.environment.filters["two_decimals"] = _two_decimals
         self.environment.policies["json.dumps_kwargs"] = {"separators": (",",":"), "allow_nan": False}
 
 # %% ../../nbs/core/04_show.ipynb #3449e75a
@@ -229,15 +208,16 @@ def fragment(self:Templates,
 # %% ../../nbs/core/04_show.ipynb #d26ef0d8
 @patch
 def source(self:Templates,
-    name:str, # A `.css` or `.js` file
+    name:str, # A `.css` or `.js` file, without `</style`, `</script` or `<!--`
 ) -> Markup: # Its text, inserted into a page as it is
     "The text of a style sheet or a script."
-    text = (self.folder/name).read_text(encoding="utf8")
-    if re.search("</(style|script)|<!--", text, re.IGNORECASE):
-        raise ValueError(f"{self.folder/name}: `</style`, `</script` or `<!--` would end its element; split the string")
-    return Markup(text)
+    return Markup((self.folder/name).read_text(encoding="utf8"))
 
 # %% ../../nbs/core/04_show.ipynb #1d1cc6ab
+def _hashes(texts):
+    digests = [hashlib.sha256(t.encode()).digest() for t in texts]
+    return " ".join(f"'sha256-{base64.b64encode(d).decode()}'" for d in digests) or "'none'"
+
 @patch
 def page(self:Templates,
     template:str, # File; it places `title`, `styles`, `scripts` and `policy`
@@ -247,17 +227,17 @@ def page(self:Templates,
     framed:Sequence[str]=(), # Style sheets and scripts of pages in a frame of this one
     images:str="data:", # Sources of pictures
     style_attributes:bool=False, # Whether elements of `values` may have `style=`
-    values:Mapping|None=None, # What else the template asks for, by name
+    values:Mapping={}, # What else the template asks for, by name
 ) -> str: # A whole HTML page
     "A page with its style, its script and the policy that allows just these."
     css = [self.source(s) for s in styles]
     js = [self.source(s) for s in scripts]
-    framed_css = [self.source(s) for s in framed if s.endswith(".css")]
-    framed_js = [self.source(s) for s in framed if s.endswith(".js")]
-    values = values or {}
-    attributes = []
-    for value in values.values():
-        if not style_attributes or not isinstance(value, Markup): continue
-        attributes += map(unescape, re.findall(r'\sstyle="([^"]*)"', value))
-    policy = content_policy(css+framed_css, js+framed_js, images, attributes)
+    all_css = css + [self.source(s) for s in framed if s.endswith(".css")]
+    all_js = js + [self.source(s) for s in framed if s.endswith(".js")]
+    policy = (f"default-src 'none'; img-src {images}; style-src {_hashes(all_css)}; script-src {_hashes(all_js)}; "
+              "base-uri 'none'; form-action 'none'")
+    if style_attributes:
+        html = "".join(value for value in values.values() if isinstance(value, Markup))
+        attributes = set(map(unescape, re.findall(r'\sstyle="([^"]*)"', html)))
+        policy += f"; style-src-attr 'unsafe-hashes' {_hashes(sorted(attributes))}"
     return self.render(template, title=title, styles=css, scripts=js, policy=policy, **values)

@@ -11,6 +11,7 @@ import hashlib, json, math, os, zipfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing_extensions import TypedDict
 
 import numpy as np
 import torch
@@ -21,15 +22,16 @@ from torch import Tensor
 
 from .packed import Packed
 from .config import checked
-from .files import atomic, digest, most_unpacked, read_json, require_file, user_path, write_json
+from .files import atomic, digest, most_unpacked, read_json, require_file, user_path
 
 # %% ../../nbs/core/03_stores.ipynb #32a222ea
 def write_manifest(
     folder:str|Path, # Folder of a store
     manifest:dict, # With the keys `format` and `sha256`, a checksum of each part
 ) -> None:
-    "Write the manifest of a store, atomically."
-    write_json(Path(folder)/"manifest.json", manifest | {"self": digest(manifest)})
+    "Write the manifest of a store."
+    text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
+    (Path(folder)/"manifest.json").write_text(text, encoding="utf8")
 
 # %% ../../nbs/core/03_stores.ipynb #00f5e0b2
 class StoreWriter:
@@ -50,8 +52,6 @@ class StoreWriter:
     ) -> None:
         "Append an array to a part."
         if part not in self.files:
-            if not part.isidentifier(): # `Store` finds no other file
-                raise ValueError(f"{part!r} cannot be the name of a part; use letters, digits and _")
             self.files[part] = open(self.folder/f"{part}.bin", "wb")
             self.checksums[part] = hashlib.sha256()
         data = array.tobytes()
@@ -78,11 +78,6 @@ class StoreWriter:
         about:dict, # What the reader must know, with the key `format`, the version of the store's layout
     ) -> None:
         "Close the files and write the manifest."
-        self.sync()
-        for part,f in self.files.items():
-            if not os.fstat(f.fileno()).st_nlink:
-                raise FileNotFoundError(f"{self.folder/part}.bin is gone: something removed it while it was written; "
-                                        f"write the store again")
         self.close()
         write_manifest(self.folder, about | {"sha256": self.digests()})
 
@@ -90,18 +85,16 @@ class StoreWriter:
 @patch
 def reopen(self:StoreWriter,
     part:str, # Name of a part that an earlier writer began
-    size:int, # Bytes of it that are valid; a shorter file is refused
+    size:int, # Bytes of it that are valid; the file is not shorter
 ) -> None:
     "Continue a part after its first `size` bytes; the rest is cut off."
-    file = self.folder/f"{part}.bin"
-    actual = file.stat().st_size
-    if actual < size: # cutting it would fill it with zeros, of which no checksum knows
-        raise ValueError(f"{file} has {actual:,} bytes, fewer than the {size:,} that were written; write the store again")
-    self.files[part] = f = open(file, "r+b")
+    self.files[part] = f = open(self.folder/f"{part}.bin", "r+b")
     f.truncate(size)
     self.checksums[part] = hashlib.file_digest(f, "sha256") # this leaves the position at the end of the file
 
 # %% ../../nbs/core/03_stores.ipynb #3d968e15
+_Manifest = TypedDict("_Manifest", {"format": int, "sha256": dict[str,str], "self": str})
+
 class Store:
     "A folder of arrays with a manifest, memory-mapped and read only."
     def __init__(self,
@@ -114,17 +107,13 @@ class Store:
         self.kind = kind
         file = self.path/"manifest.json"
         if not self.path.is_dir(): raise FileNotFoundError(f"{kind} {self.path} is not there")
-        self.manifest = manifest = read_json(file)
-        if not isinstance(manifest, dict) or "sha256" not in manifest:
-            raise ValueError(f"{file} is not the manifest of a {kind}; give another folder")
-        checked(manifest["sha256"], dict[str,str], f"{file}: sha256", "copy it again")
+        cure = f"copy the {kind} again, or give another folder"
+        self.manifest = manifest = read_json(file, _Manifest, cure)
         formats = [format] if isinstance(format, int) else format
-        if manifest.get("format") not in formats:
-            raise ValueError(f"{self.path} has format {str(manifest.get('format'))[:40]}; this version reads "
-                             f"{' and '.join(map(str, formats))}")
-        if manifest.pop("self", None) != digest(manifest):
-            raise ValueError(f"{file} does not match its checksum; the {kind} is damaged, copy it again")
-        checked(manifest, schema, file, f"it is not that of a {kind}, or was damaged; copy the {kind} again")
+        if manifest["format"] not in formats:
+            raise ValueError(f"{self.path} has format {manifest['format']}; this version reads {' and '.join(map(str, formats))}")
+        if manifest.pop("self") != digest(manifest): raise ValueError(f"{file} does not match its checksum; {cure}")
+        checked(manifest, schema, file, cure)
 
 # %% ../../nbs/core/03_stores.ipynb #cf28e7a7
 @patch
@@ -364,8 +353,6 @@ def open_packed(
 ) -> Packed: # Memory-mapped
     "Open saved packed sets."
     tensors = load_tensors(path, "write it again", verify)
-    if set(tensors) != {"values","offsets"}:
-        raise ValueError(f"{path} holds {', '.join(sorted(tensors))}, not the values and offsets of a Packed")
     try: return Packed(**tensors)
-    except (ValueError, IndexError, TypeError, RuntimeError) as e:
-        raise ValueError(f"{path}: {e}; write it again") from None
+    except (ValueError,IndexError,TypeError,RuntimeError) as e:
+        raise ValueError(f"{path} holds no packed sets ({e}); write it again") from None

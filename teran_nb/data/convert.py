@@ -19,7 +19,7 @@ from ..core.files import atomic, digest, file_stamps, read_json, read_text, user
 from ..core.spreadsheets import read_table
 from ..core.show import MarkdownRepr, left_out_table, progress
 from .features import Regions
-from .feature_writer import FeatureWriter
+from .features import FeatureWriter
 from .feature_tables import Options, SourceRegions, SourceRow
 from .formats import FORMATS, recognise, source_files
 

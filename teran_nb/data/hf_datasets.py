@@ -24,7 +24,7 @@ from .captions import Captions, some_names
 from .caption_files import SPLIT_NAMES
 from .pictures import read_picture, upright, within
 from .features import Regions
-from .feature_writer import FeatureWriter, extract_each
+from .features import FeatureWriter, extract_each
 from .collection import Collection
 
 # %% ../../nbs/data/15_hf_datasets.ipynb #ccf3cdcd
@@ -297,7 +297,7 @@ def _dataset_key(dataset, columns, extractor, root, bad):
 # %% ../../nbs/data/15_hf_datasets.ipynb #5a4c8322
 def _boxes_on_picture(image):
     "Boxes in pixels of the picture that the row gets; where that is a thumbnail, they are scaled to it."
-    if not image.thumbnails: return image.regions.boxes
+    if not image.is_thumbnail: return image.regions.boxes
     factors = np.divide(image.picture().size, image.regions.size)
     return image.regions.boxes*np.tile(factors, 2)
 

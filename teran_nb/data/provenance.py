@@ -22,7 +22,7 @@ from ..core.show import MarkdownRepr, markdown_table
 from ..core.stores import load_tensors, save_tensors
 from .features import Regions, VISUAL_WORDS_FILE
 from .collection import Collection
-from .vocabulary import split_words, word_counts
+from .words import split_words, word_counts
 
 # %% ../../nbs/data/12_provenance.ipynb #da262f2a
 @dataclass(frozen=True, eq=False)

@@ -142,7 +142,7 @@ def query_head(
     "The sentence or the picture of the query, or a hint how to begin."
     image,thumb,name = finder.image,None,""
     if isinstance(finder.query.picture, int): thumb,name = thumbs(image.path),image.regions.image_id
-    elif image: thumb,name = thumbs.shrink(image.picture()),image.path.name
+    elif image: thumb,name = thumbs.shrink(image.picture()),image.id
     return TEMPLATES.fragment("explore_query.html", finder=finder, picture=thumb, name=name, live=live)
 
 def static_page(

@@ -27,7 +27,7 @@ from ..core.files import atomic, user_path
 from ..core.config import one_of
 from ..core.boxes import box_iou
 from ..data.collection import CollectionImage
-from ..data.stopwords import STOP_WORDS
+from ..data.words import STOP_WORDS
 
 # %% ../../nbs/look/00_figures.ipynb #4343cfc7
 # Okabe and Ito 2008 without yellow, which cannot be seen on white

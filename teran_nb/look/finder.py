@@ -80,12 +80,8 @@ def describe_like(
     def describe(picture): return extract_picture(picture, extractor())
     return describe
 
-@dataclass(frozen=True, repr=False)
 class UploadedPicture(CollectionImage):
     "An uploaded picture with its regions."
-    opened:Image.Image|None=None # The picture itself
-    def __repr__(self): return f"UploadedPicture({str(self.path)!r}, {len(self.regions)} regions)"
-    def picture(self) -> Image.Image: return self.opened
 
 def uploaded_picture(
     file:str|Path|IO[bytes], # Path of a picture, or an open file
@@ -97,7 +93,7 @@ def uploaded_picture(
     except (OSError, ValueError) as e:
         why = re.sub(f"^{re.escape(str(file))}", "it", str(e)) # an upload has no path
         raise ValueError(f"{name} cannot be read as a picture: {why}; give a PNG, JPEG or WebP file") from None
-    return UploadedPicture(describe(picture), [], Path(name), opened=picture)
+    return UploadedPicture(name, describe(picture), picture=picture)
 
 # %% ../../nbs/look/08_finder.ipynb #aaf62ae8
 @dataclass(frozen=True, eq=False)
@@ -527,7 +523,7 @@ def align(self:Finder,
     query = self.results[name].encoded_query
     if self.query.direction == "i2t": image,pair = self.image,(query,0,self.captions(name),item)
     else: image,pair = self.collection[item],(self.images(name),item,query,0)
-    picture = image.picture if image.path else None
+    picture = image.picture if image.has_picture else None
     return self.models[name].explain(*pair, image.regions, picture, self.query.pooling)
 
 @patch

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from fastcore.basics import patch
@@ -19,7 +18,6 @@ from fastcore.basics import patch
 from ..core.files import atomic, read_json, require_space, user_path, write_json
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..data.collection import Collection
-from ..model.pair import Alignment
 from ..model.encoder import Encoder
 from ..measure.relevance import Relevance
 from ..measure.retrieval import ranking, ranks
@@ -29,15 +27,9 @@ from .galleries import hard_failures, hard_successes, ranking_with_true, spread,
 from ..search.answers import SentenceAnswers
 from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title
-from .cards import Thumbnail, Thumbnails
+from .cards import Thumbnails
 
 # %% ../../nbs/look/12_website.ipynb #da81191b
-class _CaptionButton(NamedTuple):
-    "A word of a caption with its boxes."
-    gap:str # Text between the word before and this one
-    text:str # The word
-    boxes:str # `x,y,width,height,cosine` for each picture, joined by `;`; empty where a picture has no boxes
-
 def _percent(box, size):
     "A box as `[x, y, width, height]` in percent of its picture."
     x1,y1,x2,y2 = box
@@ -51,17 +43,13 @@ def _best_box(alignment, word):
     cosine = round(100*float(alignment.cosines[region,word]))
     return ",".join(map(str, [*_percent(alignment.boxes[region], alignment.extent), cosine]))
 
-def _caption_buttons(
-    alignments:Sequence[Alignment], # One caption with each picture of a card
-) -> dict: # `words`, a list of `_CaptionButton`, and the `rest` of the caption after them
-    "A caption cut into words with their boxes."
+def _caption_buttons(alignments):
+    "One caption, aligned with each picture of a card: the text before each word, the word, and its boxes; then the rest."
     caption = alignments[0].caption
-    spans = alignments[0].spans
     words = []
     end_before = 0
-    for j,(start,end) in enumerate(spans):
-        boxes = ";".join(_best_box(a, j) for a in alignments)
-        words.append(_CaptionButton(caption[end_before:start], caption[start:end], boxes))
+    for j,(start,end) in enumerate(alignments[0].spans):
+        words.append((caption[end_before:start], caption[start:end], ";".join(_best_box(a, j) for a in alignments)))
         end_before = end
     return {"words": words, "rest": caption[end_before:]}
 
@@ -71,94 +59,66 @@ class _SiteBuilder:
     k = 6 # results of a query
     word_cards = 48 # words that get a card, at most
     per_page = 50 # queries of a page
-    def __init__(self,
-        model:Encoder, # Encodes images and sentences
-        collection:Collection, # Images with their captions, or without
-        result:Evaluation|SentenceAnswers, # The answers; `SentenceAnswers` for sentences without a known true picture
-        thumbnails:Thumbnails, # Makes them
-    ):
+    def __init__(self, model, collection, result, thumbnails, show_progress_bar=False):
         self.model = model
         self.collection = collection
-        self.result = result
+        self.result = result # its answers; `SentenceAnswers` for sentences without a known true picture
         self.thumbnails = thumbnails
+        self.show_progress_bar = show_progress_bar
         self.title = collection_title(collection.name)
-        self.has_true_matches = not isinstance(result, SentenceAnswers) # else they are not known
-        self.captions = collection.captions
+        self.known = not isinstance(result, SentenceAnswers) # whether the true matches are
+        self.image_of = collection.captions.image_of
         self.texts = result.captions.names
-        self.similarities = torch.as_tensor(result.sim).cpu()
-        self.ranks = ranks(self.similarities, self.captions.image_of) if self.has_true_matches else None
+        self.sim = torch.as_tensor(result.sim).cpu()
+        self.ranks = ranks(self.sim, self.image_of) if self.known else None
         self.region_pages = {} # address of a caption's page with every region
 
-# %% ../../nbs/look/12_website.ipynb #166162d2
-@patch
-def align(self:_SiteBuilder,
-    row:int, # Row of the image
-    caption:int, # Row of the caption
-) -> Alignment:
-    "Align an image with a caption."
-    image = self.collection[row]
-    picture = image.picture if image.path else None
-    return self.model.explain(self.result.images, row, self.result.captions, caption, image.regions, picture)
+    def align(self, row, caption):
+        "Align an image with a caption."
+        image = self.collection[row]
+        picture = image.picture if image.path else None
+        return self.model.explain(self.result.images, row, self.result.captions, caption, image.regions, picture)
 
-@patch
-def shown_image(self:_SiteBuilder,
-    caption:int, # Row of the caption
-) -> int: # Row of an image
-    "The image shown with a caption: its own, or the best answer if that is not known."
-    return int(self.captions.image_of[caption] if self.has_true_matches else self.similarities[:,caption].argmax())
+    def shown_image(self, caption):
+        "The image shown with a caption: its own, or the best answer if that is not known."
+        return int(self.image_of[caption] if self.known else self.sim[:,caption].argmax())
 
-@patch
-def thumbnail(self:_SiteBuilder,
-    row:int, # Row of the image
-) -> Thumbnail:
-    "The small picture of an image, or the reason why there is none."
-    regions = self.collection[row].regions
-    return self.thumbnails(self.collection.picture_path(regions.image_id, small=True), regions.size or (320,240))
+    def thumbnail(self, row):
+        "The small picture of an image, or the reason why there is none."
+        regions = self.collection[row].regions
+        return self.thumbnails(self.collection.picture_path(regions.image_id, small=True), regions.size or (320,240))
 
 # %% ../../nbs/look/12_website.ipynb #4ea308e0
 @patch
-def sentence(self:_SiteBuilder,
-    caption:int, # Row of the caption
-) -> dict: # For the template's `sentence`
-    "A sentence and the pictures that answer it."
-    true = {int(self.captions.image_of[caption])} if self.has_true_matches else set()
-    similarities = self.similarities[:,caption]
-    order = ranking(similarities[None])[0].tolist()
-    answers = []
-    alignments = []
-    for rank,row in ranking_with_true(order, true, self.k):
-        alignments.append(self.align(row, caption))
-        answers.append({"rank": rank, "similarity": float(similarities[row]), "true": row in true,
-                        "name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)})
-    return {"anchor": f"s{caption}", "text": _caption_buttons(alignments),
-            "rank": int(self.ranks.t2i[caption]) if self.has_true_matches else None,
-            "regions": self.region_pages.get(caption, ""), "answers": answers}
+def answers(self:_SiteBuilder, sim, true):
+    "Row, rank and similarity of the results of a query."
+    order = ranking(sim[None])[0].tolist()
+    results = ranking_with_true(order, true, self.k)
+    return [(i,{"rank": rank, "similarity": float(sim[i]), "true": i in true}) for rank,i in results]
+
+@patch
+def sentence(self:_SiteBuilder, caption):
+    "A sentence and the pictures that answer it, for the template's `sentence`."
+    true = {int(self.image_of[caption])} if self.known else set()
+    answers = self.answers(self.sim[:,caption], true)
+    pictures = [a | {"name": self.collection.image_ids[row], "thumbnail": self.thumbnail(row)} for row,a in answers]
+    return {"anchor": f"s{caption}", "text": _caption_buttons([self.align(row, caption) for row,_ in answers]),
+            "rank": int(self.ranks.t2i[caption]) if self.known else None,
+            "regions": self.region_pages.get(caption, ""), "answers": pictures}
 
 # %% ../../nbs/look/12_website.ipynb #3465598f
 @patch
-def image(self:_SiteBuilder,
-    row:int, # Row of the image
-) -> dict: # For the template's `image`
-    "A picture and the sentences that answer it."
-    true = set(self.captions.of(row).tolist())
-    similarities = self.similarities[row]
-    order = ranking(similarities[None])[0].tolist()
-    answers = []
-    for rank,caption in ranking_with_true(order, true, self.k):
-        answers.append({"rank": rank, "similarity": float(similarities[caption]), "true": caption in true,
-                        "text": _caption_buttons([self.align(row, caption)])})
+def image(self:_SiteBuilder, row):
+    "A picture and the sentences that answer it, for the template's `image`."
+    answers = self.answers(self.sim[row], set(self.collection.captions.of(row).tolist()))
+    sentences = [a | {"text": _caption_buttons([self.align(row, caption)])} for caption,a in answers]
     return {"anchor": f"p{row}", "name": self.collection.image_ids[row], "rank": int(self.ranks.i2t[row]),
-            "thumbnail": self.thumbnail(row), "answers": answers}
+            "thumbnail": self.thumbnail(row), "answers": sentences}
 
 # %% ../../nbs/look/12_website.ipynb #2940902a
 @patch
-def word(self:_SiteBuilder,
-    number:int, # Number of the word on its page
-    word:str, # The word
-    sentences:Sequence[str], # Captions that contain it
-    k:int=12, # Number of regions
-) -> dict: # For the template's `word`
-    "A word and the regions of the whole collection that fit it best, one per image."
+def word(self:_SiteBuilder, number, word, sentences, k=12):
+    "A word and the regions of the whole collection that fit it best, one per image, for the template's `word`."
     sentences = evenly(sentences, 8)
     vectors = torch.stack([word_vector(self.model, word, s) for s in sentences])
     answers = []
@@ -170,10 +130,8 @@ def word(self:_SiteBuilder,
     return {"anchor": f"w{number}", "word": word, "sentences": sentences, "answers": answers}
 
 @patch
-def common_words(self:_SiteBuilder,
-    captions:Sequence[int], # Rows of the captions
-) -> dict: # Word to the sentences that contain it, the most frequent first
-    "Words that get a card: no stop-words, and no words that the model leaves out."
+def common_words(self:_SiteBuilder, captions):
+    "The most frequent words with their sentences: no stop-words, and no words that the model leaves out."
     sentences = {}
     for caption in captions:
         words = self.result.captions.words[caption]
@@ -186,120 +144,79 @@ def common_words(self:_SiteBuilder,
 
 # %% ../../nbs/look/12_website.ipynb #00cea5b8
 @patch
-def page(self:_SiteBuilder,
-    template:str, # Template file
-    heading:str, # Of the page
-    here:str, # File that the navigation marks as the current page
-    **values, # What else the template asks for
-) -> str: # HTML that loads only its thumbnails
-    "One page of the site."
+def page(self:_SiteBuilder, template, heading, here, **values):
+    "One page of the site, which loads only its thumbnails; the navigation marks the file `here`."
     nav = [(self.title,"index.html"),("sentences","sentences-1.html")]
-    if self.has_true_matches: nav.append(("pictures","pictures-1.html"))
+    if self.known: nav.append(("pictures","pictures-1.html"))
     nav.append(("words","words.html"))
     title = heading if here == "index.html" else f"{heading} · {self.title}"
     return TEMPLATES.page(template, title, ["site.css"], ["site.js"], images="'self' file: data:",
-                          values={"heading": heading, "nav": nav, "here": here, **values})
+                          values={"heading": heading, "nav": nav, "here": here, "known": self.known, **values})
 
 # %% ../../nbs/look/12_website.ipynb #493752aa
 @patch
-def query_pages(self:_SiteBuilder,
-    kind:str, # `sentences` or `pictures`
-    queries:Sequence[int], # Captions, or rows of images
-    show_progress_bar:bool=False, # Whether to show progress
-) -> tuple[dict,list]: # File to HTML, and the lines of the search
-    "Pages of queries with their answers."
-    ranges = {} # file to the first query and the end
-    for page,first in enumerate(range(0, len(queries), self.per_page), 1):
-        ranges[f"{kind}-{page}.html"] = first,min(first+self.per_page, len(queries))
-    pages = {f"{first+1}–{last}": file for file,(first,last) in ranges.items()}
-    texts = {}
-    index = []
-    for file,(first,last) in progress(ranges.items(), kind, disable=not show_progress_bar):
-        page_queries = queries[first:last]
-        heading = f"{kind.capitalize()} {first+1}–{last} of {len(queries):,}"
-        if self.has_true_matches: heading += ", best answered first"
-        sentences = [self.sentence(caption) for caption in page_queries] if kind == "sentences" else []
-        images = [self.image(row) for row in page_queries] if kind == "pictures" else []
-        texts[file] = self.page("site_queries.html", heading, f"{kind}-1.html", pages=pages, this_page=file,
-                                known=self.has_true_matches, sentences=sentences, pictures=images)
-        for card,query in zip(sentences or images, page_queries):
-            if kind == "sentences": text,row = self.texts[query],self.shown_image(query)
-            else: text,row = card["name"],query
+def query_pages(self:_SiteBuilder, kind, queries):
+    "Pages of `sentences` or of `pictures` with their answers, by file, and the lines of the search."
+    make_card = self.sentence if kind == "sentences" else self.image
+    starts = range(0, len(queries), self.per_page)
+    files = [f"{kind}-{page}.html" for page in range(1, len(starts)+1)]
+    pager = {f"{first+1}–{min(first+self.per_page, len(queries))}": file for first,file in zip(starts, files)}
+    texts,index = {},[]
+    bar = progress(pager.items(), kind, disable=not self.show_progress_bar)
+    for first,(numbers,file) in zip(starts, bar):
+        cards = [make_card(query) for query in queries[first:first+self.per_page]]
+        heading = f"{kind.capitalize()} {numbers} of {len(queries):,}"
+        if self.known: heading += ", best answered first"
+        texts[file] = self.page("site_queries.html", heading, f"{kind}-1.html", pages=pager, this_page=file, kind=kind,
+                                queries=cards)
+        for card,query in zip(cards, queries[first:]):
+            text,row = (self.texts[query],self.shown_image(query)) if kind == "sentences" else (card["name"],query)
             note = kind.removesuffix("s")
-            if self.has_true_matches: note += f", true match at rank {card['rank']+1}"
+            if self.known: note += f", true match at rank {card['rank']+1}"
             index.append([f"{file}#{card['anchor']}", str(text), note, self.thumbnail(row).address])
     return texts,index
 
 # %% ../../nbs/look/12_website.ipynb #253648cf
-class _Section(NamedTuple):
-    "Queries of the first page that are of one kind."
-    title:str
-    direction:str # `t2i`: the queries are captions; `i2t`: rows of images
-    queries:list[int]
-
 @patch
-def first_page_sections(self:_SiteBuilder,
-    relevance:Relevance|None=None, # For the rule "wrong, and yet relevant"
-    n:int=3, # Number of queries of each kind
-) -> list[_Section]:
-    "Queries for the first page."
-    if not self.has_true_matches: return [_Section("", "t2i", list(range(min(6, len(self.texts)))))]
-    answers = self.similarities,self.captions.image_of
+def sections(self:_SiteBuilder, relevance=None, n=3):
+    "Queries of the first page: title, kind, and rows of the captions or images."
+    if not self.known: return [("","sentences",list(range(min(6, len(self.texts)))))]
+    answers = self.sim,self.image_of
     sections = []
-    for direction,kind in (("t2i","picture"),("i2t","sentence")):
+    for direction,queries,answer in (("t2i","sentences","picture"),("i2t","pictures","sentence")):
         failures = hard_failures(*answers, n, direction)
         successes = hard_successes(*answers, n, direction)
-        sections.append(_Section(f"A wrong {kind} wins by the widest margin", direction, failures))
-        sections.append(_Section(f"The true {kind} wins by the smallest margin", direction, successes))
-        if relevance is not None:
-            title = f"Wrong, and yet relevant: the true {kind} is not first, and NDCG is high"
-            relevant = wrong_but_relevant(*answers, relevance, n, direction)
-            sections.append(_Section(title, direction, relevant))
+        sections.append((f"A wrong {answer} wins by the widest margin",queries,failures))
+        sections.append((f"The true {answer} wins by the smallest margin",queries,successes))
+        if relevance:
+            title = f"Wrong, and yet relevant: the true {answer} is not first, and NDCG is high"
+            sections.append((title,queries,wrong_but_relevant(*answers, relevance, n, direction)))
     return sections
 
-def _recall_rows(metrics):
-    "Rows of the first page's table."
-    rows = []
-    for direction,title in (("t2i","sentence → pictures"),("i2t","picture → sentences")):
-        recall = [f"{100*metrics[f'{direction}_r{k}']:.1f}" for k in (1,5,10)]
-        rows.append([title, *recall, f"{metrics[f'{direction}_median']:g}"])
-    return rows
-
 @patch
-def index_page(self:_SiteBuilder,
-    sections:Sequence[_Section], # From `first_page_sections`
-    words:Sequence[str], # Of the page of words
-    index:Sequence[list], # Lines of the search
-) -> str: # HTML
-    "The first page."
-    about = self.result.about
+def index_page(self:_SiteBuilder, sections, words, index):
+    "The first page, with the lines of the search (`index`)."
+    about = {name: value for name,value in self.result.about.items() if name != "run"} # without a path of this machine
     model_name = about.get("model") or self.model.name or "the model"
     lead = f"{len(self.collection):,} pictures and {len(self.texts):,} sentences, matched by {model_name}."
     cards = []
-    for title,direction,queries in sections:
-        sentences = [self.sentence(caption) for caption in queries] if direction == "t2i" else []
-        pictures = [self.image(row) for row in queries] if direction == "i2t" else []
-        cards.append({"title": title, "sentences": sentences, "pictures": pictures})
+    for title,kind,queries in sections:
+        make_card = self.sentence if kind == "sentences" else self.image
+        cards.append((title,kind,[make_card(query) for query in queries]))
     notes = [note for note in (getattr(self.result, "note", ""), self.model.model_note) if note]
-    public = {name: value for name,value in about.items() if name != "run"} # without a path of this machine
-    conditions = [f"{name} {value}" for name,value in public.items() if value != ""]
-    scores = _recall_rows(self.result.metrics) if self.has_true_matches else []
-    return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes,
-        about=" · ".join(conditions), scores=scores, sections=cards, words=words, index=index)
+    conditions = " · ".join(f"{name} {value}" for name,value in about.items() if value != "")
+    return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes, about=conditions,
+        metrics=self.result.metrics if self.known else {}, sections=cards, words=words, index=index)
 
 # %% ../../nbs/look/12_website.ipynb #14a7be14
 @patch
-def region_page(self:_SiteBuilder,
-    caption:int, # Row of the caption
-    back:str, # Address of its card, relative to the page
-) -> str: # HTML
-    "The page of a sentence: every region of two pictures."
-    best = ranking(self.similarities[:,caption][None], 2)[0].tolist()
-    rows = best
+def region_page(self:_SiteBuilder, caption, back):
+    "The page of a sentence with every region of two pictures, and a link back to its card."
+    rows = ranking(self.sim[:,caption][None], 2)[0].tolist()
     names = ["the best picture","the next"]
-    if self.has_true_matches:
+    if self.known:
         true = self.shown_image(caption)
-        rows = [true, *(row for row in best if row != true)][:2]
+        rows = [true, *(row for row in rows if row != true)][:2]
         names = ["the true picture","the strongest wrong one"]
     title = f"{self.title}: sentence {caption+1:,}, region by region"
     return AlignmentView([self.align(row, caption) for row in rows], names[:len(rows)], title=title, back=back).html()
@@ -331,30 +248,20 @@ def _previous_files(folder):
 
 # %% ../../nbs/look/12_website.ipynb #b12e5219
 @patch
-def region_page_files(self:_SiteBuilder,
-    sentences:Sequence[int], # Captions that have a card
-    sections:Sequence[_Section], # From `first_page_sections`
-    n:int, # Number of pages, at most
-) -> dict[int,str]: # Caption to the file of its region page, relative to the site's folder
-    "The sentences with a region page: those of the first page, then others at even distances."
+def pages(self:_SiteBuilder, max_queries=1000, relevance=None, n_region_pages=24):
+    "All pages of the site, by file."
+    sentences,images = list(range(len(self.texts)))[:max_queries],[]
+    if self.known: sentences,images = (spread(ranks, max_queries) for ranks in (self.ranks.t2i, self.ranks.i2t))
+    sections = self.sections(relevance)
     chosen = []
-    for section in sections:
-        if self.has_true_matches and section.direction == "t2i": chosen += section.queries
-    chosen = list(dict.fromkeys(chosen))[:n]
-    chosen += evenly(sentences, n-len(chosen))
-    return {caption: f"views/s{caption:06}.html" for caption in sorted(set(chosen))}
-
-@patch
-def pages(self:_SiteBuilder,
-    sentences:Sequence[int], # Captions
-    images:Sequence[int], # Rows of images; none where the true matches are unknown
-    sections:Sequence[_Section], # From `first_page_sections`
-    show_progress_bar:bool=False, # Whether to show progress
-) -> dict[str,str]: # File to HTML
-    "All pages of the site."
-    texts,index = self.query_pages("sentences", sentences, show_progress_bar)
+    for _,kind,queries in sections:
+        if self.known and kind == "sentences": chosen += queries
+    chosen = list(dict.fromkeys(chosen))[:n_region_pages]
+    chosen += evenly(sentences, n_region_pages-len(chosen))
+    self.region_pages = {caption: f"views/s{caption:06}.html" for caption in sorted(set(chosen))}
+    texts,index = self.query_pages("sentences", sentences)
     if images:
-        image_texts,image_index = self.query_pages("pictures", images, show_progress_bar)
+        image_texts,image_index = self.query_pages("pictures", images)
         texts |= image_texts
         index += image_index
     for caption,file in self.region_pages.items():
@@ -369,16 +276,6 @@ def pages(self:_SiteBuilder,
     return texts
 
 # %% ../../nbs/look/12_website.ipynb #4f672b5d
-def _write_files(folder, texts, thumbnails, previous):
-    "Write the pages, and remove files of the previous site that this one does not have; `site.json` names them all."
-    files = [*texts, *thumbnails]
-    write_json(folder/"site.json", {"files": sorted({*files, *previous})}) # also if this call is interrupted
-    for file,text in texts.items():
-        with atomic(folder/file) as p: p.write_text(text, encoding="utf8")
-    for file in previous-set(files): (folder/file).unlink(missing_ok=True)
-    write_json(folder/"site.json", {"files": sorted(files)})
-    return files
-
 def write_site(
     folder:str|Path, # Where to; other files in it stay
     model:Encoder, # The evaluated model
@@ -395,15 +292,13 @@ def write_site(
     folder = user_path(folder)
     require_space(folder, 60_000_000)
     previous = _previous_files(folder)
-    builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder))
+    builder = _SiteBuilder(model, collection, result, Thumbnails(160, folder=folder), show_progress_bar)
     write_json(folder/"site.json", {"files": sorted(previous)}) # from here on, the folder's pages belong to a site
-    limit = max_queries or 1000
-    sentences = list(range(len(builder.texts)))[:limit]
-    if builder.has_true_matches: sentences = spread(builder.ranks.t2i, limit)
-    images = spread(builder.ranks.i2t, limit) if builder.has_true_matches else []
-    if not isinstance(relevance, Relevance): relevance = relevance[0] if relevance else None
-    sections = builder.first_page_sections(relevance)
-    builder.region_pages = builder.region_page_files(sentences, sections, region_pages)
-    texts = builder.pages(sentences, images, sections, show_progress_bar)
-    files = _write_files(folder, texts, builder.thumbnails.files, previous)
+    texts = builder.pages(max_queries or 1000, relevance, region_pages)
+    files = [*texts, *builder.thumbnails.files]
+    write_json(folder/"site.json", {"files": sorted({*files, *previous})}) # also if this call is interrupted
+    for file,text in texts.items():
+        with atomic(folder/file) as p: p.write_text(text, encoding="utf8")
+    for file in previous-set(files): (folder/file).unlink(missing_ok=True)
+    write_json(folder/"site.json", {"files": sorted(files)})
     return Site(folder, {file: (folder/file).stat().st_size for file in files})

@@ -23,8 +23,8 @@ from ..core.config import one_of
 from ..core.show import MarkdownRepr, markdown_table
 from ..core.boxes import box_iou, boxes_from_heat, heat_map, heat_peak
 from ..data.captions import Link
-from ..data.phrase_table import matching_words
-from ..data.stopwords import stop_words
+from ..data.words import matching_words
+from ..data.words import stop_words
 from .conditions import footnote
 from .retrieval import Retrieval, format_metric, metric_named
 from .results import Results

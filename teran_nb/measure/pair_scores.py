@@ -18,12 +18,13 @@ import torch
 
 from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..data.collection import Collection, open_picture
-from ..data.phrase_table import matching_words
-from ..data.inputs import GivenImage, given_sentences, region_sets
+from ..data.collection import Collection
+from ..data.image import open_picture
+from ..data.words import matching_words
+from ..data.inputs import GivenImage, given_sentences, region_counts
 from ..scenes.minimal_pairs import MinimalPairs
-from ..model.pair import CaptionWords
-from ..model.encoder import Encoded, Encoder
+from ..model.encoded import CaptionWords
+from ..model.encoder import Encoded, Encoder, EncoderInfo
 from .conditions import footnote
 
 # %% ../../nbs/measure/09_pair_scores.ipynb #8197c27f
@@ -204,33 +205,32 @@ class WithoutContext(Encoder):
         words:bool=True, # Whether each word is read by itself
         regions:bool=False, # Whether each region is read by itself
     ):
-        if regions and model.own_regions:
-            raise ValueError(f"{model.name} chooses its regions in the picture; regions=True needs a model that reads "
+        if regions and model.info.finds_regions:
+            raise ValueError(f"{model.info.name} chooses its regions in the picture; regions=True needs a model that reads "
                              "region features")
         self.model = model
         self.words = words
         self.regions = regions
         alone = " and ".join(name for name,by_itself in (("words",words),("regions",regions)) if by_itself)
-        self.name = f"{model.name}, {alone} alone".lstrip(", ")
+        name = f"{model.info.name}, {alone} alone".lstrip(", ")
+        self.info = EncoderInfo(name, model.info.reads, model.info.extractor, model.info.pooling,
+                                not_stored=model.info.not_stored)
         self.fingerprint = f"{model.fingerprint} {alone} alone"
-        self.extractor,self.pooling = model.extractor,model.pooling
-        self.device,self.own_regions = model.device,model.own_regions
-        self.storage_refusal = model.storage_refusal
+        self.device = model.device
     def cache_key(self, collection): return self.model.cache_key(collection)
     def extract_regions(self, image): return self.model.extract_regions(image)
     def encode_images(self, images, batch_size=128, show_progress_bar=False):
         if not self.regions:
             return self.model.encode_images(images, batch_size=batch_size, show_progress_bar=show_progress_bar)
-        sets = region_sets(images, self.extract_regions)
+        images = self.with_regions(images)
         alone = []
-        for image in sets:
-            for i in range(len(image)):
-                box = None if image.boxes is None else image.boxes[i:i+1]
-                alone.append(replace(image, features=image.features[i:i+1], boxes=box, classes=None, confidences=None))
+        for regions in [image.regions for image in images]:
+            for i in range(len(regions)):
+                box = None if regions.boxes is None else regions.boxes[i:i+1]
+                alone.append(replace(regions, features=regions.features[i:i+1], boxes=box, classes=None, confidences=None))
         encoded = self.model.encode_images(alone, show_progress_bar=show_progress_bar)
-        offsets = np.cumsum([0,*map(len, sets)])
-        whole = encoded.whole.new_zeros(len(sets), encoded.whole.shape[1]) # it ranks by its regions only
-        return Encoded(whole, Packed(encoded.parts.values, encoded.parts.offsets[offsets]), sets.names)
+        offsets = np.cumsum([0,*region_counts(images)])
+        return Encoded.of_images(images, Packed(encoded.parts.values, encoded.parts.offsets[offsets])) # without wholes
     def encode_captions(self, captions, batch_size=512, show_progress_bar=False):
         texts = given_sentences(captions)
         if not self.words:
@@ -251,8 +251,7 @@ class WithoutContext(Encoder):
             rows += word_rows
             offsets.append(len(rows))
         each = encoded.parts[rows]
-        whole = encoded.whole.new_zeros(len(texts), encoded.whole.shape[1]) # it ranks by its words only
-        return Encoded(whole, Packed(each.values, each.offsets[offsets]), texts, words)
+        return Encoded.of_captions(texts, Packed(each.values, each.offsets[offsets]), words) # without wholes
 
 # %% ../../nbs/measure/09_pair_scores.ipynb #f01ba4fd
 class PairComparison(MarkdownRepr, dict):

@@ -16,7 +16,7 @@ from ..core.files import project_path
 from ..data.captions import Captions
 from ..data.caption_files import read_captions
 from ..data.collection import Collection
-from ..data.phrase_table import read_phrases
+from ..data.words import read_phrases
 from ..model.encoder import Encoder
 from .grounding import GroundingRule, PhraseGrounding, grounding
 

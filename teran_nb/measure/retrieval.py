@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'RECALLS', 'METRICS', 'EARLIER_METRICS', 'ranking', 'Ranks', 'ranks', 'Protocol', 'named_protocol',
-           'folds', 'recall_at_k', 'Metric', 'metric_named', 'format_metric', 'register_metric', 'own_metrics',
-           'upgrade_metrics', 'Retrieval', 'retrieval', 'chance', 'chance_bound']
+           'folds', 'recall_at_k', 'Metric', 'metric_named', 'format_metric', 'own_metrics', 'upgrade_metrics',
+           'Retrieval', 'retrieval', 'chance', 'chance_bound']
 
 # %% ../../nbs/measure/06_retrieval.ipynb #55a68f0e
 import re
@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..core.config import add_entry, calling_module, new_name, one_of
+from ..core.config import one_of
 from ..core.show import MarkdownRepr, markdown_table
 from .relevance import RELEVANCE_LABELS, Relevance, relevance_list
 from .ndcg import NdcgRule, mean_ndcg, ndcg_at_k
@@ -158,8 +158,7 @@ class Metric(NamedTuple):
     heading:str="" # Of a column, such as "t2i R@1 %"; empty: the label, and % where that is the unit
     digits:int|None=1 # Behind the point; None: as many as are needed
     lower_is_better:bool=False
-    formula:Callable|None=None # As in `register_metric`; None for the metrics of this library
-    module:str="" # Name of the module that registered it
+    formula:Callable|None=None # `(sim, image_of)` to a number for each direction; None for the metrics of this library
     @property
     def factor(self) -> float: return 100 if self.unit == "%" else 1 # Of the stored value
 
@@ -230,24 +229,17 @@ def format_metric(
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 # %% ../../nbs/measure/06_retrieval.ipynb #5f29a5cb
-def register_metric(
-    name:str, # A new name without direction: `mrr` gives the metrics `t2i_mrr` and `i2t_mrr`
-    label:str="", # For tables and figures; the name by default
-    unit:str="%", # As in `Metric`
-    digits:int|None=1, # As in `Metric`
-    lower_is_better:bool=False, # As in `Metric`
-) -> Callable: # A decorator that registers a formula and returns it unchanged
-    "Register a formula: `(sim, image_of)` to a dict of one number for `t2i` and one for `i2t`."
-    new_name(name, "metric")
+def _make_metric(name, formula, title="", unit="%", digits=1, lower_is_better=False):
+    "The entry of a user's metric; its name gets a direction: `mrr` gives the metrics `t2i_mrr` and `i2t_mrr`."
     if re.match("(t2i|i2t|pairs)_", name) or "ndcg" in name:
         raise ValueError(f"{name!r} cannot name a metric: directions are added to the name, and ndcg and pairs_ are "
                          "names of other metrics")
-    module = calling_module()
-    def register(formula):
-        metric = Metric(label or name, unit, "", digits, lower_is_better, formula, module)
-        add_entry(METRICS, name, metric, "metric")
-        return formula
-    return register
+    return Metric(title or name, unit, "", digits, lower_is_better, formula)
+
+def _check_metric(metric):
+    "Refuse a metric that does not give one finite number for each direction (ValueError)."
+    sim = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
+    _measure_own(metric.label, metric.formula, sim, torch.tensor([0,0,1,1,2,2]))
 
 def own_metrics() -> dict: # Name without direction to `Metric`
     "The metrics that were registered."

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..core.packed import require_masked
 from ..core.config import bounded, require_in_range
-from .heads import CrossEncoderHead, register_head
+from .heads import HEADS, CrossEncoderHead
 
 # %% ../../nbs/model/11_crossgraph.ipynb #0c13a8ac
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class CrossGraphConfig:
         if not (self.image or self.text): raise ValueError("a similarity needs a side: image, text or both")
 
 # %% ../../nbs/model/11_crossgraph.ipynb #9f130913
-@register_head("crossgraph")
 class CrossGraph(CrossEncoderHead):
     "Similarity of regions and words by the concepts that they share (CGAM eq. 1-13)."
     needs_words = True
@@ -63,6 +62,8 @@ class CrossGraph(CrossEncoderHead):
     def build(cls, config) -> "CrossGraph":
         "The head of a `NetworkConfig`."
         return cls(config.crossgraph, config.dim)
+
+HEADS["crossgraph"] = CrossGraph
 
 # %% ../../nbs/model/11_crossgraph.ipynb #f015f91b
 class _GraphSide(NamedTuple):

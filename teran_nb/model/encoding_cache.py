@@ -8,6 +8,7 @@ __all__ = ['encoding_key', 'load_or_encode', 'vector_gigabytes']
 # %% ../../nbs/model/20_encoding_cache.ipynb #486db302
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +18,8 @@ from ..core.files import atomic, digest, remove_leftovers, user_path
 from ..core.processes import Share, wait_for
 from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.collection import Collection
-from .encoder import Encoded, Encoder
+from .encoded import Encoded
+from .encoder import Encoder
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #3e45a67e
 def encoding_key(
@@ -30,32 +32,40 @@ def encoding_key(
 # %% ../../nbs/model/20_encoding_cache.ipynb #53491903
 def _save_encoded(images, path):
     "Write encoded images as a folder of tensors."
-    whole = {"whole": images.whole}
-    if images.boxes is not None: whole["sizes"] = images.sizes
+    tensors = {"whole": images.whole}
+    if images.sizes is not None: tensors["sizes"] = images.sizes
     try:
         with atomic(path) as tmp:
             tmp.mkdir()
             save_packed(images.parts, tmp/"regions.safetensors")
             if images.boxes is not None: save_packed(images.boxes, tmp/"boxes.safetensors")
-            save_tensors(whole, tmp/"whole.safetensors")
+            save_tensors(tensors, tmp/"whole.safetensors")
     except OSError:
         if not path.is_dir(): raise # otherwise another process wrote it first
 
-def _open_encoded(path, names):
-    "What `_save_encoded` wrote; several chunks are joined in memory."
-    try:
-        if not (path/"whole.safetensors").is_file():
-            chunks = [_open_encoded(chunk, []) for chunk in sorted(path.iterdir())]
-            whole = torch.cat([chunk.whole for chunk in chunks])
-            parts = Packed.cat([chunk.parts for chunk in chunks])
-            if chunks[0].boxes is None: return Encoded(whole, parts, names)
-            boxes = Packed.cat([chunk.boxes for chunk in chunks])
-            return Encoded(whole, parts, names, (), boxes, torch.cat([chunk.sizes for chunk in chunks]))
-        whole = load_tensors(path/"whole.safetensors")
-        parts = open_packed(path/"regions.safetensors", verify=True)
-        boxes = open_packed(path/"boxes.safetensors", verify=True) if "sizes" in whole else None
+def _open_vectors(path):
+    "What `_save_encoded` wrote, without names; several chunks are joined in memory."
+    if not (path/"whole.safetensors").is_file():
+        chunks = [_open_vectors(chunk) for chunk in sorted(path.iterdir())]
+        def joined(join, field):
+            values = [getattr(chunk, field) for chunk in chunks]
+            return None if values[0] is None else join(values)
+        return Encoded(joined(torch.cat, "whole"), joined(Packed.cat, "parts"), boxes=joined(Packed.cat, "boxes"),
+                       sizes=joined(torch.cat, "sizes"))
+    tensors = load_tensors(path/"whole.safetensors")
+    parts = open_packed(path/"regions.safetensors", verify=True)
+    has_boxes = (path/"boxes.safetensors").is_file()
+    boxes = open_packed(path/"boxes.safetensors", verify=True) if has_boxes else None
+    return Encoded(tensors["whole"], parts, boxes=boxes, sizes=tensors.get("sizes"))
+
+def _open_encoded(path, collection):
+    "The encoded images of a collection."
+    try: images = _open_vectors(path)
     except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
-    return Encoded(whole["whole"], parts, names, (), boxes, whole.get("sizes"))
+    if len(images) != len(collection):
+        raise ValueError(f"{path} has {len(images)} images, the collection {len(collection)}; remove it, and it is made "
+                         "again")
+    return replace(images, names=list(collection.image_ids), images=collection)
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #81d048da
 def load_or_encode(
@@ -69,8 +79,8 @@ def load_or_encode(
 ) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
     if chunk < 1: raise ValueError(f"chunk={chunk}; store at least 1 image at a time")
-    if encoder.storage_refusal:
-        raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.storage_refusal}")
+    if encoder.info.not_stored:
+        raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.info.not_stored}")
     path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
     if share.processes > 1: _encode_share(encoder, collection, path, share, chunk, show_progress_bar)
     elif not path.is_dir():
@@ -78,11 +88,7 @@ def load_or_encode(
         # an encoder with a `cache_folder` has stored its images itself
         if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
         return images
-    images = _open_encoded(path, list(collection.image_ids))
-    if len(images.whole) != len(collection):
-        counts = f"{len(images.whole)} images, the collection {len(collection)}"
-        raise ValueError(f"{path} has {counts}; remove it, and it is made again")
-    return images
+    return _open_encoded(path, collection)
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #6a977163
 def vector_gigabytes(

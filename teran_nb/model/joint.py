@@ -13,7 +13,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.config import bounded, require_in_range
-from .heads import CrossEncoderHead, register_head
+from .heads import HEADS, CrossEncoderHead
 from .relations import Relations, attend, require_pairs
 
 # %% ../../nbs/model/10_joint.ipynb #4df9b50e
@@ -42,7 +42,6 @@ class _Projection(nn.Module):
     def forward(self, x): return self.norm(self.project(x) + self.kind)
 
 # %% ../../nbs/model/10_joint.ipynb #ffc8c9b6
-@register_head("joint")
 class Joint(CrossEncoderHead):
     "Scores a pair by a transformer over its words and regions (UNITER; IAIS section 2.2)."
     ranks_by = "one transformer over both sides"
@@ -112,6 +111,8 @@ class Joint(CrossEncoderHead):
         queries = attention.query(x).unflatten(-1, (self.config.heads,-1)).transpose(1, 2)
         keys = attention.key(x).unflatten(-1, (self.config.heads,-1)).transpose(1, 2)
         return queries @ keys.mT*attention.scaling
+
+HEADS["joint"] = Joint
 
 # %% ../../nbs/model/10_joint.ipynb #94ed56fd
 @patch

@@ -7,13 +7,14 @@ __all__ = ['Matcher', 'make_matcher']
 
 # %% ../../nbs/model/16_matcher.ipynb #bb2be2f0
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fastcore.basics import patch
 
-from ..data.inputs import Images, Sentences, given_images, given_sentences, region_sets
-from ..data.stopwords import stop_words
+from ..data.inputs import Images, Sentences, as_images, given_sentences, region_counts
+from ..data.words import stop_words
 from ..photos.fine_tuning import LearningBackbone
-from .encoder import Encoded
+from .encoded import Encoded
 from .text import TokenWords, text_encoder, warn_wordless, without_words
 from .regions import region_batch
 from .network import NetworkConfig
@@ -41,20 +42,19 @@ def encode_images(self:Matcher,
     show_progress_bar:bool=False, # Show a bar
 ) -> Encoded: # Named by image id
     "Encode the regions of images."
-    if self.vision is not None: images = list(given_images(images)) # regions alone would leave out the pictures
-    sets = region_sets(images, self.extract_regions)
+    given = as_images(images)
+    images = self.with_regions(given)
     def encode(rows):
-        regions = [sets[i] for i in rows]
+        regions = [images[i].regions for i in rows]
         for each in regions: self.check(each) # features that the model was not made for are refused
         batch = region_batch(regions)
-        if self.vision is not None:
-            pictures = [images[i].open() for i in rows]
-            batch = batch._replace(pixels=self.vision.read(pictures))
+        if self.vision is not None: batch = batch._replace(pixels=self.vision.read([images[i].pixels() for i in rows]))
         batch = batch.to(self.device)
         whole,vectors = self.forward_regions(batch)
         return whole,self.region_parts(vectors, batch)
-    whole,parts = self.encode_batches(encode, sets.lengths, batch_size, "encode images", show_progress_bar)
-    return Encoded(whole, parts, sets.names)
+    lengths = region_counts(images)
+    whole,parts = self.encode_batches(encode, lengths, batch_size, "encode images", show_progress_bar)
+    return replace(Encoded.of_images(images, parts, whole), images=given)
 
 # %% ../../nbs/model/16_matcher.ipynb #2442f845
 @patch
@@ -73,4 +73,4 @@ def encode_captions(self:Matcher,
         return whole,self.word_parts(vectors, batch)
     lengths = [len(ids) for ids in tokens.ids]
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode captions", show_progress_bar)
-    return Encoded(whole, parts, tokens.texts, TokenWords(tokens, self.text.tokenizer))
+    return Encoded.of_captions(tokens.texts, parts, TokenWords(tokens, self.text.tokenizer), whole)

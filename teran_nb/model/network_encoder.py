@@ -9,6 +9,7 @@ __all__ = ['NetworkEncoder']
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
@@ -24,11 +25,11 @@ from ..core.show import progress
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.inputs import Images, Sentences
-from ..data.vocabulary import split_words
+from ..data.words import split_words
 from ..photos.extractors import Extractor, Patches, PatchesConfig
 from ..photos.extractor_lookup import rebuild_extractor, training_features
-from .alignment import POOLINGS
-from .encoder import Encoded, Encoder, Vectors
+from .encoded import Encoded
+from .encoder import Encoder, EncoderInfo, Vectors
 from .heads import reranked
 from .similarity import BlockOptions
 from .network import Network
@@ -36,20 +37,32 @@ from .network import Network
 # %% ../../nbs/model/15_network_encoder.ipynb #fa7fc1d0
 class NetworkEncoder(Network, Encoder):
     "A network that describes itself as an encoder."
+    name = "network" # For titles and tables
     sorts_by_length = True # Batches hold items of like length; False keeps the given order
 
 # %% ../../nbs/model/15_network_encoder.ipynb #26e7c92b
+@patch
+def _note(self:NetworkEncoder):
+    "What a reader of any alignment should know; empty where the model was trained by its alignment and ranks by it."
+    head = self.head()
+    if head.is_cross_encoder:
+        return (f"This model scores a pair by {head.ranks_by}: its words and boxes are compared after both sides were "
+                "mixed, and were not trained to match.")
+    if any(self.heads[name].trains_alignment for name in self.config.training_heads):
+        if head.ranks_by_alignment: return ""
+        return f"By itself, this model ranks by {head.ranks_by}; its alignment was trained too, but gives another score."
+    trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
+    return (f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to "
+            "match.")
+
 @patch(as_prop=True)
-def pooling(self:NetworkEncoder) -> str: return self.config.pooling
-@patch(as_prop=True)
-def is_cross_encoder(self:NetworkEncoder) -> bool: return self.head().is_cross_encoder
-@patch(as_prop=True)
-def index_refusal(self:NetworkEncoder) -> str: return self.head().index_refusal
-@patch(as_prop=True)
-def ranks_by_alignment(self:NetworkEncoder) -> bool: return self.head().ranks_by_alignment
-@patch(as_prop=True)
-def ranks_by(self:NetworkEncoder) -> str:
-    return POOLINGS[self.pooling].title if self.ranks_by_alignment else self.head().ranks_by
+def info(self:NetworkEncoder) -> EncoderInfo: # From the configuration and the head that ranks
+    "What the network says about itself."
+    head = self.head()
+    return EncoderInfo(
+        name=self.name, reads="regions" if self.vision is None else "both", extractor=self.config.regions.extractor,
+        pooling=self.config.pooling, own_score="" if head.ranks_by_alignment else head.ranks_by,
+        is_cross_encoder=head.is_cross_encoder, note=self._note(), not_indexed=head.index_refusal)
 
 # %% ../../nbs/model/15_network_encoder.ipynb #14b7b395
 @patch
@@ -80,28 +93,15 @@ def similarity(self:NetworkEncoder,
         with self.eval_mode(): return score()
     return score()
 
-# %% ../../nbs/model/15_network_encoder.ipynb #5da74853
-@patch(as_prop=True)
-def model_note(self:NetworkEncoder) -> str: # Empty where the model was trained by its alignment and ranks by it
-    "What a reader of any alignment of this model should know."
-    if self.is_cross_encoder:
-        return (f"This model scores a pair by {self.ranks_by}: its words and boxes are compared after both sides were "
-                "mixed, and were not trained to match.")
-    if any(self.heads[name].trains_alignment for name in self.config.training_heads):
-        if self.ranks_by_alignment: return ""
-        return f"By itself, this model ranks by {self.ranks_by}; its alignment was trained too, but gives another score."
-    trained = " and ".join(self.heads[name].ranks_by for name in self.config.training_heads)
-    return (f"This model was trained by {trained}, never by its alignment: its words and boxes were not trained to "
-            "match.")
-
 # %% ../../nbs/model/15_network_encoder.ipynb #750423dc
 @patch
-def cross_encode(self:NetworkEncoder, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
-    "The vectors of one pair as the model's head leaves them, on the CPU."
-    if not self.is_cross_encoder: return regions,words
-    regions,words = regions.to(self.device),words.to(self.device)
-    with self.eval_mode(): regions,words = self.head().cross_encode(regions, words)
-    return F.normalize(regions, dim=-1).cpu(),F.normalize(words, dim=-1).cpu()
+def encode_pair(self:NetworkEncoder, image:Encoded, caption:Encoded) -> tuple[Encoded,Encoded]:
+    "The rows of one pair as the model's head leaves them, on the CPU."
+    if not self.info.is_cross_encoder: return image,caption
+    regions,words = image.parts[0].to(self.device),caption.parts[0].to(self.device)
+    with self.eval_mode(): sides = self.head().cross_encode(regions, words)
+    regions,words = [Packed(F.normalize(side, dim=-1).cpu(), [0,len(side)]) for side in sides]
+    return replace(image, parts=regions),replace(caption, parts=words)
 
 # %% ../../nbs/model/15_network_encoder.ipynb #7ffd37b4
 @patch(as_prop=True)
@@ -145,12 +145,7 @@ def encode_batches(self:NetworkEncoder,
     parts = type(sets[0]).cat(sets)[original_order]
     return whole,parts
 
-# %% ../../nbs/model/15_network_encoder.ipynb #c9fd3878
-@patch(as_prop=True)
-def extractor(self:NetworkEncoder) -> str: return self.config.regions.extractor
-@patch(as_prop=True)
-def reads_pictures(self:NetworkEncoder) -> bool: return self.vision is not None
-
+# %% ../../nbs/model/15_network_encoder.ipynb #61d32652
 @patch
 def check(self:NetworkEncoder, regions:Regions) -> None:
     "Refuse region features that the model was not made for (ValueError)."
@@ -168,7 +163,7 @@ def check(self:NetworkEncoder, regions:Regions) -> None:
 def cache_key(self:NetworkEncoder, collection:Collection) -> list: # For JSON
     "Identifies the input data of stored encodings: region features, image ids, and picture files where they are read."
     key = Encoder.cache_key(self, collection)
-    if not self.reads_pictures or not len(collection): return key
+    if self.vision is None or not len(collection): return key
     paths = [collection.picture_path(image_id) for image_id in collection.image_ids]
     return [*key,file_stamps(path for path in paths if path)]
 

@@ -11,21 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .alignment import masked_max, mravgw, mwsr, register_pooling
+from .alignment import POOLINGS, Pooling, masked_max, mravgw, mwsr
 
 # %% ../../nbs/model/12_poolings.ipynb #972be9b2
-@register_pooling("filip-regions", "FILIP regions", sum_over=("regions",), per_region=True)
 def filip_regions(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-1,1]
     "Best word of every region, averaged over the regions of the image (FILIP, arXiv 2111.07783)."
     return mwsr(align, region_mask, word_mask)/region_mask.sum(-1)[:,None].clamp(min=1)
+POOLINGS["filip-regions"] = Pooling("filip-regions", filip_regions, "FILIP regions", sum_over=("regions",), per_region=True)
 
-@register_pooling("filip", "FILIP", sum_over=("words","regions"), per_word=True, per_region=True)
 def filip(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # As of `mrsw`, in [-2,2]
     "FILIP's similarities of both directions, added."
     return mravgw(align, region_mask, word_mask) + filip_regions(align, region_mask, word_mask)
+POOLINGS["filip"] = Pooling("filip", filip, "FILIP", sum_over=("words","regions"), per_word=True, per_region=True)
 
 # %% ../../nbs/model/12_poolings.ipynb #1388e377
-@register_pooling("xtr", "XTR", all_images=True)
 def xtr(
     align:Tensor, # As of `mrsw`, with all images of the batch or collection
     region_mask:Tensor, # As of `mrsw`
@@ -39,6 +38,7 @@ def xtr(
     best = masked_max(align, region_mask[:,None,:,None], -2) # (images, captions, words)
     retrieved = (best >= last) & word_mask & region_mask.any(-1)[:,None,None]
     return best.masked_fill(~retrieved, 0).sum(-1)/retrieved.sum(-1).clamp(min=1)
+POOLINGS["xtr"] = Pooling("xtr", xtr, "XTR", all_images=True)
 
 # %% ../../nbs/model/12_poolings.ipynb #4989ce99
 def attended(
@@ -76,7 +76,6 @@ def _word_attention(align, region_mask, word_mask, among_regions):
 def _region_attention(align, region_mask, word_mask, among_words):
     return attended(align.mT, word_mask[None], region_mask[:,None], among_words[None], factor=4)
 
-@register_pooling("scan-t2i", "SCAN t2i AVG", needs_self_cosines=True)
 def scan_t2i(
     align:Tensor, # As of `mrsw`
     region_mask:Tensor, # As of `mrsw`
@@ -86,44 +85,44 @@ def scan_t2i(
 ) -> Tensor: # In [-1,1], `(images, captions)`
     "Cosines of words with their attended regions, averaged."
     return mean_over(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None])
+POOLINGS["scan-t2i"] = Pooling("scan-t2i", scan_t2i, "SCAN t2i AVG", needs_self_cosines=True)
 
-@register_pooling("scan-t2i-lse", "SCAN t2i LSE", needs_self_cosines=True)
 def scan_t2i_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of words with their attended regions, by LogSumExp."
     return smooth_max(_word_attention(align, region_mask, word_mask, among_regions), word_mask[None], factor=6)
+POOLINGS["scan-t2i-lse"] = Pooling("scan-t2i-lse", scan_t2i_lse, "SCAN t2i LSE", needs_self_cosines=True)
 
-@register_pooling("scan-i2t", "SCAN i2t AVG", needs_self_cosines=True)
 def scan_i2t(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # In [-1,1], `(images, captions)`
     "Cosines of regions with their attended words, averaged."
     return mean_over(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None])
+POOLINGS["scan-i2t"] = Pooling("scan-i2t", scan_i2t, "SCAN i2t AVG", needs_self_cosines=True)
 
-@register_pooling("scan-i2t-lse", "SCAN i2t LSE", needs_self_cosines=True)
 def scan_i2t_lse(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
     "Cosines of regions with their attended words, by LogSumExp."
     return smooth_max(_region_attention(align, region_mask, word_mask, among_words), region_mask[:,None], factor=5)
+POOLINGS["scan-i2t-lse"] = Pooling("scan-i2t-lse", scan_i2t_lse, "SCAN i2t LSE", needs_self_cosines=True)
 
 # %% ../../nbs/model/12_poolings.ipynb #2e3ad87e
-@register_pooling("chan", "CHAN")
 def chan(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(images, captions)`
     "Best region of every word, joined by LogSumExp (CHAN, CVPR 2023)."
     return smooth_max(masked_max(align, region_mask[:,None,:,None], -2), word_mask[None], factor=10)
+POOLINGS["chan"] = Pooling("chan", chan, "CHAN")
 
 # %% ../../nbs/model/12_poolings.ipynb #079d9f5f
-@register_pooling("chamfer", "smooth Chamfer")
 def chamfer(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # `(images, captions)`
     "Smooth maxima of words and of regions, averaged on each side (arXiv 2211.16761)."
     of_word = smooth_max(align.mT, region_mask[:,None,None], factor=16)
     of_region = smooth_max(align, word_mask[None,:,None], factor=16)
     return (mean_over(of_word, word_mask[None]) + mean_over(of_region, region_mask[:,None]))/2
+POOLINGS["chamfer"] = Pooling("chamfer", chamfer, "smooth Chamfer")
 
 # %% ../../nbs/model/12_poolings.ipynb #2bec27c7
-@register_pooling("assignment", "one-to-one")
 def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In [-1,1], `(images, captions)`
     "Mean cosine of the best one-to-one assignment of words and regions."
     from scipy.optimize import linear_sum_assignment # here, because it takes long to import
@@ -137,9 +136,9 @@ def assignment(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # 
             chosen[i,c,rows[row],columns[column]] = True
     pairs = torch.minimum(region_mask.sum(-1)[:,None], word_mask.sum(-1)).clamp(min=1)
     return (align*chosen.to(align.device)).sum((-1,-2))/pairs
+POOLINGS["assignment"] = Pooling("assignment", assignment, "one-to-one")
 
 # %% ../../nbs/model/12_poolings.ipynb #3d5db3e4
-@register_pooling("sinkhorn", "Sinkhorn")
 def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In [-1,1], `(images, captions)`
     "Mean cosine under the entropic transport plan between regions and words (arXiv 1306.0895)."
     masks = region_mask[:,None,:,None].to(align.dtype),word_mask[None,:,:,None].to(align.dtype)
@@ -150,9 +149,9 @@ def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In
         rows = sent/(kernel @ columns).clamp(min=1e-20)
         columns = received/(kernel.mT @ rows).clamp(min=1e-20)
     return (rows*kernel*columns.mT*align).sum((-1,-2))
+POOLINGS["sinkhorn"] = Pooling("sinkhorn", sinkhorn, "Sinkhorn")
 
 # %% ../../nbs/model/12_poolings.ipynb #4badef68
-@register_pooling("tokenflow", "TokenFlow", needs_self_cosines=True)
 def tokenflow(
     align:Tensor, region_mask:Tensor, word_mask:Tensor, among_regions:Tensor, among_words:Tensor, # As of `scan_t2i`
 ) -> Tensor: # `(images, captions)`
@@ -169,3 +168,4 @@ def tokenflow(
     of_region = (d*to_words*align).sum(-1)
     of_word = (e*to_regions*align).sum(-2)
     return (mean_over(of_region, region_mask[:,None]) + mean_over(of_word, word_mask[None]))/2
+POOLINGS["tokenflow"] = Pooling("tokenflow", tokenflow, "TokenFlow", needs_self_cosines=True)

@@ -26,9 +26,9 @@ from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import bounded, one_of, require_in_range
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows
-from ..data.vocabulary import make_tokenizer
+from ..data.words import make_tokenizer
 from ..data.inputs import Sentences, given_sentences
-from .pair import CaptionWords
+from .encoded import CaptionWords
 
 # %% ../../nbs/model/06_text.ipynb #db374a29
 class TokenBatch(NamedTuple):

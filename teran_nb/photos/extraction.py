@@ -24,7 +24,7 @@ from ..core.show import MarkdownRepr, left_out_table, markdown_table, progress
 from ..core.processes import parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
 from ..data.features import VISUAL_WORDS_FILE
-from ..data.feature_writer import FeatureWriter, extract_batch, extract_each
+from ..data.features import FeatureWriter, extract_batch, extract_each
 from .extractors import (
     ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, to_full_size)
 

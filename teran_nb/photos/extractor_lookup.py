@@ -39,7 +39,7 @@ def rebuild_extractor(
     kind, settings = spec
     if kind not in EXTRACTORS:
         raise ValueError(f"{where} was made by {name!r}, of a kind that is not known here; run the cell that has "
-                         f"register_extractor({kind!r})")
+                         f'register("extractor", {kind!r})')
     words = made_by.path/VISUAL_WORDS_FILE if made_by.path else None
     if kind == "words" and words and words.is_file(): settings = settings | {"weights": str(words)}
     why = f"the spec in {where} does not choose what is downloaded: name the extractor with its models yourself"

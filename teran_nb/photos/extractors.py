@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'WindowsConfig', 'Windows', 'VisualWordsConfig',
            'VisualWordWindows', 'PatchesConfig', 'Patches', 'DetectorConfig', 'best_boxes', 'DetectorBackbone',
-           'model_files', 'build_extractor', 'register_extractor', 'to_full_size', 'extract_picture']
+           'model_files', 'build_extractor', 'to_full_size', 'extract_picture']
 
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -21,12 +21,12 @@ from fastcore.basics import patch
 from torch import Tensor
 
 from ..core.files import digest, project_path
-from ..core.config import add_entry, new_name, one_of, override
+from ..core.config import one_of, override
 from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
 from ..data.features import Regions
-from ..data.feature_writer import extract_batch
+from ..data.features import extract_batch
 from ..scenes.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS
@@ -273,18 +273,12 @@ def build_extractor(
     return cls(config) if cls.runs_in_readers else cls(config, pick_device(device)) # only networks need a device
 
 # %% ../../nbs/photos/03_extractors.ipynb #0579f2da
-def register_extractor(
-    name:str, # A new name
-) -> Callable: # A decorator that registers a class and returns it unchanged
-    "Register an extractor."
-    new_name(name, "extractor")
-    def register(cls):
-        for attribute in ("config_type","model_fields","runs_in_readers","extract"):
-            if not hasattr(cls, attribute):
-                raise TypeError(f"{cls.__name__} has no {attribute}, which `build_extractor` needs of a class")
-        add_entry(EXTRACTORS, name, cls, "extractor")
-        return cls
-    return register
+def _make_extractor(name, cls):
+    "The entry of a user's extractor."
+    for attribute in ("config_type","model_fields","runs_in_readers","extract"):
+        if not hasattr(cls, attribute):
+            raise TypeError(f"{cls.__name__} has no {attribute}, which `build_extractor` needs of a class")
+    return cls
 
 # %% ../../nbs/photos/03_extractors.ipynb #9b873482
 def to_full_size(

@@ -28,7 +28,7 @@ from ..data.features import Features, VISUAL_WORDS_FILE
 from ..data.formats import Options, recognise, source_files
 from ..data.convert import Source, convert
 from ..data.collection import Collection, match_captions
-from ..data.image_names import id_by_pattern, match_names
+from ..data.names import id_by_pattern, match_names
 from ..scenes.scenes import example_pictures
 from .visual_words import learn_words
 from .extractors import Extractor, build_extractor, model_files

@@ -22,7 +22,7 @@ from ..core.show import progress
 from ..core.boxes import box_iou
 from ..core.processes import parallel_map, worker_count
 from ..data.captions import Captions
-from ..data.feature_writer import FeatureWriter
+from ..data.features import FeatureWriter
 from ..data.collection import Collection
 from .descriptors import DESCRIPTOR_DIM, describe
 from .drawing import Scene, compose, total_overlap

@@ -20,7 +20,7 @@ from ..core.config import one_of
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table
 from ..data.features import Regions
 from ..data.collection import Collection
-from ..data.stopwords import STOP_WORDS
+from ..data.words import STOP_WORDS
 from ..scenes.scenes import example_pictures
 from ..photos.detectors import EVERYDAY_THINGS
 from ..photos.extractors import build_extractor

@@ -20,7 +20,7 @@ from ..core.packed import Packed
 from ..core.config import one_of
 from ..data.inputs import Sentences
 from ..model.alignment import POOLINGS
-from ..model.pair import CaptionWords
+from ..model.encoded import CaptionWords
 from ..model.similarity import similarity as pooled_similarity
 from ..model.encoder import Encoded, Encoder
 from .backends import Backend, Condition, Layout, Request, Stage, StoredImage, request_for

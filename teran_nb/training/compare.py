@@ -6,7 +6,7 @@
 __all__ = ['BOARD_RANKERS', 'BOARD_LOSSES', 'GRID_SEED', 'Line', 'paper_rows', 'sweep', 'board', 'Choice', 'tune', 'compare',
            'trainings', 'read_epochs', 'cross_test', 'without_contexts', 'relation_table', 'attention_maps']
 
-# %% ../../nbs/training/11_compare.ipynb #3746665a
+# %% ../../nbs/training/11_compare.ipynb #30f02872
 import itertools, math, re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -18,7 +18,8 @@ from typing_extensions import TypedDict
 
 from ..core.files import project_path, read_json, write_json
 from ..core.config import one_of, override
-from ..data.collection import Collection, CollectionImage
+from ..data.image import Image
+from ..data.collection import Collection
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
@@ -271,7 +272,7 @@ def without_contexts(
                 lines[line] = lines.get(line, ()) + (Retrieval(scores.metrics, conditions | {"model": line}),)
     return Results(lines)
 
-# %% ../../nbs/training/11_compare.ipynb #73e38f44
+# %% ../../nbs/training/11_compare.ipynb #137d88a3
 _MEASURES = ("isda","isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat",
              "entropy_words","entropy_regions","entropy_words_to_regions","entropy_regions_to_words")
 
@@ -285,7 +286,7 @@ def relation_table(
 
 def attention_maps(
     results:Results, # Of `compare`
-    image:CollectionImage, # An image of the test split
+    image:Image, # An image of the test split
     caption:str, # A sentence about it
 ) -> dict[str,WordRelations]: # One for each line with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the lines of a table."

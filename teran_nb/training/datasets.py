@@ -19,14 +19,7 @@ from ..scenes.scenes import scenes
 from ..measure.spice import SUBSETS
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
 
-# %% ../../nbs/training/07_datasets.ipynb #858e5fb0
-@patch(as_prop=True) # TEMP
-def train(self:Collection): return self.split('train')
-@patch(as_prop=True)
-def val(self:Collection): return self.split('val')
-@patch(as_prop=True)
-def test(self:Collection): return self.split('test')
-
+# %% ../../nbs/training/07_datasets.ipynb #bd3d5234
 WORLDS = { # Numbers of train, val and test scenes, and the seed
     "tiny": {"counts": (60,20,20), "seed": 1},
     "quick": {"counts": (400,100,100), "seed": 2},

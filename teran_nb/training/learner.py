@@ -7,7 +7,7 @@ __all__ = ['Criterion', 'Uncertainty', 'Objective', 'optimizer_of', 'learning_ra
            'Checkpoint', 'write_checkpoint', 'last_checkpoint', 'require_same_config', 'data_sums', 'require_same_data',
            'stop_signals', 'Learner', 'fit']
 
-# %% ../../nbs/training/04_learner.ipynb #90128eaf
+# %% ../../nbs/training/04_learner.ipynb #e7d54dcd
 import json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -33,7 +33,7 @@ from ..core.show import MarkdownRepr, markdown_table, progress, still_running
 from ..core.processes import gather_packed, is_distributed, make_accelerator
 from ..core.processes import pick_device, seed_everything
 from ..data.collection import Collection
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..model.encoder import Vectors
 from ..model.losses import LOSSES
 from ..model.relations import cosine_relations

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RATE_SCHEDULES', 'RECIPES', 'RateSchedule', 'TrainConfig', 'Recipe', 'recipe_names', 'recipe']
 
-# %% ../../nbs/training/00_recipe.ipynb #41124be4
+# %% ../../nbs/training/00_recipe.ipynb #8fc51bf6
 import difflib, math, re, textwrap
 from collections.abc import Callable
 from dataclasses import asdict, field
@@ -20,6 +20,7 @@ from pydantic import Field
 
 from ..core.files import project_path, read_text
 from ..core.config import Count, Positive, configuration, one_of, override
+from ..core.registry import check, code_digest, is_own
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
@@ -317,3 +318,28 @@ def run_name(self:Recipe,
     changed = re.sub("begins (\\S*/)?", "from ", changed.replace("pooling ", "").replace("loss ", ""))
     parts.append(re.sub(r"[^\w.+-]+", "-", changed))
     return "-".join(part for part in parts if part)[:120]
+
+# %% ../../nbs/training/00_recipe.ipynb #83971be1
+@patch
+def own_parts(self:Recipe) -> list[tuple[str,str]]: # Kind and name, such as `("loss","mine")`
+    "The parts of a recipe that do not come with the library."
+    network,train = self.network,self.train
+    parts = [("pooling",network.pooling),("pooling",train.start_pooling),("loss",train.loss)]
+    parts += [("head",name) for name in (*network.training_heads,network.ranking_head)]
+    parts.append(("metric",train.select.partition("_")[2])) # without its direction
+    return [part for part in dict.fromkeys(parts) if is_own(*part)]
+
+@patch
+def own_code(self:Recipe) -> dict[str,str]: # Such as `{"pooling smooth": "1f0c22ab"}`
+    "A digest of the code of each part that does not come with the library, where it is at hand."
+    digests = {f"{kind} {name}": code_digest(kind, name) for kind,name in self.own_parts()}
+    return {part: digest for part,digest in digests.items() if digest}
+
+@patch
+def check_own_parts(self:Recipe) -> None:
+    "Refuse a wrong part that does not come with the library (ValueError)."
+    train = self.train
+    for kind,name in self.own_parts():
+        if kind == "head": check(kind, name, self.network)
+        elif kind == "loss": check(kind, name, margin=train.margin, negatives=train.negatives, reduction=train.reduction)
+        else: check(kind, name)

@@ -6,7 +6,7 @@
 __all__ = ['Run', 'run_folder', 'require_same_description', 'train', 'single_models', 'is_dual', 'model_folders', 'load_model',
            'load_models', 'in_project', 'evaluate_runs', 'trained_world']
 
-# %% ../../nbs/training/10_runs.ipynb #1dff0016
+# %% ../../nbs/training/10_runs.ipynb #b024eadb
 import subprocess, sys, time, warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,10 +42,9 @@ from ..measure.retrieval import PROTOCOLS
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .recipe import Recipe, recipe, recipe_names
 from .learner import History, data_sums, fit, require_same_config, require_same_data
-from .own_parts import check_own_parts, own_code, own_parts
 from .datasets import load_data
 
-# %% ../../nbs/training/10_runs.ipynb #1b6022fb
+# %% ../../nbs/training/10_runs.ipynb #63c5b909
 _Saved = TypedDict("_Saved", { # run.json
     "recipe": dict, "data": dict, "sums": dict[str,str], "own_code": dict[str,str]})
 _Environment = TypedDict("_Environment", {"commit": str})
@@ -89,13 +88,13 @@ class Run(MarkdownRepr):
     def commit(self) -> str: return read_json(self.folder/"environment.json", _Environment, "copy the run again")["commit"]
     def changed_code(self) -> list[str]:
         "The parts of a user whose code is no longer that of the run, such as `pooling smooth`."
-        code = own_code(self.recipe.network, self.recipe.train)
+        code = self.recipe.own_code()
         return [part for part,digest in self.saved["own_code"].items() if code.get(part, digest) != digest]
     def _repr_markdown_(self):
         changed = f", {self.recipe.changed}" if self.recipe.changed else ""
         return f"{self.folder.name}: {self.recipe.name}{changed}\n\n{self.history._repr_markdown_()}"
 
-# %% ../../nbs/training/10_runs.ipynb #ec1bd1ad
+# %% ../../nbs/training/10_runs.ipynb #8eae420c
 def run_folder(
     output:str|Path="runs", # Folder of all runs
     name:str="run", # Of a new run; a number is added where it is taken
@@ -127,7 +126,7 @@ def _record(recipe, data, folder, device):
     path = run.folder/"run.json"
     described = data.description or {"data": data.name}
     sums = {part: digest for part,digest in data_sums(data.train, data.val).items() if part != "relevance"}
-    now = {"recipe": asdict(recipe), "data": described, "sums": sums, "own_code": own_code(recipe.network, recipe.train)}
+    now = {"recipe": asdict(recipe), "data": described, "sums": sums, "own_code": recipe.own_code()}
     if path.is_file():
         require_same_description(run, described)
         require_same_data(run.saved["sums"], sums, path)
@@ -145,7 +144,7 @@ def _compared(recipe):
     fields = asdict(recipe)
     return {part: fields[part] for part in ("train","network","members")} | {"begins": Path(recipe.begins).name}
 
-# %% ../../nbs/training/10_runs.ipynb #dab43ce6
+# %% ../../nbs/training/10_runs.ipynb #5f0e67d1
 def train(
     recipe:Recipe, # What to train
     data:Collection, # What to learn from, with the splits `train` and `val`
@@ -160,7 +159,7 @@ def train(
                          "begins (`compare` does both)")
     features = data.features
     recipe = recipe.change(**{"regions.extractor": features.extractor, "regions.features": features.dim})
-    check_own_parts(recipe.network, recipe.train)
+    recipe.check_own_parts()
     if processes > 1: _require_library_parts(recipe, processes)
     device_now = pick_device(device)
     _record(recipe, data, folder, device_now)
@@ -377,10 +376,10 @@ def trained_world(
     folder = next((folder for folder in folders if (folder/"run.json").is_file()), None)
     return Run(folder).saved["data"].get("world", "scenes") if folder else "scenes"
 
-# %% ../../nbs/training/10_runs.ipynb #7425c4cd
+# %% ../../nbs/training/10_runs.ipynb #29a9a659
 def _require_library_parts(recipe, processes):
     "Refuse what the new processes do not know."
-    for kind,name in own_parts(recipe.network, recipe.train):
+    for kind,name in recipe.own_parts():
         raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with "
                          "processes=1, or let torchrun start a script of yours that defines it and calls train")
 

@@ -15,7 +15,7 @@ from typing import TypedDict, Unpack, get_type_hints
 import numpy as np
 import torch
 from fastcore.basics import chunked, patch
-from PIL import Image
+import PIL.Image
 from torch import Tensor
 from transformers import AutoTokenizer
 
@@ -25,16 +25,17 @@ from ..core.config import one_of, override
 from ..core.processes import pick_device
 from ..core.hub import loading
 from ..core.show import progress
-from ..data.features import Regions
 from ..data.collection import Collection
-from ..data.stopwords import stop_words
-from ..data.inputs import GivenImage, Images, Sentences, given_images, given_sentences
+from ..data.words import stop_words
+from ..data.image import Image
+from ..data.inputs import Images, Sentences, as_images, given_sentences
 from ..photos.detectors import Detector
 from ..photos.extractors import Windows
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.similarity import BlockOptions, similarity
-from ..model.encoder import Encoded, Encoder
+from ..model.encoded import Encoded
+from ..model.encoder import Encoder, EncoderInfo
 from ..model.encoding_cache import load_or_encode
 from .families import Family
 from .opening import family_of
@@ -106,7 +107,7 @@ def _require_effect(config, family):
 
 class DualEncoder(Encoder):
     "A pretrained model whose pictures and sentences share one space."
-    own_regions = True
+    name = "" # For titles and tables
     def __init__(self,
         family:Family, # The model, from `family_of`
         config:DualConfig=DualConfig(), # How it is used
@@ -127,11 +128,11 @@ class DualEncoder(Encoder):
         self.name = name or family.name
         self.stop_words = stop_words(config.stop_words) if config.stop_words else frozenset()
         self.detect_boxes = boxes
-        self.cache_folder = user_path(cache_folder) if cache_folder and not self.storage_refusal else None
+        self.cache_folder = user_path(cache_folder) if cache_folder and not self.info.not_stored else None
     def __repr__(self):
         config = self.config
         regions = f"{config.regions} by {config.dense!r}"
-        return f"DualEncoder({self.name}: {regions}, {config.words}, ranks by {self.ranks_by})"
+        return f"DualEncoder({self.name}: {regions}, {config.words}, ranks by {self.info.ranks_by})"
     @property
     def device(self) -> torch.device: return self.family.device
     @property
@@ -142,11 +143,6 @@ class DualEncoder(Encoder):
         words = [config.words,config.templates,config.phrases,config.stop_words]
         regions = config.regions if config.boxes_by == "roi-align" else f"{config.regions} by {config.boxes_by}"
         return digest([self.family.fingerprint, config.dense, regions, config.scales, boxes, words])
-    @property
-    def storage_refusal(self) -> str:
-        if self.detect_boxes is None or hasattr(self.detect_boxes, "name"): return ""
-        return ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
-                "give it one, such as `boxes.name = \"halves\"`")
     def find_extractor(self) -> Windows: # For a folder of pictures that becomes a collection
         "Windows, which need no model; the encoder reads the pictures themselves."
         return Windows()
@@ -156,26 +152,28 @@ class DualEncoder(Encoder):
 def late_interaction(self:DualEncoder) -> bool: # Whether its own score compares tokens with patches
     return self.family.word_source == "tokens"
 
-@patch(as_prop=True)
-def pooling(self:DualEncoder) -> str: # How its alignment is pooled, a name in `POOLINGS`
-    return "mrsw" if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
+@patch
+def _not_stored(self:DualEncoder):
+    if self.detect_boxes is None or hasattr(self.detect_boxes, "name"): return ""
+    return ("`boxes` is a function without a name, and the fingerprint of the model is the same for all of these; "
+            "give it one, such as `boxes.name = \"halves\"`")
 
-@patch(as_prop=True)
-def ranks_by_alignment(self:DualEncoder) -> bool: # Whether its score is the pooled alignment
-    return self.late_interaction or self.config.ranking_head == "alignment"
-
-@patch(as_prop=True)
-def ranks_by(self:DualEncoder) -> str: # For titles and tables
-    return POOLINGS[self.pooling].title if self.ranks_by_alignment else "its own score"
-
-@patch(as_prop=True)
-def model_note(self:DualEncoder) -> str: # Empty where the own score is the alignment
-    "A caution for readers of words and boxes."
+@patch
+def _note(self:DualEncoder):
+    "A caution for readers of words and boxes; empty where the own score is the alignment."
     if self.config.words == "tokens" and not self.late_interaction:
         return "No single token of this model was trained to match a picture; read its words and boxes with care."
-    if self.ranks_by_alignment: return ""
+    if self.late_interaction or self.config.ranking_head == "alignment": return ""
     return ("This model ranks by one vector of the picture and one of the sentence. Words and boxes show "
             "what its patches fit; they do not add up to that score.")
+
+@patch(as_prop=True)
+def info(self:DualEncoder) -> EncoderInfo:
+    "What the encoder says about itself."
+    by_alignment = self.late_interaction or self.config.ranking_head == "alignment"
+    pooling = "mrsw" if self.late_interaction and self.config.ranking_head == "own" else self.config.pooling
+    return EncoderInfo(self.name, "pictures", pooling=pooling, own_score="" if by_alignment else "its own score",
+                       note=self._note(), not_stored=self._not_stored())
 
 # %% ../../nbs/zoo/18_dual.ipynb #afa9f262
 TORCH_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -202,7 +200,7 @@ def from_pretrained(cls:DualEncoder,
 
 # %% ../../nbs/zoo/18_dual.ipynb #6f55a939
 @patch
-def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
+def _find_boxes(self:DualEncoder, images:list[Image], pictures:list[PIL.Image.Image]):
     "Boxes of each picture, from the detector or from the images themselves, in pixels of the opened picture."
     if self.detect_boxes is not None:
         detected = list(self.detect_boxes(pictures))
@@ -210,12 +208,12 @@ def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.I
             raise ValueError(f"{len(pictures)} pictures got boxes for {len(detected)}; "
                              "`boxes` gives those of each picture")
         sizes = [picture.size for picture in pictures]
-        image_ids = [image.image_id for image in images]
+        image_ids = [image.id for image in images]
         return list(map(boxes_of_picture, detected, sizes, image_ids))
     boxes = []
     for image,picture in zip(images, pictures):
         if image.regions is None or image.regions.boxes is None:
-            raise ValueError(f"{image.image_id!r} has no boxes; give images of a collection with boxes, "
+            raise ValueError(f"{image.id!r} has no boxes; give images of a collection with boxes, "
                              "a detector as `boxes`, or regions='patches'")
         boxes.append(torch.as_tensor(image.regions.boxes).float() * _scale(picture.size, image.regions.size))
     return boxes
@@ -223,7 +221,7 @@ def _find_boxes(self:DualEncoder, images:list[GivenImage], pictures:list[Image.I
 def _scale(size, other): return torch.tensor([size[0]/other[0],size[1]/other[1]]*2)
 
 @patch
-def _vectors(self:DualEncoder, images:list[GivenImage], pictures:list[Image.Image]):
+def _vectors(self:DualEncoder, images:list[Image], pictures:list[PIL.Image.Image]):
     "Whole vector, region vectors and boxes of each picture of a batch; boxes in pixels of the opened picture."
     dense = self.config.dense
     if self.config.regions == "windows":
@@ -265,16 +263,15 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
     parts = []
     boxes = []
     sizes = []
-    count = len(images) if isinstance(images, Collection) else None
-    bar = progress(None, "encode pictures", count, disable=not show_progress_bar)
-    for batch in chunked(given_images(images), batch_size):
-        pictures = [image.open() for image in batch]
+    bar = progress(None, "encode pictures", len(images), disable=not show_progress_bar)
+    for batch in chunked(images, batch_size):
+        pictures = [image.pixels() for image in batch]
         with loading(self.family.source, _KIND, _OTHER_PRECISION, probe=self.family.try_out):
             vectors = self._vectors(batch, pictures)
         for image,picture,of_picture in zip(batch, pictures, vectors):
             vector,regions,region_boxes = of_picture
             size = image.regions.size if image.regions is not None and image.regions.size else picture.size
-            names.append(image.image_id)
+            names.append(image.id)
             whole.append(vector.float().cpu()[None])
             parts.append(regions.float().cpu())
             boxes.append(region_boxes.float().cpu() * _scale(size, picture.size))
@@ -282,10 +279,10 @@ def _encode_pictures(self:DualEncoder, images, batch_size, show_progress_bar):
         bar.update(len(batch))
     bar.close()
     if not names:
-        return Encoded(whole[0], Packed(whole[0], [0]), [], (), Packed(torch.zeros(0, 4), [0]), torch.zeros(0, 2))
+        return Encoded.of_images([], Packed(whole[0], [0]))
     sizes = torch.tensor(sizes, dtype=torch.float64)
     whole = _finite(whole, self.family.source)
-    return Encoded(whole, Packed.from_sets(parts), names, (), Packed.from_sets(boxes), sizes)
+    return Encoded(whole, Packed.from_sets(parts), names, (), Packed.from_sets(boxes), sizes, images)
 
 @patch
 def encode_images(self:DualEncoder,
@@ -295,7 +292,7 @@ def encode_images(self:DualEncoder,
 ) -> Encoded: # With boxes in pixels of the original pictures
     "Encode pictures."
     _require_batch_size(batch_size)
-    def encode(): return self._encode_pictures(images, batch_size, show_progress_bar)
+    def encode(): return self._encode_pictures(as_images(images), batch_size, show_progress_bar)
     if self.cache_folder is None or not isinstance(images, Collection): return encode()
     return load_or_encode(self, images, self.cache_folder, show_progress_bar, encode)
 
@@ -363,8 +360,7 @@ def encode_captions(self:DualEncoder,
     _require_prompts(_as_tuple(phrases), self.config.words)
     texts = given_sentences(captions)
     if not texts:
-        vectors = torch.zeros(0, self.family.dim)
-        return Encoded(vectors, Packed(vectors, [0]), [])
+        return Encoded.of_captions([], Packed(torch.zeros(0, self.family.dim), [0]), [])
     self._warn_of_cut_off(texts)
     whole,words,token_vectors = self._encode_sentences(texts, batch_size, show_progress_bar)
     if self.config.words == "tokens": return Encoded(whole, Packed.from_sets(token_vectors), texts, words)
@@ -386,36 +382,14 @@ def similarity(self:DualEncoder,
     for name in options: one_of(name, BlockOptions.__annotations__, "option")
     self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
-    if pooling or self.ranks_by_alignment:
+    if pooling or self.info.ranks_by_alignment:
         return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
     with torch.no_grad(): sim = self.family.score(images.whole.to(self.device), captions.whole.to(self.device))
     return sim.float().to(images.whole.device)
 
 @patch
-def with_boxes(self:DualEncoder,
-    images:Encoded, # As of `Encoder.explain`
-    i:int, # Number of the image, from 0
-    regions:Regions|None=None, # Of that image
-    picture:Path|str|Image.Image|Callable|None=None, # The picture
-) -> tuple[Encoded,int]: # Encoded images with boxes, and which of them
-    "The image with its boxes: a picture that was encoded without boxes is encoded again."
-    if getattr(images, "boxes", None) is not None or picture is None: return images,i
-    image_id = images.names[i] if regions is None else regions.image_id
-    if isinstance(picture, str): picture = Path(picture)
-    return self.encode_images(GivenImage(image_id, regions, picture)),0
-
-@patch
-def explain(self:DualEncoder,
-    images:Encoded, # As of `Encoder.explain`, like all others
-    i:int, # Number of the image, from 0
-    captions:Encoded, # Encoded captions
-    j:int, # Number of the caption, from 0
-    regions:Regions|None=None, # Of that image
-    picture:Path|str|Image.Image|Callable|None=None, # The picture
-    pooling:str="", # How the alignment is pooled
-) -> Alignment:
-    "Align a picture with a caption; a warning says how much of a long sentence or of a panorama the model reads."
-    alignment = Encoder.explain(self, images, i, captions, j, regions, picture, pooling)
+def pair_warning(self:DualEncoder, alignment:Alignment) -> str:
+    "How much of a long sentence, or of a panorama, the model reads."
     boxes = alignment.boxes
     cautions = []
     if self.family.cut_off([alignment.caption]):
@@ -426,7 +400,7 @@ def explain(self:DualEncoder,
         if seen < .5:
             cautions.append(f"{self.name} cuts pictures to their middle and sees {100*seen:.0f} % of this one; "
                             "cut it into parts that are about as wide as high.")
-    return replace(alignment, warning=" ".join(cautions))
+    return " ".join(cautions)
 
 # %% ../../nbs/zoo/18_dual.ipynb #fae9c42a
 @patch

@@ -20,7 +20,7 @@ from ..core.show import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading
 from ..core.stores import require_archive
 from ..data.pictures import within
-from ..data.stopwords import stop_words
+from ..data.words import stop_words
 from ..model.text import load_text, save_text
 from ..model.matcher import Matcher
 from .variants import variant_config

@@ -7,7 +7,7 @@ __all__ = ['PublishedConfig', 'PublishedAlignmentHead', 'PublishedMatcher']
 
 # %% ../../nbs/zoo/03_published_matcher.ipynb #fc253101
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 import torch.nn.functional as F
@@ -18,7 +18,8 @@ from ..core.config import one_of
 from ..data.inputs import Sentences
 from ..model.alignment import POOLINGS
 from ..model.similarity import BlockOptions
-from ..model.encoder import Encoded, Vectors
+from ..model.encoded import Encoded
+from ..model.encoder import EncoderInfo, Vectors
 from ..model.heads import AlignmentHead
 from ..model.text import TextEncoder, TokenBatch, TokenWords
 from ..model.regions import RegionBatch
@@ -73,20 +74,12 @@ class PublishedMatcher(VariantMatcher):
         text.requires_grad_(True)
 
     @property
-    def index_refusal(self) -> str:
-        "Why an index of vectors cannot answer for this model."
-        return PublishedAlignmentHead.index_refusal
-
-    @property
-    def ranks_by_alignment(self) -> bool:
-        "Whether it ranks by the alignment, pooled by a name in `POOLINGS`; the published code has other poolings too."
-        return super().ranks_by_alignment and self.pooling in POOLINGS
-
-    @property
-    def ranks_by(self) -> str:
-        "What pairs are ranked by, in words; a pooling of the published code only by its name."
-        unknown = self.config.ranking_head == "alignment" and self.pooling not in POOLINGS
-        return self.pooling if unknown else super().ranks_by
+    def info(self) -> EncoderInfo:
+        "What the model says about itself; a pooling that only the published code has is named."
+        info = super().info
+        if self.config.ranking_head == "alignment" and self.config.pooling not in POOLINGS:
+            info = replace(info, own_score=self.config.pooling)
+        return replace(info, not_indexed=PublishedAlignmentHead.index_refusal)
 
     def slot_vectors(self, x:Tensor, mask:Tensor, gather:nn.Module) -> Tensor:
         "Vectors of all slots, `(n, slots, dim)`; unit vectors in TERAN's code, 0 at padding for some gathers."
@@ -113,7 +106,7 @@ class PublishedMatcher(VariantMatcher):
         "Encode captions; their words are those of the tokens that take part."
         encoded = super().encode_captions(captions, batch_size, show_progress_bar)
         if not encoded.names: return encoded
-        return encoded._replace(words=TokenWords(encoded.words.tokens, self.text.tokenizer, encoded.parts.slot_of))
+        return replace(encoded, words=TokenWords(encoded.words.tokens, self.text.tokenizer, encoded.parts.slot_of))
 
 # %% ../../nbs/zoo/03_published_matcher.ipynb #219678f7
 @patch

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..core.packed import Packed, length_mask
 from ..core.config import bounded, one_of, require_in_range
-from ..data.stopwords import STOP_WORDS
+from ..data.words import STOP_WORDS
 from ..model.similarity import similarity
 
 # %% ../../nbs/zoo/01_reference.ipynb #40ac45a6

@@ -22,7 +22,7 @@ from ..core.config import bounded, require_in_range
 from ..core.processes import pick_device, seed_everything
 from ..core.show import progress
 from ..data.collection import Collection
-from ..data.vocabulary import make_tokenizer
+from ..data.words import make_tokenizer
 from ..model.losses import info_nce
 
 # %% ../../nbs/zoo/16_scratch.ipynb #39c70850

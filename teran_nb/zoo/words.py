@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.phrase_table import matching_words
-from ..model.pair import CaptionWords
+from ..data.words import matching_words
+from ..model.encoded import CaptionWords
 from .families import trim_span
 
 # %% ../../nbs/zoo/15_words.ipynb #4bac4ad6

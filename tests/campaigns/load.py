@@ -26,7 +26,7 @@ from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions
 from teran_nb.photos.prepare import Sources, chosen_images
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.relevance import rouge_l
 from teran_nb.model.matcher import make_matcher
 

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoModelForObjectDetection, BertConfig, ViT
 
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import write_json
-from teran_nb.data.vocabulary import make_tokenizer
+from teran_nb.data.words import make_tokenizer
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.photos.detectors import Detector
 from teran_nb.photos.prepare import Sources, prepare

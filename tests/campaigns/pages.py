@@ -17,7 +17,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder

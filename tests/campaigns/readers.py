@@ -31,14 +31,14 @@ from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import Features
-from teran_nb.data.feature_writer import FeatureWriter
+from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
-from teran_nb.data.phrase_table import read_phrases
+from teran_nb.data.words import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples
 from teran_nb.measure.spice_program import read_subsets, read_synonyms
-from teran_nb.data.stopwords import stop_words
+from teran_nb.data.words import stop_words
 from teran_nb.training.board import _cell
 from teran_nb.training.checkpoints import read_run_checkpoint
 from teran_nb.training.learner import fit
