@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RATE_SCHEDULES', 'RECIPES', 'RateSchedule', 'TrainConfig', 'Recipe', 'recipe_names', 'recipe']
 
-# %% ../../nbs/training/00_recipe.ipynb #8fc51bf6
+# %% ../../nbs/training/00_recipe.ipynb #46a40329
 import difflib, math, re, textwrap
 from collections.abc import Callable
 from dataclasses import asdict, field
@@ -22,6 +22,7 @@ from ..core.files import project_path, read_text
 from ..core.config import Count, Positive, configuration, one_of, override
 from ..core.registry import check, code_digest, is_own
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
+from ..data.collection import Collection
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
 from ..model.heads import HEADS
@@ -307,7 +308,15 @@ def _repr_markdown_(self:Recipe):
     items = [textwrap.fill(f"- {escape_markdown(note)}", 195, subsequent_indent="  ") for note in self.notes()]
     return "\n".join([table,"",*(["Differences from the papers and their code:","",*items] if items else [])])
 
-# %% ../../nbs/training/00_recipe.ipynb #bb547bb2
+# %% ../../nbs/training/00_recipe.ipynb #370d0e87
+@patch
+def for_data(self:Recipe,
+    data:Collection, # What is learned from
+) -> Recipe: # As a run stores it
+    "The recipe with the region features of some data."
+    features = data.features
+    return self.change(**{"regions.extractor": features.extractor, "regions.features": features.dim})
+
 @patch
 def run_name(self:Recipe,
     data:str="scenes", # Name of the data

@@ -144,7 +144,7 @@ def _compared(recipe):
     fields = asdict(recipe)
     return {part: fields[part] for part in ("train","network","members")} | {"begins": Path(recipe.begins).name}
 
-# %% ../../nbs/training/10_runs.ipynb #5f0e67d1
+# %% ../../nbs/training/10_runs.ipynb #6903f0bf
 def train(
     recipe:Recipe, # What to train
     data:Collection, # What to learn from, with the splits `train` and `val`
@@ -157,8 +157,7 @@ def train(
     if recipe.begins in recipe_names():
         raise ValueError(f"{recipe.name} begins with a trained {recipe.begins}: train that recipe first, and name its run by "
                          "begins (`compare` does both)")
-    features = data.features
-    recipe = recipe.change(**{"regions.extractor": features.extractor, "regions.features": features.dim})
+    recipe = recipe.for_data(data)
     recipe.check_own_parts()
     if processes > 1: _require_library_parts(recipe, processes)
     device_now = pick_device(device)
@@ -279,7 +278,7 @@ def model(self:Run) -> Encoder: # On the CPU; `load_model` takes a device
     "The trained model; of an ensemble, its first member."
     return load_model(self.folder)
 
-# %% ../../nbs/training/10_runs.ipynb #b5383f74
+# %% ../../nbs/training/10_runs.ipynb #daecb745
 def in_project(
     folder:Path, # Of a run
 ) -> str: # Relative to the project where it lies in it, so that results can be moved with it
@@ -353,6 +352,14 @@ def evaluate_runs(
     return models[0],ensemble(evaluations, collection.captions.image_of, name, options["relevance"], ndcg, about)
 
 @patch
+def own_data(self:Run) -> Collection: # Drawn scenes are drawn again; of others the run does not know where they lie
+    "What the run was trained on."
+    if self.data is not None: return self.data
+    described = self.saved["data"]
+    if described["data"] == "scenes": return load_data(world=described["world"])
+    raise ValueError(f"{self.folder} does not know where its data {described['data']} lie; give them, as load_data opens them")
+
+@patch
 def test(self:Run,
     data:Collection|None=None, # With the split; what the run was trained on when None
     split:str="test", # Which images
@@ -360,9 +367,7 @@ def test(self:Run,
     **options, # Of `evaluate_runs`
 ) -> Evaluation:
     "Test the models of the run, on the data that it was trained on or on others."
-    data = data or self.data
-    if data is None and self.saved["data"].get("data") == "scenes": data = load_data(world=self.saved["data"]["world"])
-    if data is None: raise ValueError(f"{self.folder} does not know where its data lie; give them, as load_data opens them")
+    data = data or self.own_data()
     options = {"relevance": data.relevance(split)} | options
     return evaluate_runs(self, data.split(split), device, **options)[1]
 
