@@ -13,8 +13,7 @@ from lab.entries import enter
 from teran_nb.core.show import markdown_table
 from teran_nb.core.processes import environment
 from teran_nb.training.datasets import load_data
-from teran_nb.measure.retrieval import Retrieval
-from teran_nb.measure.results import results
+from teran_nb.measure.results import Measured, Result
 from teran_nb.training.runs import evaluate_runs
 from teran_nb.zoo.random_models import toy_folder
 from teran_nb.zoo.scratch import ScratchConfig
@@ -40,7 +39,7 @@ def measured(run, world, **options):
     here = environment(ScratchConfig().seed) # of the CLIP, which has no run that records it
     where = ", ".join(str(here[name]) for name in ("platform","device_name","device","cores")) + " cores"
     known = {name: value for name,value in result.about.items() if value != "unknown"}
-    return Retrieval(result.metrics | result.grounding.all_metrics, {"seed": here["seed"], "machine": where, "torch": here["torch"]} | known)
+    return Measured(result.metrics | result.grounding.all_metrics, {"seed": here["seed"], "machine": where, "torch": here["torch"]} | known)
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -49,10 +48,10 @@ def main():
     given = parser.parse_args()
     data = load_data(world="tiny" if given.quick else "scenes")
     with tempfile.TemporaryDirectory() as folder:
-        if given.quick: table = results(measured(toy_folder("clip", f"{folder}/clip"), data.test, dual=OPTIONS[-1]))
+        if given.quick: table = Result.of(measured(toy_folder("clip", f"{folder}/clip"), data.test, dual=OPTIONS[-1]))
         else:
             looks = [measured(ROOT/"runs/scenes-clip", data.test, dual=options) for options in OPTIONS]
-            table = results(measured(ROOT/"runs/scenes-teran-mrsw", data.test), *looks)
+            table = Result.of(measured(ROOT/"runs/scenes-teran-mrsw", data.test), *looks)
     print(f"{machine()}; {len(data.test)} images, {len(data.test.captions)} captions\n")
     shown = table.table(METRICS)
     print(markdown_table(shown.columns, shown.values))

@@ -19,9 +19,8 @@ from teran_nb.model.similarity import similarity
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions
 from teran_nb.core.show import markdown_table
-from teran_nb.measure.retrieval import PROTOCOLS, Protocol, ranking, ranks, retrieval
+from teran_nb.measure.retrieval import PROTOCOLS, Protocol, ndcg_at_k, ranking, ranks, retrieval
 from teran_nb.measure.relevance import Relevance, rouge_l
-from teran_nb.measure.ndcg import ndcg_at_k
 from teran_nb.scenes.scenes import scenes
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"

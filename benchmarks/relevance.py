@@ -24,8 +24,7 @@ from teran_nb.data.caption_files import read_captions
 from teran_nb.core.show import markdown_table
 from teran_nb.measure.relevance import rouge_l, spice
 from teran_nb.scenes.scenes import scenes
-from teran_nb.measure.spice import Tuples, concept_words, read_tuples
-from teran_nb.measure.spice_program import with_meanings
+from teran_nb.measure.spice import Tuples, concept_words, read_tuples, with_meanings
 
 COCO = ROOT.parent/"shared"/"data"/"captions"/"coco_testall_caps.txt.gz"
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from teran_nb.core.show import MarkdownRepr, markdown_table
-from teran_nb.measure.results import Results, format_seeds
-from teran_nb.measure.retrieval import chance_bound, metric_named
+from teran_nb.measure.results import Result, format_seeds, metric_named
+from teran_nb.measure.retrieval import chance_bound
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS
 from teran_nb.training.compare import BOARD_LOSSES, BOARD_RANKERS
@@ -44,7 +44,7 @@ def ranker_cost(
 @dataclass(frozen=True, repr=False)
 class Board(MarkdownRepr):
     "Rankers and losses side by side; shows itself as a table."
-    results: Results  # Lines with the conditions `ranker` and `loss`
+    results: Result  # Lines with the conditions `ranker` and `loss`
 
     def _repr_markdown_(self):
         lines = sorted(self.results.lines.values(), key=lambda seeds: _place(seeds[0].about))

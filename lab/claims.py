@@ -15,11 +15,11 @@ import pandas as pd
 from teran_nb.core.config import one_of
 from teran_nb.core.show import MarkdownRepr, markdown_table
 from teran_nb.core.files import project_path, read_json
-from teran_nb.measure.results import Results, format_seeds, paired_bootstrap, read_results, welch
-from teran_nb.measure.retrieval import chance_bound, format_metric, metric_named
+from teran_nb.measure.results import Result, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch
+from teran_nb.measure.retrieval import chance_bound
 from teran_nb.zoo.papers import PUBLISHED, paper_table, published
 
-from .entries import Measured, checked
+from .entries import RunMetrics, checked
 
 _OTHERWISE = {"better": "the other way round", "lower": "the other way round", "little": "the difference is large", "fails": "it loses less than half"}
 _DIFFERENCE = {"better": "first - second", "lower": "second - first", "little": "second - 0.9 x first",
@@ -171,7 +171,7 @@ class Findings(MarkdownRepr):
 
 
 def findings(
-    results: Results,  # Of a table
+    results: Result,  # Of a table
     claims: Iterable[Claim]|None = None,  # What to look at; `CLAIMS` when None
 ) -> Findings:  # One for each claim whose rows are there
     "What the papers claim beside what we find."
@@ -199,8 +199,8 @@ def _answered(results, claim):
     if recall is None or claim.against: return ()
     answered = []
     for row in (claim.better,claim.worse):
-        path = project_path(results.about(row, "run")[0] or ".")/f"metrics-{row}.json"
-        ranks = checked(Measured, {"metrics": {}, "about": {}} | read_json(path, dict), path).ranks if path.is_file() else {}
+        path = project_path(results.values(row, "run")[0] or ".")/f"metrics-{row}.json"
+        ranks = checked(RunMetrics, read_json(path, dict), path).ranks if path.is_file() else {}
         if recall[1] not in ranks: return ()
         answered.append(np.array(ranks[recall[1]]) < int(recall[2]))
     return answered
@@ -214,4 +214,4 @@ def _printed(row, metric, protocol):
     return numbers.metrics.get(metric) if numbers else None
 
 
-if __name__ == "__main__": print(findings(read_results(sys.argv[1]))._repr_markdown_())
+if __name__ == "__main__": print(findings(read_result(sys.argv[1]))._repr_markdown_())

@@ -16,9 +16,7 @@ from teran_nb.core.config import one_of
 from teran_nb.core.show import markdown_table
 from teran_nb.core.files import digest, project_path, read_json, write_json
 from teran_nb.data.collection import Collection
-from teran_nb.measure.conditions import CONDITIONS
-from teran_nb.measure.results import Results, read_results
-from teran_nb.measure.retrieval import Retrieval
+from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import recipe_names
 from teran_nb.training.runs import Run
@@ -125,7 +123,7 @@ def read_entry(
 def read_table(
     table: str|Path,  # Folder of one table, such as `results/main`
     rows: Iterable[str] = (),  # Rows, in this order; all of them when empty
-) -> Results:  # A line for each row, the rows of papers first
+) -> Result:  # A line for each row, the rows of papers first
     "Read a table of the registry."
     folder = project_path(table)
     entries = [read_entry(path) for path in sorted(folder.glob("*.json"))]
@@ -133,7 +131,7 @@ def read_table(
     by_row = {entry.row: entry for entry in entries}
     of_papers = [row for row in recipe_names() if row in by_row]
     order = rows or dict.fromkeys([*of_papers,*by_row])
-    return Results({row: _results_of(by_row[one_of(row, by_row, f"row of {folder}")]) for row in order})
+    return Result({row: _results_of(by_row[one_of(row, by_row, f"row of {folder}")]) for row in order})
 
 
 def _results_of(entry):
@@ -142,7 +140,7 @@ def _results_of(entry):
     for record in sorted(entry.records, key=lambda record: (str(type(record.seed)),record.seed)):
         about = {"model": entry.row} | entry.conditions | record.model_dump(exclude={"metrics","epochs","versions"})
         about |= {"epochs trained": record.epochs, "torch": record.versions.get("torch", NOT_RECORDED)}
-        results.append(Retrieval(record.metrics, about))
+        results.append(Measured(record.metrics, about))
     return tuple(results)
 
 
@@ -160,7 +158,7 @@ def data_fingerprint(
     return digest([of_captions,parts(collection.features)])[:16]
 
 
-class Measured(BaseModel):
+class RunMetrics(BaseModel):
     "What a run has measured on its test split, in its folder."
     metrics: dict[str,_Number|None]
     about: dict[str,Any]
@@ -168,21 +166,21 @@ class Measured(BaseModel):
 
 
 def read_measured(
-    paths: Iterable[str|Path],  # Tables that `Results.save` wrote as JSON, or folders of tested runs
+    paths: Iterable[str|Path],  # Tables that `Result.save` wrote as JSON, or folders of tested runs
     rows: Iterable[str] = (),  # Rows to read; all of them when empty
-) -> Results:  # `about(row, "run")` are the folders of the runs
+) -> Result:  # `values(row, "run")` are the folders of the runs
     "What a workflow has saved, or what runs have measured on their test split."
     lines = {}
     for path in map(project_path, paths):
         for result in _saved_table(path) if path.is_file() else _saved_run(path):
             lines.setdefault(result.about["model"], []).append(result)
-    return Results({one_of(row, lines, "row of the runs"): tuple(lines[row]) for row in rows or lines})
+    return Result({one_of(row, lines, "row of the runs"): tuple(lines[row]) for row in rows or lines})
 
 
 def _saved_table(path):
     "Results of a file; their runs lie in the same project."
     results = []
-    for row, seeds in read_results(path).lines.items():
+    for row, seeds in read_result(path).lines.items():
         for result in seeds:
             about = result.about | {"model": row}
             if about.get("run"): about["run"] = str(project_path(about["run"], path.parent))
@@ -197,9 +195,9 @@ def _saved_run(run):
     trained = {"epochs": Run(run).recipe.train.epochs, "run": str(run)}
     results = []
     for path in files:
-        measured = checked(Measured, read_json(path, dict), path)
+        measured = checked(RunMetrics, read_json(path, dict), path)
         metrics = {name: value for name, value in measured.metrics.items() if value is not None}
-        results.append(Retrieval(metrics, measured.about | trained))
+        results.append(Measured(metrics, measured.about | trained))
     return results
 
 
@@ -207,7 +205,7 @@ _PACKAGES = ("python","teran_nb","torch","transformers","accelerate","numpy","pi
 
 
 def record_of(
-    result: Retrieval,  # Of one seed; its condition `run` names the folder of its run
+    result: Measured,  # Of one seed; its condition `run` names the folder of its run
     command: str,  # The shell command that measures it
     fingerprint: str,  # As in `data_fingerprint`
 ) -> Record:
@@ -249,7 +247,7 @@ def _fingerprints(results, data):
 # entering
 
 def enter(
-    results: Results,  # `about(row, "run")` names folders of runs, where there are any
+    results: Result,  # `values(row, "run")` names folders of runs, where there are any
     table: str|Path,  # Folder of one table; made if it is not there
     command: str,  # The shell command that measures these numbers
     data: str = "",  # What they were measured on, as in `load_data`; by default what each run was trained on
@@ -278,7 +276,7 @@ def enter(
 
 def _shared_conditions(result):
     "The conditions that all seeds of an entry share; the model is the entry's row."
-    return {k: v for k, v in result.about.items() if k != "model" and (k not in CONDITIONS or not CONDITIONS[k].of_seed)}
+    return {k: v for k, v in result.about.items() if k != "model" and k not in OF_SEED}
 
 
 def _require_same(now, before, path):
@@ -309,7 +307,7 @@ _ROUNDING = 1e-9  # Of a number that was written and read
 
 
 def compare_with_table(
-    again: Results,  # Measured now
+    again: Result,  # Measured now
     table: str|Path,  # Folder of a table that has these rows
     data: str = "",  # As in `enter`
 ) -> pd.DataFrame:  # A row for each number: what the registry expects, what it is now, whether that is inside
@@ -345,7 +343,7 @@ def _same_training(record, stored):
 
 def _require_comparable(row, result, records, entry, table):
     "Refuse a result under other conditions, or of other data, than the stored seeds."
-    for name in [*(name for name, condition in CONDITIONS.items() if condition.own_line),"candidates","epochs"]:
+    for name in (*OWN_LINE,"candidates","epochs"):
         now, before = result.about.get(name) or "", entry.conditions.get(name) or ""
         if now != before: raise ValueError(f"{row} cannot be compared with {table}: {name} is {now!r} now and {before!r} there")
     ours = {record.data for record in records}
@@ -354,7 +352,7 @@ def _require_comparable(row, result, records, entry, table):
 
 
 def require_reproduced(
-    again: Results,  # Measured now
+    again: Result,  # Measured now
     table: str|Path,  # Folder of a table that has these rows
     data: str = "",  # As in `enter`
 ) -> pd.DataFrame:  # As in `compare_with_table`

@@ -19,7 +19,7 @@ from pathlib import Path
 from teran_nb.core.config import one_of
 from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.core.files import atomic, project_path, read_json, read_text
-from teran_nb.measure.results import Results
+from teran_nb.measure.results import Result
 from teran_nb.training.compare import trainings, without_contexts
 from teran_nb.training.runs import Run
 
@@ -41,7 +41,7 @@ def _conditions_of(results):
     for row, seeds in results.lines.items():
         machines = [_PLATFORM_AND_MODEL.sub("", r.about.get("machine", NOT_RECORDED)) for r in seeds]
         lines[row] = tuple(replace(r, about=r.about | {"machine": m}) for r, m in zip(seeds, machines))
-    return Results(lines).conditions()
+    return Result(lines).conditions()
 
 
 def _shared_conditions(results): return {k: v for k, v in _conditions_of(results).items() if k in _SHARED}
@@ -74,7 +74,7 @@ def _conditions_line(conditions): return "; ".join(f"{escape_markdown(k)} {escap
 def _first_command(results):
     "The command that measures the first row, as a block of shell; says where the others are."
     commands = []
-    for row in results.lines: commands += results.about(row, "command")
+    for row in results.lines: commands += results.values(row, "command")
     commands = [command for command in dict.fromkeys(commands) if command != NOT_RECORDED]
     if not commands: return ""
     place = f"# the first of {len(commands)} commands; the files have all\n" if len(commands) > 1 else ""

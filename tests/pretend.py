@@ -105,7 +105,7 @@ def trained(row, text, output):
 def asked(folder):
     "What a trained model says: the similarity of every pair, an alignment, relations, what a sentence finds; and its device."
     from teran_nb.look.finder import Finder
-    from teran_nb.model.relation_distances import word_relations
+    from teran_nb.model.single_stream import word_relations
     from teran_nb.training.datasets import load_data
     from teran_nb.training.runs import evaluate_runs
     world = load_data("scenes", world="tiny").test

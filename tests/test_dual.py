@@ -181,7 +181,7 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
     assert {name: saved["metrics"][name] for name in wanted} == pytest.approx(wanted)
     assert saved["about"]["model"] == "clip" and not saved["about"].get("pooling")
     found, links = saved["grounding"]["all"], [link for some in world.captions.links for link in some]
-    assert len(world) < found["phrases"] <= len(links) and found["right"] <= found["possible"] < .5  # a patch is rarely a whole thing
+    assert len(world) < found["phrases"] <= len(links) and found["grounding"] <= found["grounding_possible"] < .5  # a patch is rarely a whole thing
     names = pages_of(tmp_path)[1]
     assert {"gallery", "sentences", "receipt", "heatmap", "grounding", "heats", "word"} <= names
     for name in names:

@@ -7,15 +7,12 @@ import pytest
 import torch
 from conftest import ROOT
 
-from teran_nb.measure.rouge import rouge_l_scores
-from teran_nb.measure.retrieval import Protocol, folds, ranking, ranks, recall_at_k, retrieval
 from teran_nb.measure.relevance import Relevance
-from teran_nb.measure.ndcg import ndcg_at_k
-from teran_nb.model.relations import attend, compress, cosine_relations
+from teran_nb.training.batches import split_into_batches
+from teran_nb.measure.retrieval import Protocol, folds, ndcg_at_k, ranking, ranks, retrieval
 
 SIM = torch.rand(2, 3)
 RELEVANCE = Relevance("toy", np.eye(3, 2))
-MASK = torch.ones(2, 3, dtype=torch.bool)
 ROWS = {"fewer": [0, 1], "more": [0, 1, 1, 0], "negative": [0, -1, 1], "too large": [0, 2, 1], "fractions": [0.5, 1.0, 1.0], "nested": [[0, 1, 1]], "none": []}
 CASES = {f"{f.__name__} {name}": lambda f=f, rows=rows: f(SIM, torch.tensor(rows)) for f in (ranks, retrieval) for name, rows in ROWS.items()}
 CASES |= {f"{f.__name__} {shape}": lambda f=f, shape=shape: f(torch.zeros(shape), torch.tensor([0, 1, 1]))
@@ -23,25 +20,14 @@ CASES |= {f"{f.__name__} {shape}": lambda f=f, shape=shape: f(torch.zeros(shape)
 CASES |= {
     "ranks NaN": lambda: ranks(SIM * torch.nan, [0, 1, 1]),
     "ranking NaN": lambda: ranking(SIM * torch.nan),
-    "ranking of a row": lambda: ranking(SIM[0]),
-    "ranking of none": lambda: ranking(SIM, 0),
-    "recall of nothing": lambda: recall_at_k([], 1),
-    "recall of NaN": lambda: recall_at_k([np.nan], 1),
-    "recall of a negative rank": lambda: recall_at_k([-1], 1),
-    "NDCG of similarities": lambda: ndcg_at_k(SIM, RELEVANCE, "i2t"),
-    "NDCG of a row": lambda: ndcg_at_k([0, 1], RELEVANCE, "t2i"),
-    "NDCG of other candidates": lambda: ndcg_at_k([[0, -1]] * 3, RELEVANCE, "t2i"),
     "NDCG of relevance above 1": lambda: ndcg_at_k([[0, 1]] * 3, Relevance("toy", np.full((3, 2), 2.0)), "t2i"),
     "NDCG of relevance NaN": lambda: ndcg_at_k([[0, 1]] * 3, Relevance("toy", np.full((3, 2), np.nan)), "t2i"),
     "no folds": lambda: folds(Protocol("x", 0), [0, 1], 2),
     "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
-    "rouge without images": lambda: rouge_l_scores(["a"], []),
-    "rouge of no text": lambda: rouge_l_scores([None], [["a"]]),
-    "relations of other masks": lambda: cosine_relations(torch.rand(2, 4, 8), MASK, torch.rand(2, 3, 8), MASK),
-    "relations of other spaces": lambda: cosine_relations(torch.rand(2, 3, 4), MASK, torch.rand(2, 3, 8), MASK),
-    "relations of other pairs": lambda: cosine_relations(torch.rand(1, 3, 8), MASK[:1], torch.rand(2, 3, 8), MASK),
-    "attention of other slots": lambda: attend(torch.rand(2, 1, 5, 5), MASK, MASK),
-    "objects elsewhere": lambda: compress(torch.rand(2, 2), [[0], [-1]]),
+    "batches of nothing": lambda: split_into_batches([], 2),
+    "batches of no image": lambda: split_into_batches([0, 1], 0),
+    "batches of no caption": lambda: split_into_batches([0, 1], 2, 0),
+    "batches of fractions": lambda: split_into_batches([0.5, 1], 2),
 }
 
 
@@ -58,7 +44,7 @@ OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeSh
 READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/mutate.py that damage these files
     "core.files": ("open_plain read_bytes read_text read_json read_json_lines", "captions, pairs: winoground"),
     "core.hub": ("require_model_folder load_whole_model require_rows", "vision, dual, text"),
-    "core.stores": ("Store array StoreJournal load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
+    "core.stores": ("Store StoreWriter _continue array load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
     "core.spreadsheets": ("text_and_separator", "captions, sizes"),
     "data.caption_files": ("_read_object _text_lines _xml read_entities read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
@@ -66,14 +52,13 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "photos.duplicates": ("_read_hashes", "pictures: same"),
     "data.feature_tables": ("table_lines vinvl_tables _KeyedTable _decode_vinvl_row", "features"),
     "data.formats": ("_load _read_ids lmdb_rows hdf5_rows", "features"),
-    "measure.pair_benchmarks": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
+    "measure.pairs": ("read_sugarcrepe read_aro read_winoground read_pairs", "pairs"),
     "data.pictures": ("read_picture", "pictures"),
     "data.provenance": ("open_provenance _open_subspace", "provenance"),
-    "measure.spice": ("read_tuples", "relevance: tuples"),
-    "measure.spice_program": ("_text_in_jar", "relevance: jars"),
+    "measure.spice": ("read_tuples _text_in_jar", "relevance: tuples, relevance: jars"),
     "data.stopwords": ("stop_words", "stop-words"),
     "training.learner": ("_read_checkpoint", "run: checkpoint"),
-    "measure.results": ("read_results", "results"),
+    "measure.results": ("read_result", "results"),
     "training.recipe": ("_read", "recipe"),
     "measure.relevance": ("_cached _computed_once _memory_map", "relevance"),
     "training.runs": ("saved history commit load_model _train_folder", "run: recipe, run: log, run: environment, dual"),
@@ -97,12 +82,9 @@ IN_NONE = {  # and why
     "core.hub:hub_config": "a file of the hub's client, compared with a shape",
     "core.show:source": "a template of this package",
     "core.processes:_work": "a job of this process",
-    "core.stores:StoreWriter": "it writes",
-    "core.stores:reopen": "its own unfinished file, which `unfinished store` compares",
     "data.hf_datasets:_encoded_picture": "rows of a data set in memory",
     "data.convert:write_table": "it writes",
-    "measure.spice_program:_start_program": "it writes",
-    "measure.spice_program:_printed_tuples": "what a program has just printed, compared with a shape",
+    "measure.spice:_run_program": "what a program has just printed, compared with a shape",
     "training.compare:_test_once": "files of `run: metrics`, compared with a shape",
     "measure.grounding:PhraseGrounding": "it adds to results that are objects",
     "training.learner:write_checkpoint": "it writes",

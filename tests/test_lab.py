@@ -15,7 +15,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.packed import Packed
 from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
-from teran_nb.measure.results import Results, format_seeds, toy_results
+from teran_nb.measure.results import Result, format_seeds, toy_result
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
@@ -35,7 +35,7 @@ def test_claims_are_of_rows():
     assert {row for claim in CLAIMS for row in (claim.better, claim.worse)} <= set(recipe_names())
     assert [side.tolist() for side in LITTLE.sides([.6], [.5])] == [[.5], [.9 * .6]]
     with pytest.raises(ValueError, match="unknown kind of claim 'equal'; known are better, lower, little, fails"):
-        findings(Results({}), [Claim("", "teran-mrsw", "tern", kind="equal")])
+        findings(Result({}), [Claim("", "teran-mrsw", "tern", kind="equal")])
 
 
 @pytest.mark.parametrize("claim, better, worse, expected", [
@@ -66,16 +66,16 @@ def test_one_seed_is_decided_by_its_queries():
 def test_findings_of_a_table(tmp_path):
     "Numbers of the papers beside ours; with one seed the ranks of a run decide."
     def lines(*recalls, **about):
-        return {row: tuple(replace(r, about=r.about | {"model": row} | about) for r in toy_results(*values).lines["teran-mrsw"]) for row, values in
+        return {row: tuple(replace(r, about=r.about | {"model": row} | about) for r in toy_result(*values).lines["teran-mrsw"]) for row, values in
                 zip(("teran-mrsw", "tern"), recalls)}
-    table = findings(Results(lines([.5, .52], [.2, .22])))
+    table = findings(Result(lines([.5, .52], [.2, .22])))
     first = table.items[0]
     assert (first.claim.text, first.verdict, first.published) == ("TERAN finds more images than TERN", "agrees", (.65, .519))
     text = " ".join(table._repr_markdown_().split())
     assert "| TERAN finds more images than TERN |" in text and "65.0 / 51.9" in text
     for row, share in (("teran-mrsw", 2), ("tern", 10)):
-        write_json(tmp_path / f"metrics-{row}.json", {"ranks": {"t2i": [0 if i % share == 0 else 3 for i in range(100)]}})
-    assert findings(Results(lines([.5], [.2], run=str(tmp_path)))).items[0].verdict == "agrees (one seed)"
+        write_json(tmp_path / f"metrics-{row}.json", {"metrics": {}, "about": {}, "ranks": {"t2i": [0 if i % share == 0 else 3 for i in range(100)]}})
+    assert findings(Result(lines([.5], [.2], run=str(tmp_path)))).items[0].verdict == "agrees (one seed)"
     assert format_seeds(first.ours[0], "t2i_r1") == "51.0 ± 1.4" and "51.0 ± 1.4 / 21.0 ± 1.4" in text
     assert "isda" not in {finding.claim.metric for finding in table.items}
 

@@ -16,8 +16,7 @@ from lab.entries import (
 from lab.registry import fill_document, fill_documents, main, registry_table, workflow_command
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
-from teran_nb.measure.results import Results, toy_results
-from teran_nb.measure.retrieval import Retrieval
+from teran_nb.measure.results import Measured, Result, toy_result
 from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import _record
@@ -88,7 +87,7 @@ def record(seed, recall, **changes):
 def test_an_entry_is_read_as_a_table(tmp_path):
     write_json(tmp_path / "tern.json", {"row": "tern", "conditions": CONDITIONS, "records": [record(1, .12), record(0, .1, commit="2adcbd9+")]})
     table = read_table(tmp_path)
-    assert table.about("tern", "seed") == [0, 1] and table.about("tern", "commit") == ["2adcbd9+", "2adcbd9"]
+    assert table.values("tern", "seed") == [0, 1] and table.values("tern", "commit") == ["2adcbd9+", "2adcbd9"]
     assert table.table()["t2i R@1 %"].tolist() == ["11.0 ± 1.4"]
     assert entry_path("results/main", "mine: two heads").name == "mine--two-heads.json"
     with pytest.raises(ValueError, match="unknown row of"):
@@ -128,7 +127,7 @@ def test_drawn_scenes_may_differ_between_machines():
 def toy_run(folder, data, **settings):
     "A finished run of the row `teran-mrsw` with two epochs, without a training."
     _record(recipe("teran-mrsw", "tiny", epochs=2, **settings).for_data(data), data, folder, "cpu")
-    (measured,) = toy_results(.1).lines["teran-mrsw"]
+    (measured,) = toy_result(.1).lines["teran-mrsw"]
     write_json(folder / "metrics-teran-mrsw.json", {"metrics": measured.metrics, "about": measured.about})
     (folder / "log.jsonl").write_text("\n".join(json.dumps({"epoch": epoch, "rsum": .4, "seconds": 8.}) for epoch in (1., 2.)))
     return folder
@@ -137,7 +136,7 @@ def toy_run(folder, data, **settings):
 def changed(results, **about):
     "One line of results with other conditions."
     (result, *_), = results.lines.values()
-    return Results({"teran-mrsw": (replace(result, about=result.about | about),)})
+    return Result({"teran-mrsw": (replace(result, about=result.about | about),)})
 
 
 def test_a_run_is_entered(tmp_path):
@@ -149,23 +148,23 @@ def test_a_run_is_entered(tmp_path):
     (made,) = read_entry(path).records
     assert (made.seed, made.epochs, made.seconds, made.threads, made.data) == (0, 2, 16., 1, whole) and "torch" in made.versions
     enter(changed(run, seed=1, pooling=""), tmp_path / "table", "papermill ...")  # an empty condition is the same as none
-    assert read_table(tmp_path / "table").about("teran-mrsw", "seed") == [0, 1]
+    assert read_table(tmp_path / "table").values("teran-mrsw", "seed") == [0, 1]
     with pytest.raises(ValueError, match="teran-mrsw.json: epochs is '2' there and '9' in what is entered"):
         enter(changed(run, epochs=9), tmp_path / "table", "papermill ...")
     with pytest.raises(ValueError, match=r"seed 2 was measured at commit 2adcbd9\+ with changed files"):
         enter(changed(run, seed=2, commit="2adcbd9+"), tmp_path / "table", "papermill ...")
     (one,) = run.lines["teran-mrsw"]
     with pytest.raises(ValueError, match="is the file of the row 'two heads'; give the row 'two-heads' another name"):
-        enter(Results({"two heads": (one,), "two-heads": (one,)}), tmp_path / "table", "papermill ...")
+        enter(Result({"two heads": (one,), "two-heads": (one,)}), tmp_path / "table", "papermill ...")
     assert compare_with_table(run, tmp_path / "table").expected.unique().tolist() == ["the same digits"]
-    one_more = Results({"teran-mrsw": (replace(one, metrics={"t2i_r1": .15, "grounding": .3}),)})
+    one_more = Result({"teran-mrsw": (replace(one, metrics={"t2i_r1": .15, "grounding": .3}),)})
     assert compare_with_table(one_more, tmp_path / "table").inside.tolist() == [False, True]
     with pytest.raises(FileNotFoundError, match="no metrics.json or metrics-<row>.json in"):
         read_measured([tmp_path])
 
 
 def test_numbers_without_a_run_are_entered_with_what_is_known(tmp_path):
-    printed = Results({"tern": (Retrieval({"t2i_r1": .05}, {"protocol": "kites", "candidates": "all", "machine": "a laptop"}),)})
+    printed = Result({"tern": (Measured({"t2i_r1": .05}, {"protocol": "kites", "candidates": "all", "machine": "a laptop"}),)})
     (known,) = read_entry(enter(printed, tmp_path, "papermill ...")[0]).records
     assert [known.seed, known.seconds, known.commit, known.data] == [NOT_RECORDED]*4 and known.machine == "a laptop"
 
@@ -181,18 +180,18 @@ def test_prediction_interval():
 
 
 def test_comparing_with_a_table(tmp_path):
-    enter(toy_results(.1, .13, .12, data="0f"), tmp_path, "papermill ...")
-    assert compare_with_table(toy_results(.14), tmp_path).inside.tolist() == [True, True]
-    assert compare_with_table(toy_results(.9), tmp_path).inside.tolist() == [False, True]
+    enter(toy_result(.1, .13, .12, data="0f"), tmp_path, "papermill ...")
+    assert compare_with_table(toy_result(.14), tmp_path).inside.tolist() == [True, True]
+    assert compare_with_table(toy_result(.9), tmp_path).inside.tolist() == [False, True]
     with pytest.raises(ValueError, match="the data are 00 now"):
-        compare_with_table(toy_results(.1, data="00"), tmp_path)
+        compare_with_table(toy_result(.1, data="00"), tmp_path)
     with pytest.raises(ValueError, match="epochs is 1 now and '' there"):
-        compare_with_table(toy_results(.1, epochs=1), tmp_path)
-    both = toy_results(.14, .12).lines["teran-mrsw"]
-    partly = Results({"teran-mrsw": (both[0], replace(both[1], metrics={"grounding": .3}))})  # the second has no recall
+        compare_with_table(toy_result(.1, epochs=1), tmp_path)
+    both = toy_result(.14, .12).lines["teran-mrsw"]
+    partly = Result({"teran-mrsw": (both[0], replace(both[1], metrics={"grounding": .3}))})  # the second has no recall
     assert compare_with_table(partly, tmp_path).inside.tolist() == [True, False, True, True]
     with pytest.raises(ValueError, match="1 of 2 numbers lie where no further seed of"):
-        require_reproduced(toy_results(.9), tmp_path)
+        require_reproduced(toy_result(.9), tmp_path)
 
 
 # documents
@@ -200,7 +199,7 @@ def test_comparing_with_a_table(tmp_path):
 @pytest.fixture
 def quick(tmp_path):
     "A folder of tables with one table, `quick`."
-    enter(toy_results(.1, .13, .12), tmp_path / "quick", "papermill ...")
+    enter(toy_result(.1, .13, .12), tmp_path / "quick", "papermill ...")
     return tmp_path
 
 
@@ -213,9 +212,9 @@ def test_a_table_of_a_document(quick):
     with pytest.raises(ValueError, match="unknown kind of table 'tables'; known are table, claims"):
         registry_table("tables", quick / "quick")
     assert "TERAN finds more images" not in registry_table("claims", quick / "quick")  # its other row is not there
-    other = {"fast": toy_results(.2, changed="train.learning_rate 0.003").lines["teran-mrsw"]}
-    enter(Results(other), quick / "two", "papermill ...")
-    enter(toy_results(.1), quick / "two", "papermill quick ...")
+    other = {"fast": toy_result(.2, changed="train.learning_rate 0.003").lines["teran-mrsw"]}
+    enter(Result(other), quick / "two", "papermill ...")
+    enter(toy_result(.1), quick / "two", "papermill quick ...")
     two = registry_table("table", quick / "two")
     assert "changed by row train.learning_rate" in two and "# the first of 2 commands; the files have all" in two
 
@@ -255,12 +254,12 @@ def test_a_command_of_an_executed_workflow(tmp_path, monkeypatch):
 
 
 def test_enter_show_and_check(tmp_path):
-    toy_results(.1, .13, .12).save(tmp_path / "three.json")
+    toy_result(.1, .13, .12).save(tmp_path / "three.json")
     table = str(tmp_path / "main")
     with pytest.raises(SystemExit):  # no command
         main(["enter", table, str(tmp_path / "three.json")])
     entered = main(["enter", table, str(tmp_path / "three.json"), "--command", "papermill ..."])
-    assert entered.about("teran-mrsw", "seed") == [0, 1, 2] and main(["show", table]).lines == entered.lines
+    assert entered.values("teran-mrsw", "seed") == [0, 1, 2] and main(["show", table]).lines == entered.lines
     assert main(["check", table, str(tmp_path / "three.json")]).inside.all()
     with pytest.raises(ValueError, match="unknown row of the runs 'tern'; known are teran-mrsw"):
         main(["check", table, str(tmp_path / "three.json"), "--rows", "tern"])

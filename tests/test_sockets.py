@@ -15,10 +15,10 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.registry import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
-from teran_nb.measure.retrieval import METRICS, Protocol, ranks
+from teran_nb.measure.results import METRICS, Result, toy_result
+from teran_nb.measure.retrieval import Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
 from lab.registry import fill_document
-from teran_nb.measure.results import results, toy_results
 from teran_nb.training.train_config import TrainConfig
 from teran_nb.training.runs import load_model
 from teran_nb.look.explorer import Explorer
@@ -265,9 +265,9 @@ def test_a_metric_of_one_cell(drawn, tmp_path):
         both = ensemble([result, result], drawn.captions.image_of, Protocol("halves", 2))
         assert both.metrics["t2i_first"] == result.metrics["t2i_first"]
         assert "t2i first quarter %" in (result | both).table()
-        seeds = toy_results(.1, .2).lines["teran-mrsw"]
-        seeds = [replace(r, metrics=r.metrics | {"t2i_first": .5 + r["t2i_r1"]}, about=r.about | {"data": "abc"}) for r in seeds]
-        enter(results(*seeds), tmp_path / "registry", "train")
+        seeds = toy_result(.1, .2).lines["teran-mrsw"]
+        seeds = [replace(r, metrics=r.metrics | {"t2i_first": .5 + r.metrics["t2i_r1"]}, about=r.about | {"data": "abc"}) for r in seeds]
+        enter(Result.of(*seeds), tmp_path / "registry", "train")
         read = read_table(tmp_path / "registry")
         assert read.table()["t2i first quarter %"].tolist() == ["65.0 ± 7.1"]
         assert set(compare_with_table(read, tmp_path / "registry").metric) >= {"t2i_first", "t2i_r1"}

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from conftest import SHARED
 
-from teran_nb.measure import spice_program
-from teran_nb.measure.spice import SUBSETS, concept_words, match_tuples, read_tuples, spice_scores
-from teran_nb.measure.spice_program import find_spice_program, parse_tuples, with_meanings
+from teran_nb.measure import spice
+from teran_nb.measure.spice import SUBSETS, concept_words, find_spice_program, match_tuples, parse_tuples, read_tuples, spice_scores, with_meanings
 
 VALUES = SHARED / "spice" / "flickr8k-150x30.json.gz"
 LONG = "A man with a red hat walks two small dogs on the beach . " * 16  # 208 words; one sentence of that length takes minutes
@@ -33,7 +32,7 @@ def jars(monkeypatch):
         return find_spice_program()
     except FileNotFoundError as e:
         missing = str(e).partition(", not found here")[0]
-        pytest.skip(f"{missing}; find_spice_program() in teran_nb.measure.spice_program prints the commands that get it")
+        pytest.skip(f"{missing}; find_spice_program() in teran_nb.measure.spice prints the commands that get it")
 
 
 def test_the_programs_numbers():
@@ -54,14 +53,15 @@ def test_the_programs_numbers():
 @pytest.mark.slow
 def test_the_original_program(jars, tmp_path, monkeypatch):
     "Tuples of hard captions and the program's own scores; what was parsed before is not parsed again."
-    printed, popen, read = [], subprocess.Popen, spice_program._printed_tuples
+    printed, run, checked = [], subprocess.run, spice.checked
 
-    def keep(groups, folder, status):
-        printed.extend(json.loads((folder / "out.json").read_text(encoding="utf8")))
-        return read(groups, folder, status)
+    def keep(value, kind, where, *rest):
+        if where == "the output of SPICE":
+            printed.extend(value)
+        return checked(value, kind, where, *rest)
 
-    monkeypatch.setattr(spice_program, "_printed_tuples", keep)
-    monkeypatch.setattr(spice_program.subprocess, "Popen", lambda command, **kwargs: popen([*command, "-subset"], **kwargs))
+    monkeypatch.setattr(spice, "checked", keep)
+    monkeypatch.setattr(spice.subprocess, "run", lambda command, **kwargs: run([*command, "-subset"], **kwargs))
     groups = [*((text,) for text in HARD), *IMAGES]
     tuples = parse_tuples(groups, tmp_path / "kept")
     assert tuples[""] == [] and len(tuples[LONG]) == 10

@@ -20,7 +20,7 @@ from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import train
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
-from teran_nb.model.relation_distances import word_relations
+from teran_nb.model.single_stream import word_relations
 from teran_nb.zoo.uniter import UniterMatcher
 
 

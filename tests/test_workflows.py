@@ -23,7 +23,7 @@ from teran_nb.scenes.drawing import compose
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
-from teran_nb.measure.results import read_results
+from teran_nb.measure.results import read_result
 from teran_nb.measure.retrieval import retrieval
 from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
 from teran_nb.zoo.originals import load_original, save_original
@@ -92,10 +92,10 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
     about = {"output": str(tmp_path / "ev")}
     play("evaluate", run=str(tmp_path / "run"), phrases=str(tmp_path / "phrases.csv"), options={"word_pooling": "max"}, pairs="", **about)
     found = numbers(tmp_path / "ev")
-    entered = read_results(tmp_path / "ev/results.json")
+    entered = read_result(tmp_path / "ev/results.json")
     assert set(entered.lines) == {"teran-mrsw", "teran-mrsw-train", "teran-mrsw-val", "chance"}
-    assert entered.mean("teran-mrsw-train", "grounding") == found["phrases"]["train"]["all"]["right"]
-    assert entered.about("teran-mrsw-val", "commit") == ["2adcbd9"] 
+    assert entered.mean("teran-mrsw-train", "grounding") == found["phrases"]["train"]["all"]["grounding"]
+    assert entered.values("teran-mrsw-val", "commit") == ["2adcbd9"] 
     assert {k: v["all"]["phrases"] for k, v in found["phrases"].items()} == {"train": 4, "val": 2} and "by the max" in found["phrases_about"]["region"]
     assert found["phrases_about"]["read as captions of their own"] == 3 and found["metrics"]["t2i_r10"] > 0
     with Image.open(tmp_path / "ev" / "phrases.png") as im:
@@ -179,7 +179,7 @@ def test_a_row_begins_with_another(tmp_path):
     tuned = compare(paper_rows(["single-stream-pretrained", row], "tiny", epochs=1), world, [1], tmp_path / "tuned", grid={"learning_rate": [1e-6, .003]})
     begins = {Run(folder).recipe.begins for name in tuned.lines for folder in (tmp_path / "tuned").glob(f"tiny-{name}-*seed1")}
     assert begins == {str(tmp_path / "tuned/tiny-single-stream-pretraining-seed1")}, "both choices begin with the same pretraining"
-    assert first.about(row, "changed") == [""] and {"isda", "isda_shares", "entropy_words"} <= first.lines[row][0].metrics.keys()
+    assert first.values(row, "changed") == [""] and {"isda", "isda_shares", "entropy_words"} <= first.lines[row][0].metrics.keys()
 
 
 def test_the_tour_shows_every_step(toured):

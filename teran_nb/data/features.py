@@ -23,7 +23,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from ..core.files import atomic, digest, locked, remove_leftovers, require_space, user_path
-from ..core.stores import JoinedArrays, Store, StoreJournal, StoreWriter
+from ..core.stores import JoinedArrays, Store, StoreWriter
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -144,30 +144,33 @@ class FeatureWriter:
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
         self.optional_parts = None # which of classes and confidences the images have; the first image decides
-        self.journal = None # with `source_hash`
+        self.unkept_ids = {} # number of regions of each image that has no entry in the journal yet
+        self.kept_names = 0 # class names that are in the journal
         require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
 
     def __enter__(self):
         with ExitStack() as stack:
             self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.source_hash)))
-            self.parts = StoreWriter(self.tmp)
+            about = None
             if self.source_hash:
+                self.tmp.mkdir(exist_ok=True)
                 stack.enter_context(locked(self.tmp))
                 remove_leftovers(self.tmp)
-                self.journal = _ImageJournal(self)
-            if not self.ids: self.parts.put("offsets", np.zeros(1, "<i8"))
+                about = {"source": self.source_hash} | self.manifest
+            self.parts = StoreWriter(self.tmp, about)
+            if self.parts.entries: self._continue(self.parts.entries)
+            else: self.parts.put("offsets", np.zeros(1, "<i8"))
             self._open = stack.pop_all()
         return self
 
     def __exit__(self, kind, error, trace):
         with self._open:
-            if self.journal: self.journal.keep_images()
+            if self.source_hash: self._keep()
             self.parts.close()
-            if self.journal and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
+            if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
             if error is not None: raise error
             if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
             self.parts.put_texts("image_ids", list(self.ids))
-            if self.journal: self.journal.file.unlink(missing_ok=True)
             numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
             self.parts.finish({"format": STORE_FORMAT} | self.manifest | {"class_names": self.class_names} | numbers)
 
@@ -222,7 +225,7 @@ def add(self:FeatureWriter,
     confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
 ) -> None:
     "Add the regions of one image."
-    if self.journal: self.journal.keep_chunk() # only now the caller's counts of the last image are complete
+    if self.source_hash and len(self.unkept_ids) >= 256: self._keep() # only now the caller's counts of the last image are complete
     def array(values, dtype=None): return None if values is None else np.asarray(values, dtype)
     size = None if size is None else tuple(size)
     regions = Regions(str(image_id), np.asarray(features), array(boxes, np.float32), size, array(classes), array(confidences))
@@ -237,7 +240,7 @@ def add(self:FeatureWriter,
     for part,array in rows.items(): self.parts.put(part, array) # all were converted before one is written
     self.total += len(regions)
     self.ids[regions.image_id] = len(regions)
-    if self.journal: self.journal.unkept_ids[regions.image_id] = len(regions)
+    self.unkept_ids[regions.image_id] = len(regions)
 
 @patch
 def _class_indices(self:FeatureWriter, classes):
@@ -248,41 +251,25 @@ def _class_indices(self:FeatureWriter, classes):
     return [self.class_names.index(name) for name in names]
 
 # %% ../../nbs/data/03_features.ipynb #e5950c92
-class _ImageJournal(StoreJournal):
-    "Which images the parts of a `FeatureWriter` hold."
-    def __init__(self, writer):
-        super().__init__(writer.parts, {"source": writer.source_hash} | writer.manifest)
-        self.writer = writer
-        self.unkept_ids = {} # number of regions of each image that has no entry yet
-        self.kept_names = 0 # class names that are in the entries
-        entries = self.entries()
-        if entries: self._continue(entries)
-        if not writer.ids: self.begin()
+@patch
+def _keep(self:FeatureWriter):
+    "Write into the journal which images the parts hold."
+    images = list(self.unkept_ids.items())
+    self.parts.keep({"images": images, "counts": self.counts, "class_names": self.class_names[self.kept_names:]})
+    self.unkept_ids = {}
+    self.kept_names = len(self.class_names)
 
-    def keep_chunk(self):
-        if len(self.unkept_ids) >= 256: self.keep_images()
-
-    def keep_images(self):
-        writer = self.writer
-        images = list(self.unkept_ids.items())
-        self.keep({"images": images, "counts": writer.counts, "class_names": writer.class_names[self.kept_names:]})
-        self.unkept_ids = {}
-        self.kept_names = len(writer.class_names)
-
-    def _continue(self, entries):
-        "Bring the writer to where the last entry was written."
-        writer = self.writer
-        for entry in entries: writer.ids.update(entry["images"])
-        if not writer.ids: return
-        writer.total = sum(writer.ids.values())
-        writer.counts = Counter(entries[-1]["counts"])
-        writer.class_names = list(chain.from_iterable(entry["class_names"] for entry in entries))
-        self.kept_names = len(writer.class_names)
-        sizes = {} # bytes of each part
-        for part,(dtype,shape) in _parts(writer.manifest, len(writer.ids), writer.total).items():
-            sizes[part] = np.dtype(dtype).itemsize*int(np.prod(shape))
-        self.reopen(sizes, entries[-1]["sha256"])
-        writer.optional_parts = {part: part in self.parts.files for part in ("classes","confidences")}
+@patch
+def _continue(self:FeatureWriter, entries):
+    "Bring the writer to where the last entry of the journal was written."
+    self.class_names = []
+    for entry in entries:
+        self.ids.update(entry["images"])
+        self.class_names += entry["class_names"]
+    self.total = sum(self.ids.values())
+    self.counts = Counter(entries[-1]["counts"])
+    self.kept_names = len(self.class_names)
+    self.optional_parts = {part: part in self.parts.files for part in ("classes","confidences")}
 
 # %% ../../nbs/data/03_features.ipynb #073477e5
 class _JoinedFeatures(Features):

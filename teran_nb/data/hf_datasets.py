@@ -5,94 +5,81 @@
 # %% auto #0
 __all__ = ['PICTURES_ONLY', 'from_dataset', 'to_dataset']
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #4868ed8c
+# %% ../../nbs/data/15_hf_datasets.ipynb #5a2db405
 import warnings
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
-from fastcore.basics import patch
 
-from ..core.files import atomic, digest, home
 from ..core.config import stops_at_bad
+from ..core.files import atomic, digest, home
 from ..core.boxes import scale_boxes
+from .names import image_name
 from .captions import Captions, some_names
-from .caption_files import SPLIT_NAMES
 from .pictures import read_picture, upright, within
-from .features import Regions
-from .features import FeatureWriter, extract_each
+from .features import FeatureWriter, Regions, extract_each
+from .caption_files import SPLIT_NAMES
 from .collection import Collection
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #ccf3cdcd
+# %% ../../nbs/data/15_hf_datasets.ipynb #3857e2c4
 _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 
 def _encoded_picture(value, root):
     "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
-    if isinstance(value, dict):
-        value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays as it is
+    if isinstance(value, dict): value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays as it is
     if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
         raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
     if isinstance(value, str):
         path = within(root, value) if root else None
         if path is None:
-            raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no "
-                             "name may leave")
+            raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no name may leave")
         value = path
     if isinstance(value, Path): value = value.read_bytes()
     picture = Image.open(BytesIO(value)) if isinstance(value, bytes) else value
     if not isinstance(picture, Image.Image):
-        raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded "
-                         "pixels")
+        raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded pixels")
     if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
     file = BytesIO()
     upright(picture)[0].save(file, "PNG")
     return file.getvalue(),".png"
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #7f2ed7de
-def _python_number(value):
-    "A number of torch or numpy, which formatted datasets hold, as one of Python."
-    return value.item() if hasattr(value, "item") else value
+# %% ../../nbs/data/15_hf_datasets.ipynb #50636d46
+@contextmanager
+def _naming(where, column):
+    "Let errors name the row and the column."
+    try: yield
+    except Exception as e: # decoders raise any error on damaged pictures
+        reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
+        raise ValueError(f"{where}, column {column!r}: {reason}") from None
 
-@dataclass(frozen=True)
-class _Columns:
-    "Which columns of a dataset hold what."
-    image:str
-    captions:list
-    ids:str # Empty: the numbers of the rows are the ids
-    split:str
-    def require(self, row, where):
-        for column in filter(None, (self.image,*self.captions,self.ids,self.split)):
-            if column in row: continue
-            raise ValueError(f"{where} has no column {column!r}; its columns are {', '.join(row)}")
-    def captions_of(self, row):
-        "The captions of a row: a sentence or a list of them in each column."
-        texts = []
-        for column in self.captions:
-            value = row[column]
-            if isinstance(value, str): texts.append(value)
-            elif value is not None: texts.extend(value)
-        for text in texts:
-            if not isinstance(text, str): raise ValueError(f"a caption is a str, not {type(text).__name__}: {text!r}")
-        return [text for text in texts if text.strip()]
-    def image_id_of(self, row, number):
-        "The image id of a row, which names a file; the number of the row where no column has ids."
-        if not self.ids: return f"{number:08}"
-        value = _python_number(row[self.ids])
-        if value is None or value != value: raise ValueError("there is no image id") # NaN differs from itself
-        image_id = str(value)
-        if not image_id.strip() or within(".", image_id) is None:
-            raise ValueError(f"{image_id!r} cannot be the name of a file")
-        file = PurePosixPath(image_id).as_posix() # two ids of one file would overwrite each other's picture
-        if file != image_id or file == ".":
-            raise ValueError(f"{image_id!r} cannot be the name of a file; write it without `.` and empty parts")
-        return image_id
+def _python_number(value): return value.item() if hasattr(value, "item") else value # of torch or numpy, in formatted datasets
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #d7483458
+def _captions_of(row, columns):
+    "The captions of a row: a sentence or a list of them in each column."
+    texts = []
+    for column in columns:
+        value = row[column]
+        texts += [value] if isinstance(value, str) else [] if value is None else list(value)
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
+    if wrong is not None: raise ValueError(f"a caption is a str, not {type(wrong).__name__}: {wrong!r}")
+    texts = [text for text in texts if text.strip()]
+    if columns and not texts: raise ValueError("there is no caption")
+    return texts
+
+def _image_id_of(value):
+    "The image id in a cell, which names a file."
+    value = _python_number(value)
+    if value is None or value != value: raise ValueError("there is no image id") # NaN differs from itself
+    image_id = image_name(value)
+    is_file = image_id not in ("",".") and within(".", image_id) is not None
+    if is_file and PurePosixPath(image_id).as_posix() == image_id: return image_id
+    raise ValueError(f"{str(value)!r} cannot be the name of a file; write it without `.`, `..` and empty parts")
+
 def _dataset_rows(dataset, image, split):
     "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
     named = dataset.items() if isinstance(dataset, dict) else [("",dataset)]
@@ -106,12 +93,12 @@ def _dataset_rows(dataset, image, split):
             split_of_row = _python_number(row.get(split)) if split else name
             if labels and isinstance(split_of_row, int): # a missing label may be -1
                 split_of_row = labels[split_of_row] if split_of_row >= 0 else None
-            if split and not isinstance(split_of_row, str|None):
+            if not isinstance(split_of_row, str|None):
                 raise ValueError(f"{where}, column {split!r}: {split_of_row!r} is no name of a split; "
                                  "change the column to text such as 'train'")
             yield where,SPLIT_NAMES.get((split_of_row or "").lower(), split_of_row),row
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #408f69f0
+# %% ../../nbs/data/15_hf_datasets.ipynb #132ae8f2
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
 _BATCH = 16 # Pictures that are described together
 
@@ -122,133 +109,64 @@ class _NoFeatures:
         feature = np.zeros((1,1), np.float32)
         return [Regions("", feature, [[0,0,*picture.size]], picture.size) for picture in pictures]
 
-@contextmanager
-def _naming(where, column):
-    "Let errors name the row and the column."
-    try: yield
-    except Exception as e: # decoders raise any error on damaged pictures
-        reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
-        raise ValueError(f"{where}, column {column!r}: {reason}") from None
-
-class _WaitingPicture(NamedTuple):
-    "A picture that is written and not described yet."
-    image_id:str
-    path:Path
-    picture:Image.Image # At the size that the extractor needs
-    size:tuple # Width and height of the full picture
-
 class _FirstRow(NamedTuple):
     "What the first row of an image says of it."
-    number:int # Of the image
     where:str # Place of the row, for errors
     split:str|None
     checksum:str # Of its picture
+    path:Path # Its picture
 
-class _DatasetWriter:
-    "Writes rows into the folder of a collection; pictures are described some at a time."
-    def __init__(self,
-        folder, # New folder of the collection
-        columns, # `_Columns` of the dataset
-        extractor, # Describes the pictures
-        root, # Folder of the pictures, where their column holds names of files
-        stops, # Whether a row that cannot be used is an error; else it is left out
-    ):
-        self.folder = folder
-        self.columns = columns
-        self.extractor = extractor
-        self.root = root
-        self.stops = stops
-        self.problems = [] # of rows that were left out
-        self.left_out = set() # ids of images that could not be described
-        self.images = {} # image id to its `_FirstRow`
-        self.texts = []
-        self.image_of = []
-        self.waiting = [] # each a `_WaitingPicture`
-        self.features = FeatureWriter(
-            folder/"features", extractor.name, extractor.dim, class_names=extractor.class_names)
+def _write_rows(dataset, folder, columns, root, refuse):
+    "Write the picture of each image; gives their first rows by image id, and image id and text of each caption."
+    image,captions,ids,split = columns
+    images = {}
+    texts = []
+    for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
+        missing = [column for column in (image,*captions,ids,split) if column and column not in row]
+        if missing: raise ValueError(f"{where} has no column {missing[0]!r}; its columns are {', '.join(row)}")
+        try:
+            with _naming(where, ", ".join(captions)): texts_of_row = _captions_of(row, captions)
+            with _naming(where, ids):
+                image_id = _image_id_of(row[ids]) if ids else f"{number:08}"
+                first = images.get(image_id)
+                if first and split_of_row != first.split:
+                    raise ValueError(f"{image_id!r} is the id of {first.where} too, whose split is {first.split!r} and not "
+                                     f"{split_of_row!r}; an image belongs to one split: correct the split or the id")
+            with _naming(where, image):
+                content,ending = _encoded_picture(row[image], root)
+                if first and digest(content) != first.checksum:
+                    raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture; give each "
+                                     "image an id of its own")
+        except ValueError as e:
+            refuse(e)
+            continue
+        if first is None:
+            path = folder/f"{image_id}{ending}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            images[image_id] = _FirstRow(where, split_of_row, digest(content), path)
+        texts += [(image_id,text) for text in texts_of_row]
+    return images,texts
 
-    def refuse(self, problem):
-        "Stop at a row that cannot be used, or remember that it is left out."
-        if self.stops: raise ValueError(f"{problem}; bad='skip' leaves such rows out") from None
-        self.problems.append(problem)
+def _describe(images, writer, extractor, column, refuse):
+    "Put the pictures into a feature store; one that cannot be read or described is refused and removed."
+    def leave_out(first, problem):
+        first.path.unlink()
+        refuse(f"{first.where}, column {column!r}: {problem}")
+    entries = list(images.items())
+    for start in range(0, len(entries), _BATCH):
+        pictures = []
+        for image_id,first in entries[start:start+_BATCH]:
+            try: pictures.append((image_id,first,*read_picture(first.path, extractor.max_side)))
+            except ValueError as e: leave_out(first, str(e).removeprefix(f"{first.path} ")) # its folder has another name at the end
+        results = extract_each(extractor, [picture for _,_,picture,_ in pictures])
+        for (image_id,first,picture,size),regions in zip(pictures, results):
+            try:
+                if isinstance(regions, str): raise ValueError(regions)
+                boxes = scale_boxes(regions.boxes, picture.size, size)
+                writer.add(image_id, regions.features, boxes, size, regions.classes, regions.confidences)
+            except (ValueError, TypeError) as e: leave_out(first, e)
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #87488d4f
-@patch
-def add(self:_DatasetWriter, row, where, split, number):
-    "Write the picture and the captions of a row; a `ValueError` names the row and the column."
-    columns = self.columns
-    with _naming(where, ", ".join(columns.captions)):
-        texts = columns.captions_of(row)
-        if columns.captions and not texts: raise ValueError("there is no caption")
-    with _naming(where, columns.ids):
-        image_id = columns.image_id_of(row, number)
-        first = self.images.get(image_id)
-        if first and split != first.split:
-            raise ValueError(f"{image_id!r} is the id of {first.where} too, whose split is {first.split!r} and not "
-                             f"{split!r}; an image belongs to one split: correct the split or the id")
-    with _naming(where, columns.image):
-        content,ending = _encoded_picture(row[columns.image], self.root)
-        checksum = digest(content)
-        if first is None: self._add_picture(image_id, ending, content)
-        elif checksum != first.checksum:
-            raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture; give each image "
-                             "an id of its own")
-    if first is None: first = self.images[image_id] = _FirstRow(len(self.images), where, split, checksum)
-    self.texts += texts
-    self.image_of += [first.number]*len(texts)
-
-@patch
-def _add_picture(self:_DatasetWriter, image_id, ending, content):
-    "Write and open a picture; one that cannot be decoded is removed again."
-    path = self.folder/"pictures"/f"{image_id}{ending}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    try: opened = read_picture(path, self.extractor.max_side)
-    except ValueError as e:
-        path.unlink()
-        raise ValueError(str(e).removeprefix(f"{path} ")) from None # the folder has another name at the end
-    self.waiting.append(_WaitingPicture(image_id, path, *opened))
-
-# %% ../../nbs/data/15_hf_datasets.ipynb #45dc4110
-@patch
-def describe_waiting(self:_DatasetWriter):
-    "Put the waiting pictures into the feature store."
-    extracted = extract_each(self.extractor, [waiting.picture for waiting in self.waiting])
-    for waiting,regions in zip(self.waiting, extracted):
-        if isinstance(regions, str): self._leave_out(waiting, regions)
-        else: self._add_regions(waiting, regions)
-    self.waiting = []
-
-@patch
-def _add_regions(self:_DatasetWriter, waiting, regions):
-    "Write the regions of a picture, with boxes in pixels of the full picture."
-    try:
-        size = waiting.size
-        boxes = scale_boxes(regions.boxes, waiting.picture.size, size)
-        self.features.add(waiting.image_id, regions.features, boxes, size, regions.classes, regions.confidences)
-    except (ValueError, TypeError) as e: self._leave_out(waiting, e)
-
-@patch
-def _leave_out(self:_DatasetWriter, waiting, problem):
-    "Refuse the row of a picture that was added before."
-    waiting.path.unlink()
-    self.left_out.add(waiting.image_id)
-    self.refuse(f"{self.images[waiting.image_id].where}, column {self.columns.image!r}: {problem}")
-
-@patch
-def save_captions(self:_DatasetWriter):
-    "Write the captions of the images that are described."
-    captions = Captions(self.texts, self.image_of, list(self.images))
-    first_rows = [first for image_id,first in self.images.items() if image_id not in self.left_out]
-    splits = [first.split for first in first_rows]
-    missing = sum(not split for split in splits)
-    if 0 < missing < len(splits):
-        warnings.warn(f"{missing} of {len(splits)} images have no split, so the splits of the others are not used",
-                      stacklevel=3)
-    captions = captions.select([first.number for first in first_rows])
-    replace(captions, splits=None if missing else splits).save(self.folder/"captions.json")
-
-# %% ../../nbs/data/15_hf_datasets.ipynb #656155fc
 def from_dataset(
     dataset:Any, # `Dataset`, `IterableDataset` (streaming), or a dictionary of them by split
     folder:str|Path="", # New folder of the collection; when empty, one in `home()` that belongs to this dataset
@@ -262,27 +180,30 @@ def from_dataset(
 ) -> Collection: # Opened from its folder
     "A collection from a dataset of the library `datasets`; in `home()` it is written once."
     stops = stops_at_bad(bad)
+    problems = []
+    def refuse(problem):
+        if stops: raise ValueError(f"{problem}; correct it, or leave such rows out by bad='skip'") from None
+        problems.append(str(problem))
     extractor = extractor or _NoFeatures()
-    captions = [captions] if isinstance(captions, str) else captions
-    columns = _Columns(image, [column for column in captions if column], ids, split)
+    columns = image,[column for column in ([captions] if isinstance(captions, str) else captions) if column],ids,split
     if not folder:
         folder = home()/"datasets"/_dataset_key(dataset, columns, extractor, root, bad)
         if folder.is_dir(): return Collection.open(folder)
     with atomic(folder) as tmp:
         tmp.mkdir()
-        writer = _DatasetWriter(tmp, columns, extractor, root, stops)
-        with writer.features:
-            for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
-                columns.require(row, where)
-                try: writer.add(row, where, split_of_row, number)
-                except ValueError as e: writer.refuse(str(e))
-                if len(writer.waiting) == _BATCH: writer.describe_waiting()
-            writer.describe_waiting()
-            if not writer.features.ids:
-                reason = some_names(writer.problems) or "there are no rows"
-                raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
-        writer.save_captions()
-    if writer.problems: warnings.warn(f"left out {len(writer.problems)} rows: {writer.problems[0]}", stacklevel=2)
+        images,texts = _write_rows(dataset, tmp/"pictures", columns, root, refuse)
+        with FeatureWriter(tmp/"features", extractor.name, extractor.dim, class_names=extractor.class_names) as writer:
+            _describe(images, writer, extractor, image, refuse)
+            if not writer.ids:
+                raise ValueError(f"no row can be used, so {folder} was not written: {some_names(problems) or 'there are no rows'}")
+        index = {image_id: i for i,image_id in enumerate(writer.ids)}
+        texts = [(index[image_id],text) for image_id,text in texts if image_id in index]
+        splits = [images[image_id].split for image_id in index]
+        missing = sum(not split for split in splits)
+        if 0 < missing < len(splits):
+            warnings.warn(f"{missing} of {len(splits)} images have no split, so the splits of the others are not used", stacklevel=2)
+        Captions([text for _,text in texts], [i for i,_ in texts], list(index), splits=None if missing else splits).save(tmp/"captions.json")
+    if problems: warnings.warn(f"left out {len(problems)} rows: {problems[0]}", stacklevel=2)
     return Collection.open(folder)
 
 def _dataset_key(dataset, columns, extractor, root, bad):
@@ -292,14 +213,13 @@ def _dataset_key(dataset, columns, extractor, root, bad):
     if not all(fingerprints):
         raise ValueError("a streamed dataset has no fingerprint to find it by; give a folder for the collection")
     split_names = list(dataset) if isinstance(dataset, dict) else []
-    return digest([fingerprints,split_names,extractor.name,asdict(columns),str(root),bad])[:16]
+    return digest([fingerprints,split_names,extractor.name,columns,str(root),bad])[:16]
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #5a4c8322
+# %% ../../nbs/data/15_hf_datasets.ipynb #34c6da19
 def _boxes_on_picture(image):
-    "Boxes in pixels of the picture that the row gets; where that is a thumbnail, they are scaled to it."
+    "Boxes in pixels of the picture that the row gets."
     if not image.is_thumbnail: return image.regions.boxes
-    factors = np.divide(image.picture().size, image.regions.size)
-    return image.regions.boxes*np.tile(factors, 2)
+    return image.regions.boxes*np.tile(np.divide(image.picture().size, image.regions.size), 2)
 
 def to_dataset(
     collection:Collection, # Images with captions
@@ -319,7 +239,7 @@ def to_dataset(
         columns = {name: [] for name in types}
         for i in images:
             image = collection[i]
-            columns["image_id"].append(image.regions.image_id)
+            columns["image_id"].append(image.id)
             columns["image"].append(str(image.path) if image.path else None)
             columns["captions"].append(image.captions)
             if boxes: columns["boxes"].append(_boxes_on_picture(image).tolist())

@@ -20,8 +20,7 @@ from ..core.boxes import box_from_heat
 from ..data.collection import Collection
 from ..model.encoder import Encoder
 from ..measure.relevance import Relevance
-from ..measure.ndcg import ndcg_at_k
-from ..measure.retrieval import ranking, ranks
+from ..measure.retrieval import ndcg_at_k, ranking, ranks
 from ..measure.grounding import Grounded, GroundingRule, heat_scores
 from ..search.answers import SentenceAnswers
 from .figures import (
@@ -252,18 +251,17 @@ _BOX_STYLES = {"true box": (COLOURS[2],"-"), "best region": (COLOURS[1],"--"), "
 def _match_outcome(grounded):
     "How a phrase was grounded, in words."
     if grounded.box is None: return "found nothing"
-    if grounded.scores.right: return "right"
-    if grounded.scores.centre: return "wrong, but its centre is inside"
-    return "wrong" if grounded.scores.possible else "wrong: no region fits"
+    if grounded.scores["grounding"]: return "right"
+    if grounded.scores["pointing"]: return "wrong, but its centre is inside"
+    return "wrong" if grounded.scores["grounding_possible"] else "wrong: no region fits"
 
 def _rates(grounded, rule):
     "Grounding accuracy beside that of simple rules."
     n = len(grounded)
-    scores = np.mean([g.scores for g in grounded], 0)
-    by_region,random,largest = (f"{100*score:.0f} %" for score in scores[:3]) # the first of `PhraseScores`
+    def mean(metric): return f"{100*np.mean([g.scores[metric] for g in grounded]):.0f} %"
     by_heat = f"{100*np.mean([heat_scores(g, rule)[0] for g in grounded]):.0f} %"
-    return (f"Accuracy over {n:,} places: best region {by_region}, box of the heat map {by_heat},\n"
-            f"random region {random}, largest region {largest}")
+    return (f"Accuracy over {n:,} places: best region {mean('grounding')}, box of the heat map {by_heat},\n"
+            f"random region {mean('grounding_random')}, largest region {mean('grounding_largest')}")
 
 # %% ../../nbs/look/03_galleries.ipynb #2fe99b2b
 def show_phrases(
@@ -275,8 +273,8 @@ def show_phrases(
 ) -> list[Axes]: # The right ones first
     "Phrases with their true boxes, the region that they chose, and the box of their heat map."
     if not len(grounded): return empty_figure("no phrase with boxes is known here", title)
-    right = evenly([g for g in grounded if g.scores.right], n)
-    wrong = evenly([g for g in grounded if not g.scores.right], n)
+    right = evenly([g for g in grounded if g.scores["grounding"]], n)
+    wrong = evenly([g for g in grounded if not g.scores["grounding"]], n)
     kinds = [kind for kind in (right,wrong) if kind]
     axes = grid(n*len(kinds), max(n, 2), (2.4,3), title=f"{title}\n{_rates(grounded, rule)}".strip())
     for ax in axes: ax.axis("off")

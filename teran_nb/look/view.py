@@ -13,15 +13,15 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 from fastcore.basics import patch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ..core.files import atomic
 from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.features import Regions
-from ..data.collection import CollectionImage
+from ..data.image import Image
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
 from .show import show_grounding
@@ -29,11 +29,10 @@ from .show import show_grounding
 # %% ../../nbs/look/05_view.ipynb #a282afc8
 def _listed(value): return list(value) if isinstance(value, (list,tuple)) else [value]
 
-def _distinct_names(alignments):
-    "Captions and image names as far as they differ, numbered where that is not enough."
-    captions = [a.caption for a in alignments]
-    images = [str(a.image_id) for a in alignments]
-    columns = [column for column in (captions,images) if len(set(column)) > 1]
+def _distinct_names(alignments, models=()):
+    "Models, images and captions as far as they differ, numbered where that is not enough."
+    columns = [models, [str(a.image_id) for a in alignments], [a.caption for a in alignments]]
+    columns = [column for column in columns if len(set(column)) > 1]
     names = [" · ".join(filter(None, parts)) for parts in zip(*columns)] or [""]*len(alignments)
     if len(set(names)) == len(names): return names
     return [f"{i+1} {name}".strip() for i,name in enumerate(names)]
@@ -173,7 +172,7 @@ def _figure(alignment):
         warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's
         show_grounding(alignment, ax=figure.subplots())
         canvas.draw()
-    return _png(Image.fromarray(np.asarray(canvas.buffer_rgba())))
+    return _png(PIL.Image.fromarray(np.asarray(canvas.buffer_rgba())))
 
 @patch
 def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
@@ -188,26 +187,18 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 # %% ../../nbs/look/05_view.ipynb #c943e0b7
 def view(
     model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or alignments
-    image:CollectionImage|Regions|str|Path|Sequence|None=None, # For a model: an image, its regions or a picture; or a list of them
+    image:Image|Regions|str|Path|Sequence|None=None, # For a model: an image, its regions or a picture; or a list of them
     caption:str|Sequence[str]|None=None, # For a model: a sentence, or a list of them
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
     "Align sentences with images and show the result: hover over a word and see its box."
     if all(isinstance(a, Alignment) for a in _listed(model)): return AlignmentView(model)
     if image is None or caption is None:
         raise TypeError("a model needs an image and a caption: view(model, image, caption); an alignment needs neither")
-    models = model if isinstance(model, dict) else {"": model}
-    images = _listed(image)
-    captions = _listed(caption)
     alignments = []
     names = []
-    for model_name,one_model in models.items():
-        for one_image in images:
-            for text in captions:
-                alignment = one_model.align(one_image, text)
-                parts = []
-                if len(models) > 1: parts.append(model_name)
-                if len(images) > 1: parts.append(str(alignment.image_id))
-                if len(captions) > 1: parts.append(text)
-                alignments.append(alignment)
-                names.append(" · ".join(parts))
-    return AlignmentView(alignments, names)
+    for name,one_model in (model if isinstance(model, dict) else {"": model}).items():
+        for one_image in _listed(image):
+            for text in _listed(caption):
+                alignments.append(one_model.align(one_image, text))
+                names.append(name)
+    return AlignmentView(alignments, _distinct_names(alignments, names))

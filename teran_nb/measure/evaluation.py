@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Evaluation', 'evaluate', 'ensemble']
 
-# %% ../../nbs/measure/10_evaluation.ipynb #be240eee
+# %% ../../nbs/measure/10_evaluation.ipynb #04df262d
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,23 +15,22 @@ import pandas as pd
 from torch import Tensor
 
 from ..core.files import write_json
-from ..core.show import MarkdownRepr, markdown_table
+from ..core.show import MarkdownRepr
 from ..data.collection import Collection
 from ..scenes.minimal_pairs import MinimalPairs
 from ..model.encoder import Encoded, Encoder
-from ..model.relation_distances import relation_distances
+from ..model.single_stream import relation_distances
 from .relevance import Relevance, relevance_list
-from .ndcg import NdcgRule
-from .retrieval import Protocol, Retrieval, folds, named_protocol, retrieval
-from .results import results
+from .results import Measured, Result
+from .retrieval import NdcgRule, Protocol, folds, named_protocol, retrieval
 from .grounding import Grounding, grounding
-from .pair_scores import PairScores, score_pairs
+from .pairs import PairScores, score_pairs
 
-# %% ../../nbs/measure/10_evaluation.ipynb #989b7cee
+# %% ../../nbs/measure/10_evaluation.ipynb #aeed8915
 @dataclass(frozen=True, repr=False)
 class Evaluation(MarkdownRepr):
-    "Results of a model on a collection; shows itself as tables."
-    retrieval:Retrieval # Both directions
+    "What a model reached on a collection; shows itself as tables."
+    retrieval:Result # Both directions
     grounding:Grounding|None # Grounding of the words, where their true boxes are known
     images:Encoded # The encoded images
     captions:Encoded # The encoded captions
@@ -39,34 +38,33 @@ class Evaluation(MarkdownRepr):
     relation_metrics:dict=field(default_factory=dict) # From `relation_distances`
     pair_scores:PairScores|None=None # Of minimal pairs, where some were given
     @property
-    def about(self) -> dict: return self.retrieval.about
-    @property
-    def metrics(self) -> dict:
+    def result(self) -> Result:
+        "All metrics as one measurement."
         grounded = {} if self.grounding is None else self.grounding.metrics
         paired = {} if self.pair_scores is None else self.pair_scores.metrics
-        return self.retrieval.metrics | grounded | self.relation_metrics | paired
-    def __or__(self, other): return results(Retrieval(self.metrics, self.about), other)
-    def to_pandas(self) -> pd.DataFrame: # As in `Retrieval.to_pandas`
-        "A row for each direction of retrieval."
-        return Retrieval(self.metrics, self.about).to_pandas()
+        metrics = self.retrieval.metrics | grounded | self.relation_metrics | paired
+        return Result.of(replace(self.retrieval.only, metrics=metrics))
+    @property
+    def metrics(self) -> dict: return self.result.metrics
+    @property
+    def about(self) -> dict: return self.retrieval.about
+    def __or__(self, other) -> Result: return Result.of(self.result, other)
     def _repr_markdown_(self):
-        tables = [t._repr_markdown_() for t in (self.retrieval,self.grounding) if t is not None]
-        if self.relation_metrics:
-            rows = [[name,f"{v:.3f}"] for name,v in self.relation_metrics.items()]
-            tables.append(markdown_table(["relations: distances in nats, entropy in [0,1]","true pairs"], rows))
-        if self.pair_scores is not None: tables.append(self.pair_scores._repr_markdown_())
-        return "\n\n".join(tables)
+        relations = Result({"true pairs": (Measured(self.relation_metrics),)}, "relations", tuple(self.relation_metrics))
+        pairs = self.pair_scores
+        tables = [self.retrieval, self.grounding, relations if self.relation_metrics else None, pairs]
+        return "\n\n".join(table._repr_markdown_() for table in tables if table is not None)
     def save(self, path:str|Path) -> None:
         "Write the numbers as JSON, with the rule of grounding (`grounding_about`)."
-        kinds = {} if self.grounding is None else self.grounding.kinds
-        saved = {"about": self.about, "metrics": self.metrics, "grounding": kinds}
-        if self.grounding is not None: saved["grounding_about"] = self.grounding.rule.describe()
+        saved = {"about": self.about, "metrics": self.metrics, "grounding": {}}
+        if self.grounding is not None:
+            saved |= {"grounding": self.grounding.kinds, "grounding_about": self.grounding.rule.describe()}
         if self.pair_scores is not None:
-            rates = self.pair_scores.to_pandas().rename(columns={"n_pairs": "pairs"}) # the name in metrics.json
+            rates = pd.DataFrame(self.pair_scores.rates).rename(columns={"n_pairs": "pairs"}) # the name in metrics.json
             saved["pairs"] = rates.to_dict("records")
         write_json(path, saved)
 
-# %% ../../nbs/measure/10_evaluation.ipynb #adafc7cc
+# %% ../../nbs/measure/10_evaluation.ipynb #51361721
 def evaluate(
     model:Encoder, # What to evaluate
     collection:Collection, # Images and captions
@@ -115,7 +113,7 @@ def evaluate(
         pair_scores = score_pairs(model, pairs, collection, encoded_images, pooling, show_progress_bar)
     return Evaluation(ranked, grounded, encoded_images, encoded_captions, sim, relation_metrics, pair_scores)
 
-# %% ../../nbs/measure/10_evaluation.ipynb #0241fb60
+# %% ../../nbs/measure/10_evaluation.ipynb #821278b8
 def ensemble(
     members:Iterable[Evaluation], # One for each model, on the same images and captions; an iterator needs less memory
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`

@@ -4,32 +4,40 @@
 
 # %% auto #0
 __all__ = ['SUBSETS', 'concept_words', 'similar_concepts', 'Match', 'match_tuples', 'Tuples', 'read_tuples', 'spice_blocks',
-           'spice_scores']
+           'spice_scores', 'Synonyms', 'read_synonyms', 'find_spice_program', 'read_subsets', 'with_meanings',
+           'parse_tuples']
 
-# %% ../../nbs/measure/01_spice.ipynb #967c5c82
-import gzip, json, re
+# %% ../../nbs/measure/01_spice.ipynb #7cc76d5c
+import gzip, json, os, re, shutil, subprocess, tempfile, warnings, zipfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
-from typing_extensions import TypedDict
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from fastcore.basics import patch
+from pydantic import Field
 from scipy.sparse import csr_array, vstack
+from typing_extensions import TypedDict
 
 from ..core.config import checked, one_of
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..core.files import atomic, read_json_lines
+from ..core.files import atomic, digest, home, most_unpacked, read_json_lines, require_file, user_path
+from ..data.captions import Captions
 
-# %% ../../nbs/measure/01_spice.ipynb #d0f80d5d
+# %% ../../nbs/measure/01_spice.ipynb #81a4ba65
 def concept_words(
     concept:str, # As the program prints it, such as `car/auto`
 ) -> list[str]: # At least one
     "The words of a concept."
     return [word.replace("\\/", "/") for word in re.split(r"(?<!\\)/", concept)]
 
-# %% ../../nbs/measure/01_spice.ipynb #1d7f09d6
+# %% ../../nbs/measure/01_spice.ipynb #e755d743
 def similar_concepts(
     first:str, # A concept
     second:str, # Another
@@ -42,7 +50,6 @@ def similar_concepts(
     def meanings(words): return frozenset().union(*(synsets.get(word, ()) for word in words))
     return bool(meanings(first) & meanings(second))
 
-# %% ../../nbs/measure/01_spice.ipynb #7deed86d
 class Match(NamedTuple):
     "What a caption and an image have in common."
     tp:int # Tuples of the caption that are similar to some tuple of the image
@@ -65,10 +72,18 @@ def match_tuples(
     recall = tp/len(image)
     return Match(tp, len(caption)-tp, len(image)-tp, 2*(precision*recall)/(precision+recall))
 
-# %% ../../nbs/measure/01_spice.ipynb #05c7c5c9
-_ParsedLine = TypedDict("_ParsedLine", {"captions": list[str], "tuples": list[list[str]]})
-_WordLine = TypedDict("_WordLine", {"word": str, "synsets": list[int]})
-_SubsetLine = TypedDict("_SubsetLine", {"subset": str, "words": list[str]})
+# %% ../../nbs/measure/01_spice.ipynb #6b8a650d
+class _ParsedLine(TypedDict):
+    captions:list[str]
+    tuples:list[Annotated[list[str], Field(min_length=1, max_length=3)]]
+
+class _WordLine(TypedDict):
+    word:str
+    synsets:list[int]
+
+class _SubsetLine(TypedDict):
+    subset:str
+    words:list[str]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuples(MarkdownRepr):
@@ -90,7 +105,7 @@ class Tuples(MarkdownRepr):
         rows = [[key[0], "; ".join(map(", ".join, tuples))] for key,tuples in list(self.parsed.items())[:3]]
         return f"{counts}\n\n{markdown_table(['caption','tuples'], rows)}"
 
-# %% ../../nbs/measure/01_spice.ipynb #28223697
+# %% ../../nbs/measure/01_spice.ipynb #f7f188c5
 _COPY_TUPLES = "it is no file of tuples, or was damaged; copy it again"
 
 def _line(**values): return json.dumps(values, ensure_ascii=False) + "\n"
@@ -128,15 +143,10 @@ def read_tuples(
             subsets[value["subset"]] = frozenset(value["words"])
         else:
             checked(value, _ParsedLine, where, _COPY_TUPLES)
-            tuples = [tuple(t) for t in value["tuples"]]
-            wrong = [t for t in tuples if not 1 <= len(t) <= 3]
-            if wrong:
-                raise ValueError(f"{where} has a tuple of {len(wrong[0])} concepts; a tuple has one to three; "
-                                 f"{_COPY_TUPLES}")
-            parsed[tuple(value["captions"])] = tuples
+            parsed[tuple(value["captions"])] = [tuple(t) for t in value["tuples"]]
     return Tuples(parsed, synsets, subsets)
 
-# %% ../../nbs/measure/01_spice.ipynb #b86ba797
+# %% ../../nbs/measure/01_spice.ipynb #5682f811
 def _distinct(lists):
     "The distinct members of all lists, and how often each list holds each of them, `(lists, members)`."
     numbers = {}
@@ -176,7 +186,7 @@ def _holders(tuples, image_tuples, images, similar):
         blocks.append((hits.tocsr().astype(bool) @ images).astype(np.int32))
     return vstack(blocks, format="csr")
 
-# %% ../../nbs/measure/01_spice.ipynb #2b7a570c
+# %% ../../nbs/measure/01_spice.ipynb #bd097a95
 def spice_blocks(
     captions:Sequence[Sequence[Sequence[str]]], # Tuples of each caption
     images:Sequence[Sequence[Sequence[str]]], # Tuples of each image
@@ -224,7 +234,7 @@ def spice_scores(
     "SPICE of every caption with every image, equal to that of `match_tuples` to the last bit."
     return np.concatenate([np.zeros((0,len(images))),*spice_blocks(captions, images, synsets)])
 
-# %% ../../nbs/measure/01_spice.ipynb #8f2523d5
+# %% ../../nbs/measure/01_spice.ipynb #f59d476f
 # Subsets, and the length of their tuples
 SUBSETS = {"object": 1, "attribute": 2, "relation": 3, "colour": 2, "number": 2, "size": 2}
 
@@ -243,3 +253,244 @@ def subset(self:Tuples,
     def belongs(t): return len(t) == length and (words is None or t[1] in words)
     chosen = {key: list(filter(belongs, tuples)) for key,tuples in self.parsed.items()}
     return Tuples(chosen, self.synsets, self.subsets)
+
+# %% ../../nbs/measure/01_spice.ipynb #2cc2f1ff
+_DETACHMENTS = [ # Ending and what takes its place
+    ("s",""),("ses","s"),("xes","x"),("zes","z"),("ches","ch"),("shes","sh"),("men","man"),("ies","y"), # nouns
+    ("s",""),("ies","y"),("es","e"),("es",""),("ed","e"),("ed",""),("ing","e"),("ing",""), # verbs
+    ("er",""),("est",""),("er","e"),("est","e")] # adjectives
+
+@dataclass(frozen=True, repr=False)
+class Synonyms:
+    "The synsets of words, as Meteor finds them."
+    synsets:dict # Word to its set of synsets
+    bases:dict # Irregular form to its base forms
+
+    def base(self,
+        word:str, # In lower case
+    ) -> str: # Empty where no rule leads to a known word
+        "Base form by WordNet's detachment rules."
+        if word.endswith("ss") or len(word) <= 2: return word
+        for ending,replacement in _DETACHMENTS:
+            candidate = word.removesuffix(ending) + replacement
+            if word.endswith(ending) and candidate in self.synsets: return candidate
+        return ""
+
+    def __getitem__(self, word:str) -> frozenset: # Empty for an unknown word
+        word = word.strip().lower().replace(" ", "_")
+        bases = self.bases.get(word) or [self.base(word)]
+        return frozenset().union(*(self.synsets.get(w, ()) for w in (word,*bases)))
+
+# %% ../../nbs/measure/01_spice.ipynb #62601eb5
+_REINSTALL = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
+
+def _text_in_jar(jar, name):
+    "Text of a file in a jar, which is a zip archive."
+    jar = require_file(jar)
+    try:
+        with zipfile.ZipFile(jar) as z:
+            if z.getinfo(name).file_size > most_unpacked(jar.stat().st_size):
+                raise ValueError(f"{name} is too large for this archive")
+            return z.read(name).decode("utf8")
+    except Exception as e: # zipfile raises any error on damaged files
+        raise ValueError(f"{jar} is damaged or another jar ({type(e).__name__}: {e}); {_REINSTALL}") from None
+
+def read_synonyms(
+    jar:str|Path, # Meteor's jar: `spice/lib/Meteor-1.5.jar` of pycocoevalcap
+) -> Synonyms:
+    "Read Meteor's part of WordNet."
+    synsets,bases = {},{}
+    lines = _text_in_jar(jar, "synonym/english.synsets").splitlines()
+    try:
+        for word,numbers in zip(lines[::2], lines[1::2]): synsets[word] = frozenset(map(int, numbers.split()))
+    except ValueError as e:
+        raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_REINSTALL}") from None
+    lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
+    for base,forms in zip(lines[::2], lines[1::2]):
+        for form in forms.split(): bases.setdefault(form, []).append(base)
+    return Synonyms(synsets, bases)
+
+# %% ../../nbs/measure/01_spice.ipynb #3744772e
+_CORENLP = "edu/stanford/nlp/stanford-corenlp/3.6.0"
+_NASHORN = "org/openjdk/nashorn/nashorn-core/15.4"
+_ASM = "org/ow2/asm"
+_JARS = { # Folder on Maven Central and SHA-256
+    "stanford-corenlp-3.6.0.jar": (_CORENLP,"d341d5863276f55782c5ef73212222d6b3b48e02ae1951ab6de7618d28b12742"),
+    "stanford-corenlp-3.6.0-models.jar": (_CORENLP,"d285157bd7887ee3018094b5dbae092e49088b023361ccdb550ee1daf9b2c9bd"),
+    "nashorn-core-15.4.jar": (_NASHORN,"6f816e84dfd63a81d4eaa7829c08337bbaff3ec683ff3bf6bbd90d017a00dc6f"),
+    "asm-7.3.1.jar": (f"{_ASM}/asm/7.3.1","2f67e11ceec819ebd88ddee5300aba699b1cbab2e20c22e97cf027d3be93959b"),
+    "asm-analysis-7.3.1.jar": (f"{_ASM}/asm-analysis/7.3.1","46b8a8efd4b94facb5ab4b35afe30ee0546ae7a43d2c64e6def56c2f168fefa5"),
+    "asm-commons-7.3.1.jar": (f"{_ASM}/asm-commons/7.3.1","87cd8bb3c6bf6bcbb33fca48060c5065f66ebf6a3d7de9bf18bff51bcf156ebc"),
+    "asm-tree-7.3.1.jar": (f"{_ASM}/asm-tree/7.3.1","f91a4a8aa868c5c4665bb4fd134019a91f9f8b9216527fba295e3c8b5422b78b"),
+    "asm-util-7.3.1.jar": (f"{_ASM}/asm-util/7.3.1","182128592742ed4883ac82bf205f137b6bfbe1234c68e6feb13759e75a85b729")}
+# Checksum of a jar with only the 11 files of the models that the program opens
+_PART_OF_MODELS = "e1eabd26ed8981d7ebb21d8c81d29317df17e249f0a2bad7615ed85fcaef84a2"
+
+@lru_cache
+def _jar_digest(path, size, changed): return digest(path)
+
+def _find_jars():
+    "The jars that are found: name to path."
+    candidates = sorted((home()/"spice").glob("*.jar"))
+    own_folder = os.environ.get("TERAN_NB_SPICE")
+    if own_folder: candidates = sorted(Path(own_folder).glob("*.jar")) + candidates
+    with suppress(RuntimeError): # a user may have no home directory
+        candidates += [Path.home()/".m2/repository"/folder/name for name,(folder,_) in _JARS.items()]
+    name_of = {checksum: name for name,(_,checksum) in _JARS.items()}
+    name_of[_PART_OF_MODELS] = "stanford-corenlp-3.6.0-models.jar"
+    jars = {}
+    for path in candidates:
+        if not path.is_file(): continue
+        info = path.stat()
+        name = name_of.get(_jar_digest(path, info.st_size, info.st_mtime_ns))
+        if name: jars.setdefault(name, path)
+    return jars
+
+def find_spice_program() -> list[str]: # Command and class path, to which options and the class are added
+    "Find what SPICE needs; what is missing is named with the commands that get it (FileNotFoundError)."
+    java = shutil.which("java")
+    package = find_spec("pycocoevalcap")
+    jars = _find_jars()
+    missing,commands = [],[]
+    if not java:
+        missing.append("Java")
+        commands.append("apt-get install -y openjdk-17-jre-headless")
+    if not package:
+        missing.append("pycocoevalcap")
+        commands.append("pip install pycocoevalcap==1.2")
+    absent = [name for name in _JARS if name not in jars]
+    if absent:
+        missing += absent
+        addresses = [f"https://repo1.maven.org/maven2/{_JARS[name][0]}/{name}" for name in absent]
+        commands.append(f"curl -f --create-dirs --output-dir {home()/'spice'} --remote-name-all {' '.join(addresses)}")
+    if missing:
+        raise FileNotFoundError(f"SPICE needs {', '.join(missing)}, not found here; `{' && '.join(commands)}` gets it; "
+                                "a file of tuples needs none of them: spice(captions, tuples)")
+    folder = Path(package.submodule_search_locations[0])/"spice"
+    return [java, "-cp", os.pathsep.join(map(str, [folder/"*", folder/"lib"/"*", *jars.values()]))]
+
+# %% ../../nbs/measure/01_spice.ipynb #bcbe31a9
+def read_subsets(
+    jar:str|Path, # The program's jar: `spice/spice-1.0.jar` of pycocoevalcap
+) -> dict: # `colour`, `number` and `size` to their sets of words
+    "Read the lists of words that the program has for its subsets."
+    source = _text_in_jar(jar, "edu/anu/spice/TupleFilter.java")
+    lists = {}
+    for subset,name in (("colour","commonColors"),("number","smallNumbers"),("size","sizeAdjectives")):
+        listed = re.search(rf"{name} =.*?asList\((.*?)\)", source, re.DOTALL)
+        if listed is None: raise ValueError(f"{jar} has no list {name} in TupleFilter.java; {_REINSTALL}")
+        lists[subset] = frozenset(re.findall('"(.*?)"', listed[1]))
+    return lists
+
+def with_meanings(
+    parsed:dict, # Captions to their tuples, as of `Tuples`
+) -> Tuples:
+    "Add the synsets of all words, and the subsets, from the jars of pycocoevalcap."
+    package = find_spec("pycocoevalcap")
+    if not package:
+        raise FileNotFoundError("SPICE needs the synsets of pycocoevalcap, not found here; `pip install "
+                                "pycocoevalcap==1.2` gets it")
+    jars = Path(package.submodule_search_locations[0])/"spice"
+    synonyms = read_synonyms(jars/"lib"/"Meteor-1.5.jar")
+    concepts = set()
+    for tuples in parsed.values():
+        for t in tuples: concepts.update(t)
+    synsets = {}
+    for concept in concepts:
+        for word in concept_words(concept): synsets[word] = synonyms[word]
+    synsets = {word: numbers for word,numbers in synsets.items() if numbers}
+    return Tuples(parsed, synsets, read_subsets(jars/"spice-1.0.jar"))
+
+# %% ../../nbs/measure/01_spice.ipynb #626ea5ce
+class _Printed(TypedDict):
+    tuple:list[str]
+
+class _Item(TypedDict):
+    test_tuples:list[_Printed]
+    ref_tuples:list[_Printed]
+
+def _mark_slashes(concept, text):
+    "Write a slash that stands in the captions as `\\/`: it belongs to a word, and the others separate words."
+    first,*others = concept.split("/")
+    marked = before = first
+    for part in others:
+        beginning = part[:2] # the program changes endings of words
+        in_captions = f"{before}/{beginning}" in text
+        marked += f"\\/{part}" if in_captions else f"/{part}"
+        before = part
+    return marked
+
+def _marked_tuples(printed, captions):
+    "The printed tuples of some captions, short ones first."
+    text = " ".join(captions).lower()
+    marked = [tuple(_mark_slashes(concept, text) for concept in p["tuple"]) for p in printed]
+    return sorted(marked, key=lambda t: (len(t),t))
+
+def _run_program(command, groups):
+    "The tuples of a batch of captions, which hold one text, and of images."
+    captions = [key for key in groups if len(key) == 1]
+    images = [key for key in groups if len(key) != 1]
+    items = []
+    for caption,image in zip_longest(captions, images, fillvalue=()): # the shorter list is filled up with nothing
+        items.append({"image_id": len(items), "test": "".join(caption), "refs": list(image)})
+    with tempfile.TemporaryDirectory() as scratch:
+        source,target = Path(scratch)/"in.json",Path(scratch)/"out.json"
+        source.write_text(json.dumps(items)) # ASCII, whatever Java reads
+        words = [*command, str(source), "-out", str(target), "-detailed", "-silent", "-threads", "1"]
+        done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+        if done.returncode or not target.is_file():
+            log = done.stderr.decode(errors="replace").strip().split("\n")
+            raise RuntimeError(f"SPICE ended with status {done.returncode} in a batch of {len(groups)} captions and "
+                               f"images, the first is {groups[0][0]!r}: {' '.join(log[-3:])}; give it more memory, or "
+                               "leave out what it cannot parse")
+        items = checked(json.loads(target.read_text(encoding="utf8")), list[_Item], "the output of SPICE")
+    parsed = {key: _marked_tuples(item["test_tuples"], key) for key,item in zip(captions, items)}
+    return parsed | {key: _marked_tuples(item["ref_tuples"], key) for key,item in zip(images, items)}
+
+# %% ../../nbs/measure/01_spice.ipynb #76071b70
+def _read_kept(folder):
+    "Tuples of finished batches. The name of a batch is its checksum."
+    parsed = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        if digest(path)[:32] == path.stem: parsed |= read_tuples(path).parsed
+        else:
+            warnings.warn(f"{path} is cut off or was changed; its captions are parsed again")
+            path.unlink(missing_ok=True)
+    return parsed
+
+def _in_batches(groups, batch_size):
+    "Batches of groups with `batch_size` sentences at most; a group that has more is a batch of its own."
+    batches = []
+    room = 0 # sentences that the last batch can still take
+    for group in groups:
+        if not batches or len(group) > room:
+            batches.append([])
+            room = batch_size
+        batches[-1].append(group)
+        room -= len(group)
+    return batches
+
+def parse_tuples(
+    captions:Captions|Sequence[str|Sequence[str]], # Of a split; or texts, each a caption or all captions of an image
+    kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
+    processes:int=1, # Java processes at a time, each with one thread
+    memory:int=3, # Most heap of each Java process, GB
+    batch_size:int=1000, # Captions parsed in one call, counted again in each image; an interrupted call is lost
+) -> Tuples: # Of every caption and every image, with synsets and subsets
+    "Parse captions by the original program; what was parsed before is not parsed again."
+    folder = user_path(kept or home()/"spice-tuples")
+    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]
+    groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
+    parsed = _read_kept(folder)
+    batches = _in_batches([g for g in groups if g not in parsed], batch_size)
+    if not batches: return with_meanings({g: parsed[g] for g in groups})
+    options = [f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "edu.anu.spice.SpiceScorer"]
+    command = [*find_spice_program(), *options]
+    def parse(batch):
+        text = Tuples(_run_program(command, batch)).to_jsonl().encode("utf8")
+        with atomic(folder/f"{digest(text)[:32]}.jsonl") as tmp: tmp.write_bytes(text)
+    with ThreadPoolExecutor(processes) as pool:
+        for _ in progress(pool.map(parse, batches), "SPICE", total=len(batches), disable=len(batches) < 2): pass
+    parsed = _read_kept(folder)
+    return with_meanings({g: parsed[g] for g in groups})

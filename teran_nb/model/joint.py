@@ -6,30 +6,29 @@
 __all__ = ['JointConfig', 'Joint']
 
 # %% ../../nbs/model/10_joint.ipynb #50833e5c
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from fastcore.basics import patch
+from pydantic import Field
 from torch import Tensor, nn
 
-from ..core.config import bounded, require_in_range
+from ..core.config import Positive, configuration
 from .heads import HEADS, CrossEncoderHead
-from .relations import Relations, attend, require_pairs
+from .iais import Relations, attend
 
 # %% ../../nbs/model/10_joint.ipynb #4df9b50e
-@dataclass(frozen=True)
+@configuration
 class JointConfig:
     "Shape of a single-stream model; the defaults are UNITER-base's."
-    layers:int=bounded(12, at_least=1, at_most=1000) # Transformer layers, from 1
-    heads:int=12 # Attention heads
-    width:int=768 # Length of the vectors inside, a multiple of `heads`
-    feed_forward:int=3072 # Units of the feed-forward layers
+    layers:Annotated[int, Field(ge=1, le=1000)]=12 # Transformer layers
+    heads:Positive=12 # Attention heads
+    width:Positive=768 # Length of the vectors inside, a multiple of `heads`
+    feed_forward:Positive=3072 # Units of the feed-forward layers
     dropout:float=.1 # Dropout of embeddings, attention and feed-forward layers, in [0,1]
     def __post_init__(self):
-        require_in_range(self)
-        if self.heads < 1 or self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; "
-                             "choose a multiple of the heads")
+        if self.width % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; choose a multiple of the heads")
 
 # %% ../../nbs/model/10_joint.ipynb #a87f64f8
 class _Projection(nn.Module):
@@ -136,7 +135,6 @@ def contexts(self:Joint,
     word_mask:Tensor, # True at real words, `(pairs, words)`
 ) -> tuple[Tensor,Tensor,Tensor]: # First slot `(pairs, width)`, regions and words `(pairs, regions or words, width)`
     "Vectors of matched pairs after the last layer."
-    require_pairs(regions, region_mask, words, word_mask)
     x,mask = self._sequence(self.regions(regions), region_mask, self.words(words), word_mask)
     x = self._run_layers(x, mask, self.encoder.layer)
     first_region = self.leading + words.shape[1]
@@ -162,7 +160,6 @@ def relations(self:Joint,
     layer:int=0, # The layer whose attention is used, from 1; 0 for the last
 ) -> Relations: # Differentiable
     "Attention of one layer in matched pairs (IAIS sections 3.3 and 5.4)."
-    require_pairs(regions, region_mask, words, word_mask)
     layers = self.encoder.layer
     if not 0 <= layer <= len(layers):
         raise ValueError(f"the joint head has {len(layers)} layers, so layer={layer} is none of them")

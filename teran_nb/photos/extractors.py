@@ -10,18 +10,19 @@ __all__ = ['WHOLE_PICTURE', 'EXTRACTORS', 'ExtractedRegions', 'Extractor', 'Wind
 # %% ../../nbs/photos/03_extractors.ipynb #3a452a89
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from PIL import Image
 from fastcore.basics import patch
+from pydantic import Field
 from torch import Tensor
 
 from ..core.files import digest, project_path
-from ..core.config import one_of, override
+from ..core.config import Count, Positive, configuration, one_of, override
 from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
@@ -53,10 +54,10 @@ class Extractor(Protocol):
         "The regions of each picture; the pictures are in RGB."
 
 # %% ../../nbs/photos/03_extractors.ipynb #ec44030a
-@dataclass(frozen=True)
+@configuration
 class WindowsConfig:
     "Windows and classical descriptors."
-    count:int=36 # Windows of a picture: 1 to 97, the large ones first
+    count:Annotated[int, Field(ge=1, le=97)]=36 # Windows of a picture, the large ones first
 
 class Windows:
     "Multi-scale windows with classical descriptors: a baseline without weights."
@@ -79,11 +80,11 @@ class Windows:
         return [ExtractedRegions(describe(picture, boxes), boxes) for picture,boxes in zip(pictures, all_boxes)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #be6546dc
-@dataclass(frozen=True)
+@configuration
 class VisualWordsConfig:
     "Windows, classical descriptors and visual words."
     weights:str="" # File of visual words, from `learn_words`
-    count:int=36 # Windows of a picture: 1 to 97, the large ones first
+    count:Annotated[int, Field(ge=1, le=97)]=36 # Windows of a picture, the large ones first
 
 class VisualWordWindows(Windows):
     "Multi-scale windows with classical descriptors and the visual words of a collection."
@@ -108,11 +109,11 @@ class VisualWordWindows(Windows):
         return result
 
 # %% ../../nbs/photos/03_extractors.ipynb #31e57535
-@dataclass(frozen=True)
+@configuration
 class PatchesConfig:
     "The cells of a vision model's feature map."
     weights:str="" # Hugging Face name or folder
-    size:int=0 # Pixels of the input's sides; 0 takes the image processor's
+    size:Count=0 # Pixels of the input's sides; 0 takes the image processor's
 
 class Patches:
     "The patch tokens of a vision transformer, or the cells of a convolutional map, as regions."
@@ -146,16 +147,16 @@ class Patches:
 # %% ../../nbs/photos/03_extractors.ipynb #08eb91fb
 WHOLE_PICTURE = "whole picture" # Class of the only region of a picture without a detection
 
-@dataclass(frozen=True)
+@configuration
 class DetectorConfig:
     "Boxes of a detector, features of a backbone."
     detector:str="" # Hugging Face name or folder of an object detector
     backbone:str="" # Hugging Face name or folder of a vision model
-    size:int=0 # Pixels of the backbone's input, larger for small boxes; 0 takes the image processor's
-    top:int=36 # Most regions of a picture
-    score:float=.05 # Least confidence of a box
-    overlap:float=.5 # Boxes whose IoU with a box of higher confidence is above this are dropped
-    prompts:tuple=EVERYDAY_THINGS # Things that an open-vocabulary detector looks for
+    size:Count=0 # Pixels of the backbone's input, larger for small boxes; 0 takes the image processor's
+    top:Positive=36 # Most regions of a picture
+    score:Annotated[float, Field(ge=0, le=1)]=.05 # Least confidence of a box
+    overlap:Annotated[float, Field(gt=0, le=1)]=.5 # Boxes whose IoU with a box of higher confidence is above this are dropped
+    prompts:tuple[str,...]=EVERYDAY_THINGS # Things that an open-vocabulary detector looks for
 
 def best_boxes(
     boxes:Tensor, # Of one picture, pixels, `(n, 4)`
@@ -177,9 +178,6 @@ class DetectorBackbone:
         config:DetectorConfig, # Which models, and how many boxes
         device:str="cpu", # Where to compute
     ):
-        if config.top < 1 or not 0 <= config.score <= 1 or not 0 < config.overlap <= 1:
-            raise ValueError("a detector's top is from 1, score and overlap are from 0 to 1; "
-                             f"got {config.top}, {config.score} and {config.overlap}")
         self.config = config
         self.detector = detector = Detector(config.detector, config.prompts, device)
         self.backbone = backbone = Backbone(config.backbone, config.size, device)
@@ -296,10 +294,7 @@ def extract_picture(
 ) -> Regions: # Regions that a model aligns with sentences
     "The regions of one picture."
     if isinstance(picture, Image.Image): shrunk, full_size = upright(picture.copy(), extractor.max_side)
-    elif isinstance(picture, str|Path): shrunk, full_size = read_picture(picture, extractor.max_side)
-    else:
-        raise TypeError(f"a picture is a file or a picture of Pillow, not {type(picture).__name__}; "
-                        "PIL.Image.fromarray makes one of an array")
+    else: shrunk, full_size = read_picture(picture, extractor.max_side)
     regions = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
     return Regions(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences,
                    extractor.name)

@@ -25,7 +25,7 @@ from ..data.captions import Captions, some_names
 from ..data.pictures import find_pictures, picture_files, read_picture, upright_size, within
 from ..data.caption_files import read_captions
 from ..data.features import Features, VISUAL_WORDS_FILE
-from ..data.formats import Options, recognise, source_files
+from ..data.formats import recognise, source_files
 from ..data.convert import Source, convert
 from ..data.collection import Collection, match_captions
 from ..data.names import id_by_pattern, match_names
@@ -153,10 +153,9 @@ def _cure_of_names(captions, image_ids):
     available = set(image_ids)
     unknown = [name for name in captions.image_ids if name not in available]
     if not unknown: return ""
-    twins = [image_id for image_id in image_ids if Path(image_id).name == Path(unknown[0]).stem]
+    twins = [image_id for image_id in image_ids if Path(image_id).name == Path(unknown[0]).name]
     if len(twins) > 1: return f"; {unknown[0][:100]} may mean {some_names(twins)}: write its folder too"
-    return ("; if the names differ, give `pattern`, a regular expression for the part that both share, such as "
-            r"'_(\d+)$', or caption_options={'key': 'file_name'} where a JSON file has the names of files too")
+    return r"; if the names differ, give `pattern`, a regular expression for the part that both share, such as '_(\d+)$'"
 
 # %% ../../nbs/photos/10_prepare.ipynb #ffa97e74
 def _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar):
@@ -201,7 +200,7 @@ def _convert(sources, files, work, show_progress_bar):
     elif sizes and sizes != "unit": sizes = project_path(sizes)
     options = sources.feature_options | {k: str(v) for k,v in _files_in(sources.feature_options, "ids", "classes").items()}
     paths = sources.feature_files
-    source = Source(tuple(paths), sources.format, sizes, sources.pattern, Options(**options))
+    source = Source(tuple(paths), sources.format, sizes, sources.pattern, **options)
     made_by = sources.made_by or f"foreign {sources.format or recognise(paths[0])}"
     report = convert(source, work/"features", made_by, sources.bad, resume=True, show_progress_bar=show_progress_bar)
     place = f"{paths[0].parent}/"

@@ -9,18 +9,19 @@ __all__ = ['VISION_ERROR_WORDS', 'TINY_VISION', 'Preprocessing', 'image_processo
 # %% ../../nbs/photos/00_vision.ipynb #f8a44541
 import inspect, os, warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageOps
+from pydantic import Field
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
+from ..core.config import configuration
 from ..core.files import digest, user_path, write_json
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder
 from ..core.processes import seed_everything
@@ -28,18 +29,21 @@ from ..data.pictures import opaque
 
 # %% ../../nbs/photos/00_vision.ipynb #0d4d4dd4
 _NO_LIMIT = 10**6 # More pixels than any side has
+_Side = Annotated[int, Field(ge=1, le=2**12)]
+_Mean = Annotated[float, Field(gt=-1e6, lt=1e6)]
+_Scale = Annotated[float, Field(gt=1e-6, lt=1e6)]
 
-@dataclass(frozen=True)
+@configuration
 class Preprocessing:
     "How pictures become the input of a model: all of one size, or each in its own shape."
-    input_size:tuple|None=None # Height and width of the input; None: the picture keeps its shape
-    shortest:int=0 # Pixels of the shorter side, where the picture keeps its shape
-    longest:int=_NO_LIMIT # Most pixels of the longer side, where the picture keeps its shape
+    input_size:tuple[_Side,_Side]|None=None # Height and width of the input; None: the picture keeps its shape
+    shortest:_Side=1 # Pixels of the shorter side, where the picture keeps its shape
+    longest:Annotated[int, Field(ge=1)]=_NO_LIMIT # Most pixels of the longer side, where the picture keeps its shape
     square:bool=False # Whether black is added to the right or below to make it square first (OWLv2)
-    mean:tuple=(0.,0.,0.) # Of each channel
-    std:tuple=(1.,1.,1.) # Of each channel
-    factor:float=1/255 # What bytes are multiplied by
-    resample:int=2 # Filter of Pillow: 2 bilinear, 3 bicubic
+    mean:tuple[_Mean,_Mean,_Mean]=(0.,0.,0.) # Of each channel
+    std:tuple[_Scale,_Scale,_Scale]=(1.,1.,1.) # Of each channel
+    factor:_Scale=1/255 # What bytes are multiplied by
+    resample:Annotated[int, Field(ge=0, le=5)]=2 # Filter of Pillow: 2 bilinear, 3 bicubic
 
     @property
     def longest_side(self) -> int: # Pixels of the longest side that the model can use
@@ -62,7 +66,6 @@ class Preprocessing:
 # %% ../../nbs/photos/00_vision.ipynb #2739fec7
 VISION_ERROR_WORDS = { # Arguments of `loading` and `load_from_hub`, for errors
     "kind": "vision model", "instead": "name a folder with the model, or say 'windows', which needs no weights"}
-_LARGEST_SIDE = 2**12 # Most pixels of a side of an input
 _BLANK = Image.new("RGB", (8,8)) # A picture that every model can read
 
 def image_processor_settings(
@@ -105,17 +108,6 @@ def _normalisation(settings):
     factor = settings.get("rescale_factor", 1/255) if settings.get("do_rescale", True) else 1.
     return {"mean": tuple(mean), "std": tuple(std), "factor": factor, "resample": settings.get("resample", 2)}
 
-def _check_preprocessing(settings):
-    "Refuse settings by which no picture can be preprocessed."
-    sides = settings.input_size or (settings.shortest,settings.longest)
-    largest = max(sides) if settings.input_size else min(sides)
-    are_sides = all(type(side) is int and side > 0 for side in sides) and largest <= _LARGEST_SIDE
-    are_channels = len(settings.mean) == len(settings.std) == 3
-    are_means = are_channels and np.abs(settings.mean).max() < 1e6
-    are_factors = all(1e-6 < v < 1e6 for v in (*settings.std,settings.factor))
-    if not (are_sides and are_means and are_factors and settings.resample in range(6)):
-        raise ValueError(f"no picture can be prepared by {settings}")
-
 def preprocessing_of(
     name:str, # Hugging Face name or folder
     config:PretrainedConfig, # The model's configuration
@@ -127,9 +119,7 @@ def preprocessing_of(
     with loading(name, "vision model", "copy its preprocessor_config.json again"):
         edges = _edges(settings, _size_setting(settings, config, crop=not keep_shape), keep_shape, size)
         square = getattr(config, "model_type", "") == "owlv2"
-        preprocessing = Preprocessing(**edges, square=square, **_normalisation(settings))
-        _check_preprocessing(preprocessing)
-    return preprocessing
+        return Preprocessing(**edges, square=square, **_normalisation(settings))
 
 # %% ../../nbs/photos/00_vision.ipynb #3cafb519
 TINY_VISION = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,

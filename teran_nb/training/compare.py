@@ -6,10 +6,9 @@
 __all__ = ['BOARD_RANKERS', 'BOARD_LOSSES', 'GRID_SEED', 'Line', 'paper_rows', 'sweep', 'board', 'lines_of', 'Choice', 'tune',
            'compare', 'trainings', 'read_epochs', 'cross_test', 'without_contexts', 'relation_table', 'attention_maps']
 
-# %% ../../nbs/training/11_compare.ipynb #30f02872
-import itertools, math, re
+# %% ../../nbs/training/11_compare.ipynb #7b876376
+import itertools, math
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, NotRequired
 
@@ -23,11 +22,11 @@ from ..data.collection import Collection
 from ..scenes.minimal_pairs import is_drawn, scene_pairs
 from ..model.alignment import POOLINGS
 from ..model.losses import LOSSES
-from ..model.relation_distances import WordRelations, word_relations
+from ..model.single_stream import WordRelations, word_relations
 from ..zoo.papers import PUBLISHED
-from ..measure.retrieval import Retrieval, own_metrics, ranks
-from ..measure.results import Results
-from ..measure.pair_scores import context_scores
+from ..measure.results import Measured, Result, own_metrics
+from ..measure.retrieval import ranks
+from ..measure.pairs import context_scores
 from .recipe import Recipe, recipe, recipe_names
 from .runs import Run, evaluate_runs, in_project, load_model, single_models, train
 
@@ -153,7 +152,7 @@ def tune(
         choices.append(Choice(fields, run.history.best()[run.history.select]))
     return sorted(choices, key=lambda choice: -choice.validation)
 
-# %% ../../nbs/training/11_compare.ipynb #24d7ebf0
+# %% ../../nbs/training/11_compare.ipynb #3641c44e
 _Tested = TypedDict("_Tested", { # a file of test metrics
     "of": dict, # What was tested: data, split, relevance, and whether minimal pairs were scored
     "metrics": dict[str,float|None],
@@ -195,7 +194,7 @@ def compare(
     grid:dict|None=None, # For `tune`: every line is trained with its best combination; none for the scale's
     grid_epochs:int|None=None, # Of each run of the grid; None: as many as of the table
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Results: # On the test split, a line for each; `about(line, "run")` are the folders
+) -> Result: # On the test split, a line for each; `about(line, "run")` are the folders
     "Train and test several recipes with several seeds; finished runs are read, not repeated."
     lines = [each if isinstance(each, Line) else Line(each.name, each) for each in recipes]
     seeds = list(dict.fromkeys(seeds))
@@ -219,12 +218,12 @@ def compare(
         runs = _train_line(made, data, output, device, begin)
         tested = _test_once(made.name, runs, data, device)
         about = tested["about"] | line.about | _about_training(made, runs[0], chosen)
-        results[line.label] += (Retrieval(tested["metrics"], about),)
-    return Results(results)
+        results[line.label] += (Measured(tested["metrics"], about, tested["ranks"]),)
+    return Result(results)
 
-# %% ../../nbs/training/11_compare.ipynb #783b1606
+# %% ../../nbs/training/11_compare.ipynb #abe203b8
 def trainings(
-    results:Results, # Of `compare`
+    results:Result, # Of `compare`
 ) -> pd.DataFrame: # Columns `model`, `chosen`, one for each combination of the grid, `epochs trained` and `seconds`
     "How each line was trained: what the grid chose, the validation of each choice, and how long each seed took."
     rows = []
@@ -236,40 +235,40 @@ def trainings(
         rows.append(row)
     return pd.DataFrame(rows)
 
-# %% ../../nbs/training/11_compare.ipynb #fa971071
+# %% ../../nbs/training/11_compare.ipynb #84e691d8
 def read_epochs(
-    runs:Results|dict[str,Iterable], # Of `compare`; or folders of runs by the name of their line
+    runs:Result|dict[str,Iterable], # Of `compare`; or folders of runs by the name of their line
 ) -> pd.DataFrame: # Columns `line`, `seed`, `epoch`, and the validation metrics in their own units
     "What several runs measured after each epoch, as one table."
-    folders = {line: runs.about(line, "run") for line in runs.lines} if isinstance(runs, Results) else runs
+    folders = {line: runs.values(line, "run") for line in runs.lines} if isinstance(runs, Result) else runs
     tables = []
     for line,paths in folders.items():
         for run in map(Run, paths): tables.append(run.history.to_pandas().assign(line=line, seed=run.recipe.train.seed))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["line","seed","epoch"])
 
-# %% ../../nbs/training/11_compare.ipynb #c57ebfb5
+# %% ../../nbs/training/11_compare.ipynb #2cfbd6c5
 def cross_test(
-    results:Results, # Of `compare`
+    results:Result, # Of `compare`
     data:Collection, # What the models were trained on
     rows:Iterable[str]=("teran-mrsw","teran-mwsr","teran-symm"), # Lines of the results; missing ones are left out
     poolings:Iterable[str]=("mrsw","mwsr","symm"), # By which they are tested
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Results: # A line for each pair, on the test split
+) -> Result: # A line for each pair, on the test split
     "Trained by one pooling, tested by another."
     lines = {}
     for row,pooling in itertools.product([row for row in rows if row in results.lines], poolings):
-        evaluations = [evaluate_runs(run, data.test, device, pooling=pooling)[1] for run in results.about(row, "run")]
-        lines[f"{row}, tested by {pooling}"] = tuple(evaluations)
-    return Results(lines)
+        evaluations = [evaluate_runs(run, data.test, device, pooling=pooling)[1] for run in results.values(row, "run")]
+        lines[f"{row}, tested by {pooling}"] = tuple(evaluation.result.only for evaluation in evaluations)
+    return Result(lines)
 
-# %% ../../nbs/training/11_compare.ipynb #a9ed7e24
+# %% ../../nbs/training/11_compare.ipynb #ae09c967
 _OF_TRAINING = ("seed","commit","changed","epochs","run") # conditions that stay, however a model is tested
 
 def without_contexts(
-    results:Results, # Of `compare`; ensembles are left out
+    results:Result, # Of `compare`; ensembles are left out
     data:Collection, # Drawn scenes
     device:str="auto", # `auto`, `cpu` or `cuda`
-) -> Results: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
+) -> Result: # Of the test split; a line for each row, then for its words alone, its regions alone, and both
     "Test trained models on minimal pairs, with and without context."
     pairs = scene_pairs(data.test)
     lines = {}
@@ -284,15 +283,15 @@ def without_contexts(
             conditions = about | {k: result.about[k] for k in _OF_TRAINING if k in result.about}
             for name,scores in context_scores(model, pairs, data.test).items():
                 line = row if name == row else f"{row}-{name.replace(' ', '-')}"
-                lines[line] = lines.get(line, ()) + (Retrieval(scores.metrics, conditions | {"model": line}),)
-    return Results(lines)
+                lines[line] = lines.get(line, ()) + (Measured(scores.metrics, conditions | {"model": line}),)
+    return Result(lines)
 
-# %% ../../nbs/training/11_compare.ipynb #137d88a3
+# %% ../../nbs/training/11_compare.ipynb #550cb0ea
 _MEASURES = ("isda","isda_flat","isda_several","isda_several_flat","isda_shares","isda_shares_flat",
              "entropy_words","entropy_regions","entropy_words_to_regions","entropy_regions_to_words")
 
 def relation_table(
-    results:Results, # Of `compare`
+    results:Result, # Of `compare`
 ) -> pd.DataFrame: # Mean over the seeds; NaN where a line was not measured
     "How far the relations of words and of regions are apart, in nats, and how flat the maps are, in [0,1]."
     headings = results.columns(_MEASURES)
@@ -300,11 +299,11 @@ def relation_table(
     return means.rename(columns=headings).reset_index(names="model")
 
 def attention_maps(
-    results:Results, # Of `compare`
+    results:Result, # Of `compare`
     image:Image, # An image of the test split
     caption:str, # A sentence about it
 ) -> dict[str,WordRelations]: # One for each line with a joint head, by its first seed
     "The attention maps of one caption and one picture, by the lines of a table."
-    runs = {line: results.about(line, "run")[0] for line in results.lines}
+    runs = {line: results.values(line, "run")[0] for line in results.lines}
     joint = {line: run for line,run in runs.items() if "joint" in Run(run).recipe.network.training_heads}
     return {line: word_relations(load_model(run), image, caption) for line,run in joint.items()}

@@ -7,7 +7,7 @@ __all__ = ['Criterion', 'Uncertainty', 'Objective', 'optimizer_of', 'learning_ra
            'Checkpoint', 'write_checkpoint', 'last_checkpoint', 'require_same_config', 'data_sums', 'require_same_data',
            'stop_signals', 'Learner', 'fit']
 
-# %% ../../nbs/training/04_learner.ipynb #e7d54dcd
+# %% ../../nbs/training/04_learner.ipynb #c9028a86
 import json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,15 +36,16 @@ from ..data.collection import Collection
 from ..data.words import stop_words
 from ..model.encoder import Vectors
 from ..model.losses import LOSSES
-from ..model.relations import cosine_relations
+from ..model.iais import cosine_relations
 from ..model.iais import iais
 from ..model.text import without_words
 from ..model.saving import load_weights
 from ..model.matcher import Matcher
-from ..model.pretraining import Pretraining
-from ..model.mined_negatives import hardest_candidates, mined_scores, mined_triplet
+from ..model.single_stream import Pretraining
+from ..model.single_stream import hardest_candidates, mined_scores, mined_triplet
 from ..measure.relevance import Relevance, relevance_list, rouge_l
-from ..measure.retrieval import chance, format_metric, metric_named, own_metrics
+from ..measure.retrieval import chance
+from ..measure.results import format_metric, metric_named, own_metrics
 from ..measure.evaluation import evaluate
 from .recipe import RATE_SCHEDULES, TrainConfig
 from .batches import Batch, Batches, require_training_data, split_into_batches

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RATE_SCHEDULES', 'RECIPES', 'RateSchedule', 'TrainConfig', 'Recipe', 'recipe_names', 'recipe']
 
-# %% ../../nbs/training/00_recipe.ipynb #46a40329
+# %% ../../nbs/training/00_recipe.ipynb #97bdad52
 import difflib, math, re, textwrap
 from collections.abc import Callable
 from dataclasses import asdict, field
@@ -28,11 +28,11 @@ from ..model.losses import LOSSES
 from ..model.heads import HEADS
 from ..model.text import TEXT_KINDS
 from ..model.iais import IaisConfig
-from ..model.mined_negatives import JointTraining
+from ..model.single_stream import JointTraining
 from ..model.network import NetworkConfig
 from ..zoo.papers import PUBLISHED, PublishedRow, published
 from ..zoo.uniter import uniter_config
-from ..measure.retrieval import RECALLS, own_metrics
+from ..measure.results import RECALLS, own_metrics
 
 # %% ../../nbs/training/00_recipe.ipynb #56ced5a6
 class RateSchedule(NamedTuple):

@@ -6,15 +6,13 @@
 __all__ = ['Run', 'run_folder', 'require_same_description', 'train', 'single_models', 'is_dual', 'model_folders', 'load_model',
            'load_models', 'in_project', 'evaluate_runs', 'trained_world']
 
-# %% ../../nbs/training/10_runs.ipynb #b024eadb
+# %% ../../nbs/training/10_runs.ipynb #10461008
 import subprocess, sys, time, warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NotRequired
 
-import torch
 from fastcore.basics import patch
 from typing_extensions import TypedDict
 
@@ -37,8 +35,7 @@ from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_unite
 from ..zoo.dual import DualEncoder
 from ..zoo.opening import pretrained_name
 from ..measure.relevance import relevance_list
-from ..measure.ndcg import NdcgRule
-from ..measure.retrieval import PROTOCOLS
+from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .recipe import Recipe, recipe, recipe_names
 from .learner import History, data_sums, fit, require_same_config, require_same_data

@@ -31,17 +31,15 @@ from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
-from teran_nb.measure.pair_benchmarks import read_aro, read_pairs, read_sugarcrepe, read_winoground
+from teran_nb.measure.pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.data.words import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
-from teran_nb.measure.spice import Tuples
-from teran_nb.measure.spice_program import read_subsets, read_synonyms
+from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
 from teran_nb.data.words import stop_words
 from teran_nb.training.learner import _read_checkpoint, fit
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
-from teran_nb.measure.retrieval import Retrieval
-from teran_nb.measure.results import Results, read_results
+from teran_nb.measure.results import Measured, Result, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
 from teran_nb.look.finder import uploaded_picture
@@ -370,14 +368,14 @@ def sizes_hold(sizes):
 
 def make_results(folder):
     measured = {"i2t r@1": 0.5, "t2i ndcg": None, "rank": 3.0}
-    Results({"ours": (Retrieval(measured, {"protocol": "toy", "seed": 0}),)}).save(folder / "results.json")
+    Result({"ours": (Measured(measured, {"protocol": "toy", "seed": 0}),)}).save(folder / "results.json")
 
 
 def measured(folder):
     "What a run reached, as it is read by a table and by a claim."
     results = read_measured([folder])
-    line = Retrieval({"t2i_r1": 0.5}, {"run": str(folder)})
-    _answered(Results({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
+    line = Measured({"t2i_r1": 0.5}, {"run": str(folder)})
+    _answered(Result({"teran-mrsw": (line,)}), Claim("", "teran-mrsw", "teran-mrsw"))
     return results
 
 
@@ -543,7 +541,7 @@ READERS = [
     Reader("original: weights", made(make_original), lambda f: tensors_digest(read_original(f / "mine.pth.tar")["model"]), sealed=True, only="mine.pth.tar"),
     Reader("original: model", made(make_original), lambda f: load_original(f / "mine.pth.tar"), lambda m: bool(all(p.isfinite().all() for p in m.parameters())),
            only="mine.pth.tar"),
-    Reader("results", make_results, lambda f: read_results(f / "results.json"), results_hold),
+    Reader("results", make_results, lambda f: read_result(f / "results.json"), results_hold),
     Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
     Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
     Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).items, *read_pairs(f / "examples.jsonl", f).items], pairs_hold, only="[ae]*.json*"),
