@@ -7,16 +7,17 @@ __all__ = ['PLACES', 'box_geometry', 'RegionBatch', 'region_batch', 'StackConfig
 
 # %% ../../nbs/model/07_regions.ipynb #8c61f297
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import field
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.packed import length_mask
-from ..core.config import bounded, one_of, require_in_range
+from ..core.config import Count, Positive, configuration
 from ..data.features import Regions
 
 # %% ../../nbs/model/07_regions.ipynb #2d6cb3dc
@@ -55,14 +56,13 @@ def region_batch(
     return RegionBatch(features, box_geometry(boxes, sizes), mask)
 
 # %% ../../nbs/model/07_regions.ipynb #f48ca069
-@dataclass(frozen=True)
+@configuration
 class StackConfig:
     "A stack of transformer encoder layers."
-    layers:int=bounded(4, at_most=1000) # How many
-    heads:int=bounded(4, at_least=1) # Attention heads
-    feed_forward:int=2048 # Inner size
+    layers:Annotated[int, Field(ge=0, le=1000)]=4 # How many
+    heads:Positive=4 # Attention heads
+    feed_forward:Count=2048 # Inner size
     dropout:float=.1 # After attention and feed-forward
-    def __post_init__(self): require_in_range(self)
 
 class Stack(nn.Module):
     "Transformer encoder layers over padded sets: `(n, slots, dim)` to the same shape."
@@ -79,18 +79,16 @@ class Stack(nn.Module):
 # %% ../../nbs/model/07_regions.ipynb #dc16a4c3
 PLACES = ("concat-and-process","project-and-sum","none")
 
-@dataclass(frozen=True)
+@configuration
 class RegionConfig:
     "How regions are encoded."
-    features:int=2048 # Length of a region's features
-    width:int=0 # Length inside the encoder; that of the features when 0, as in the papers
+    features:Count=2048 # Length of a region's features
+    width:Count=0 # Length inside the encoder; that of the features when 0, as in the papers
     stack:StackConfig=StackConfig() # TE layers of the visual pipeline
-    place:str="concat-and-process" # How geometry is added to the features: one of `PLACES`; the papers' by default
+    place:Literal[PLACES]="concat-and-process" # How geometry is added to the features; the papers' by default
     extractor:str="" # Name of what extracted the features; others are refused; empty: any is read
-    thaw:int=bounded(0, at_least=-1, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
+    thaw:Annotated[int, Field(ge=-1, lt=2**31)]=field(default=0, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
     def __post_init__(self):
-        require_in_range(self)
-        one_of(self.place, PLACES, "way to place regions")
         if self.place != PLACES[0] and self.width not in (0,self.features):
             raise ValueError(f"{self.place!r} keeps the features' length, {self.features}; "
                              f"width={self.width} needs {PLACES[0]!r}")

@@ -7,7 +7,7 @@ __all__ = ['Criterion', 'Uncertainty', 'Objective', 'optimizer_of', 'learning_ra
            'Checkpoint', 'write_checkpoint', 'last_checkpoint', 'require_same_config', 'data_sums', 'require_same_data',
            'stop_signals', 'Learner', 'fit']
 
-# %% ../../nbs/training/04_learner.ipynb #c9028a86
+# %% ../../nbs/training/04_learner.ipynb #0b56654c
 import json, math, os, shutil, signal, threading, time, warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager, nullcontext
@@ -34,13 +34,13 @@ from ..core.processes import gather_packed, is_distributed, make_accelerator
 from ..core.processes import pick_device, seed_everything
 from ..data.collection import Collection
 from ..data.words import stop_words
-from ..model.encoder import Vectors
+from ..model.encoded import Encoded
 from ..model.losses import LOSSES
 from ..model.iais import cosine_relations
 from ..model.iais import iais
 from ..model.text import without_words
 from ..model.saving import load_weights
-from ..model.matcher import Matcher
+from ..model.network import Network
 from ..model.single_stream import Pretraining
 from ..model.single_stream import hardest_candidates, mined_scores, mined_triplet
 from ..measure.relevance import Relevance, relevance_list, rouge_l
@@ -97,7 +97,7 @@ class Uncertainty(nn.Module):
         "The weighted sum of losses `(n,)`, a number."
         return (torch.exp(-self.log_variance)*losses + self.log_variance/2).sum()
 
-# %% ../../nbs/training/04_learner.ipynb #1d99d293
+# %% ../../nbs/training/04_learner.ipynb #64df8996
 def _gather_vectors(x): return gather_packed(Packed(x, torch.arange(len(x)+1))).values
 
 def _gather_batch(images, captions, image_of):
@@ -105,15 +105,15 @@ def _gather_batch(images, captions, image_of):
     n = gather(torch.tensor([len(images.whole)], device=image_of.device))
     first = n.cumsum(0)[torch.distributed.get_rank()] - len(images.whole)
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
-    images = Vectors(_gather_vectors(images.whole), gather_packed(images.parts))
-    captions = Vectors(_gather_vectors(captions.whole), gather_packed(captions.parts))
+    images = Encoded(_gather_vectors(images.whole), gather_packed(images.parts))
+    captions = Encoded(_gather_vectors(captions.whole), gather_packed(captions.parts))
     return images,captions,rows[rows >= 0]
 
-# %% ../../nbs/training/04_learner.ipynb #5fc1bbd5
+# %% ../../nbs/training/04_learner.ipynb #cdf05614
 class Objective(nn.Module):
     "A matcher and its loss: a batch goes in, the loss comes out."
     def __init__(self,
-        model:Matcher, # Trained by all its `config.training_heads`
+        model:Network, # Trained by all its `config.training_heads`
         config:TrainConfig, # Loss, IAIS, hard negatives and pretraining
     ):
         super().__init__()
@@ -153,7 +153,7 @@ class Objective(nn.Module):
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
         return total + pair_loss
-    def head_loss(self, i:int, images:Vectors, captions:Vectors, image_of:Tensor, pooling:str) -> Tensor:
+    def head_loss(self, i:int, images:Encoded, captions:Encoded, image_of:Tensor, pooling:str) -> Tensor:
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
         if head != "alignment": pooling = ""
@@ -171,7 +171,7 @@ class Objective(nn.Module):
         else: maps = cosine_relations(*sides, config.temperature)
         losses = iais(maps, config.mirror, config.anchors, config.form)
         return config.weight_at(fraction_done)*self._reduce(losses)
-    def joint_loss(self, batch:Batch, images:Vectors, captions:Vectors) -> Tensor:
+    def joint_loss(self, batch:Batch, images:Encoded, captions:Encoded) -> Tensor:
         "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
         if self.pretraining is not None:
             return self.pretraining(self.model, batch.images, batch.captions, batch.image_of).sum()
@@ -376,11 +376,11 @@ def stop_signals():
     finally:
         for number,handler in handlers.items(): signal.signal(number, handler)
 
-# %% ../../nbs/training/04_learner.ipynb #942db701
+# %% ../../nbs/training/04_learner.ipynb #be1ac30d
 class Learner:
     "A training run: model, data, optimizer, and its position."
     def __init__(self,
-        model:Matcher, # Trained in place
+        model:Network, # Trained in place
         train:Collection, # What it learns from
         val:Collection, # What the best epoch is chosen by
         config:TrainConfig, # How it is trained
@@ -585,7 +585,7 @@ def run(self:Learner,
         if self.epoch < self.config.epochs and self.any_process(is_stopped()):
             raise KeyboardInterrupt(f"stopped after epoch {self.epoch}; {cure}")
 
-# %% ../../nbs/training/04_learner.ipynb #2b8f6991
+# %% ../../nbs/training/04_learner.ipynb #68a2e40a
 def _require_selectable(config, val, relevance):
     "Refuse a metric to select by that cannot be measured on the validation split."
     select = config.select
@@ -598,7 +598,7 @@ def _require_selectable(config, val, relevance):
     if own_metrics(): chance(val.captions.image_of, len(val)) # calls them once
 
 def fit(
-    model:Matcher, # Trained in place; ends with the weights of its best epoch
+    model:Network, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
     val:Collection, # What the best epoch is chosen by
     config:TrainConfig, # How it is trained

@@ -6,7 +6,7 @@
 __all__ = ['Run', 'run_folder', 'require_same_description', 'train', 'single_models', 'is_dual', 'model_folders', 'load_model',
            'load_models', 'in_project', 'evaluate_runs', 'trained_world']
 
-# %% ../../nbs/training/10_runs.ipynb #10461008
+# %% ../../nbs/training/10_runs.ipynb #11138429
 import subprocess, sys, time, warnings
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +26,7 @@ from ..data.provenance import provenance
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
 from ..model.text import user_stacklevel
-from ..model.matcher import Matcher, make_matcher
-from ..model.warmstart import begin_with
+from ..model.network import Network
 from ..zoo.variants import VariantMatcher
 from ..zoo.published_matcher import PublishedMatcher
 from ..zoo.originals import load_original, open_checkpoint
@@ -141,7 +140,7 @@ def _compared(recipe):
     fields = asdict(recipe)
     return {part: fields[part] for part in ("train","network","members")} | {"begins": Path(recipe.begins).name}
 
-# %% ../../nbs/training/10_runs.ipynb #6903f0bf
+# %% ../../nbs/training/10_runs.ipynb #20e58719
 def train(
     recipe:Recipe, # What to train
     data:Collection, # What to learn from, with the splits `train` and `val`
@@ -192,16 +191,16 @@ def _starting_model(recipe, data, folder, resume):
     if begins and resume and (folder/"model").is_dir(): begins = folder
     thaw = network.regions.thaw
     vision = learning_backbone(data.train.features, thaw) if thaw else None
-    if not begins: return make_matcher(network, data.train.captions.texts, vision)
+    if not begins: return Network.build(network, data.train.captions.texts, vision)
     uniter = uniter_config(begins)
-    if uniter is None: return begin_with(network, begins, vision)
+    if uniter is None: return Network.begin(network, begins, vision)
     if uniter.regions.features != network.regions.features:
         raise ValueError(f"{begins} reads region features of {uniter.regions.features} numbers, these have "
                          f"{network.regions.features}; extract features as UNITER's, or begin with another model")
     return begin_with_uniter(network, begins, recipe.tokenizer)
 
-# %% ../../nbs/training/10_runs.ipynb #96ca7aa2
-_MODELS = {model.__name__: model for model in (Matcher,VariantMatcher,PublishedMatcher,UniterMatcher)} # by `kind` in config.json
+# %% ../../nbs/training/10_runs.ipynb #43b3c6c4
+_MODELS = {model.__name__: model for model in (Network,VariantMatcher,PublishedMatcher,UniterMatcher)} # by `kind` in config.json
 
 def is_dual(
     path:str|Path, # As in `load_model`
@@ -252,7 +251,7 @@ def load_model(
         warnings.warn(f"the code of the {part} was changed since {run.folder} was trained; the model is used with the new code",
                       stacklevel=user_stacklevel())
     kind = read_json(path/"config.json", dict).get("kind")
-    return _MODELS.get(str(kind), Matcher).load(path, device) # which refuses an unknown kind
+    return _MODELS.get(str(kind), Network).load(path, device) # which refuses an unknown kind
 
 def load_models(
     paths:Sequence[str|Path], # As in `load_model`
