@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..core.packed import require_masked
 from ..core.config import Positive, configuration
 from .heads import HEADS, CrossEncoderHead
 
@@ -80,7 +79,6 @@ def side(self:CrossGraph,
     mask:Tensor, # True at real nodes, `(n, nodes)`
 ) -> _GraphSide: # For `concepts`
     "The part of eq. 1-5 that depends on one side only."
-    require_masked(nodes, mask, "nodes")
     nodes = nodes.masked_fill(~mask[...,None], 0)
     if not self.config.graph: return _GraphSide(nodes, mask)
     source = self.source(nodes)
@@ -157,9 +155,6 @@ def forward(self:CrossGraph,
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair (CGAM eq. 1-13)."
-    if regions.shape[-1] != words.shape[-1]:
-        raise ValueError(f"vectors of regions have {regions.shape[-1]} numbers, and those of words {words.shape[-1]}; "
-                         "a graph of both needs one space, so project them to one size")
     images = self.side(regions, region_mask)
     captions = self.side(words, word_mask)
     concepts = self.concepts(images, captions)
