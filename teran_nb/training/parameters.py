@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['require_known_parameters', 'check_parameters', 'WorkflowOptions', 'sort_options']
 
-# %% ../../nbs/training/12_parameters.ipynb #edf9a3c2
+# %% ../../nbs/training/12_parameters.ipynb #c6722c3c
 import ast, difflib, sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from ..measure.retrieval import PROTOCOLS
 from .datasets import WORLDS, description
 from .runs import Run, model_folders, require_same_description, run_folder, trained_world
 
-# %% ../../nbs/training/12_parameters.ipynb #f44c7d9f
+# %% ../../nbs/training/12_parameters.ipynb #437f01e3
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
 _KINDS = {str: "text", int: "a whole number", float: "a number", bool: "True or False", list: "a list", dict: "a mapping",
           type(None): "None"}
@@ -40,8 +41,7 @@ def _assigned(source):
     for line in tree.body:
         match line:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
-                try: values[name] = ast.literal_eval(value)
-                except ValueError: pass # computed
+                with suppress(ValueError): values[name] = ast.literal_eval(value) # else it is computed
     return values
 
 def _require_type(name, value, default):

@@ -175,7 +175,7 @@ def change(self:Recipe,
         else: fields |= {_full_name(field): inner for field,inner in _flat({name: value}).items()}
     return override(self, fields)
 
-# %% ../../nbs/training/00_recipe.ipynb #1b0a50ab
+# %% ../../nbs/training/00_recipe.ipynb #61943efa
 RECIPES = files("teran_nb")/"recipes" # The YAML files of this library
 
 _STARTS = { # Name of a pooling to the fields with which its training starts
@@ -200,7 +200,7 @@ def _read(name, folder=""):
     except yaml.YAMLError as e: raise ValueError(f"{path} is not YAML: {' '.join(str(e).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} is no recipe; write one field a line, such as `epochs: 10`")
-    notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.M)
+    notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.MULTILINE)
     base = values.pop("base", "")
     if not base: return values,notes
     base_values,base_notes = _read(base, folder)
