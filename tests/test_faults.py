@@ -89,7 +89,6 @@ IN_NONE = {  # and why
     "model.saving:_from_pretrained": "the hub's client",
     "photos.prepare:_state": "a text of this process",
     "photos.prepare:_picture_sizes": "any error leaves the picture out",
-    "photos.extractor_lookup:training_features": "the configuration that `run: recipe` damages, compared with shapes",
     "photos.visual_words:_read_shrunk": "any error leaves the picture out",
     "zoo.papers:paper_table": "a table of this package",
     "zoo.originals:_holds_text": "a folder that cannot be read counts as another text model, and is not overwritten",
