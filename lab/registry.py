@@ -21,11 +21,10 @@ from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.core.files import atomic, project_path, read_json, read_text
 from teran_nb.measure.results import Result
 from teran_nb.training.ablations import without_contexts
-from teran_nb.training.board import board_of
-from teran_nb.training.compare import trainings
 from teran_nb.training.datasets import load_data
 from teran_nb.training.run_folders import read_plan
 
+from .board import board_table, trainings_table
 from .claims import findings
 from .entries import NOT_RECORDED, enter, read_measured, read_table, require_reproduced
 
@@ -97,8 +96,8 @@ def registry_table(
     one_of(kind, ("table","claims","trainings","board","conditions"), "kind of table")
     results = read_table(table, rows)
     if kind == "claims": return findings(results)._repr_markdown_()
-    if kind == "trainings": return _frame_table(trainings(results))
-    if kind == "board": return board_of(results)._repr_markdown_() + _first_command(results)
+    if kind == "trainings": return trainings_table(results)
+    if kind == "board": return board_table(results) + _first_command(results)
     if kind == "conditions": return _conditions_line(_shared_conditions(results))
     conditions = _conditions_line(_own_conditions(results, usual or {}))
     return _frame_table(results.table(metrics)) + "\n\n" + conditions + _first_command(results)
