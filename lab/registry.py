@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from teran_nb.core.config import one_of
-from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.core.files import atomic, project_path, read_json, read_text
+from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.measure.results import Result
 from teran_nb.training.ablations import without_contexts
 from teran_nb.training.datasets import load_data
