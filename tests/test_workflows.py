@@ -104,7 +104,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
         play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases="gone.csv")
     i, (w, h) = world.image_ids[0], world[0].regions.size
     (tmp_path / "pixels.csv").write_text(f"filename,phrase,x1,y1,x2,y2\n{i},a thing,0,0,{w},{h}\n{i},a rounded thing,0,-0.0000004,1.0000005,1")
-    with pytest.raises(ValueError, match=r"pixels.csv line 2: .*pixels=True reads pixels \(1 such rows in all; bad='skip' leaves them out"):
+    with pytest.raises(ValueError, match=r"pixels.csv line 2: .*pixels=True reads pixels.*bad='skip'"):
         play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases=str(tmp_path / "pixels.csv"))
     assert not (tmp_path / "no" / "metrics.json").exists()
 

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['SUBSETS', 'concept_words', 'similar_concepts', 'Match', 'match_tuples', 'Tuples', 'read_tuples', 'spice_blocks',
-           'spice_scores', 'Synonyms', 'read_synonyms', 'find_spice_program', 'read_subsets', 'with_meanings',
-           'parse_tuples']
+           'spice_scores', 'read_synonyms', 'find_spice_program', 'read_subsets', 'with_meanings', 'parse_tuples']
 
 # %% ../../nbs/measure/01_spice.ipynb #7cc76d5c
 import gzip, json, os, re, shutil, subprocess, tempfile, warnings, zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from typing_extensions import TypedDict
 
 from ..core.config import checked, one_of
 from ..core.show import MarkdownRepr, markdown_table, progress
-from ..core.files import atomic, digest, home, most_unpacked, read_json_lines, require_file, user_path
+from ..core.files import atomic, digest, home, most_unpacked, project_path, read_json_lines, require_file, user_path
 from ..data.captions import Captions
 
 # %% ../../nbs/measure/01_spice.ipynb #81a4ba65
@@ -260,28 +259,6 @@ _DETACHMENTS = [ # Ending and what takes its place
     ("s",""),("ies","y"),("es","e"),("es",""),("ed","e"),("ed",""),("ing","e"),("ing",""), # verbs
     ("er",""),("est",""),("er","e"),("est","e")] # adjectives
 
-@dataclass(frozen=True, repr=False)
-class Synonyms:
-    "The synsets of words, as Meteor finds them."
-    synsets:dict # Word to its set of synsets
-    bases:dict # Irregular form to its base forms
-
-    def base(self,
-        word:str, # In lower case
-    ) -> str: # Empty where no rule leads to a known word
-        "Base form by WordNet's detachment rules."
-        if word.endswith("ss") or len(word) <= 2: return word
-        for ending,replacement in _DETACHMENTS:
-            candidate = word.removesuffix(ending) + replacement
-            if word.endswith(ending) and candidate in self.synsets: return candidate
-        return ""
-
-    def __getitem__(self, word:str) -> frozenset: # Empty for an unknown word
-        word = word.strip().lower().replace(" ", "_")
-        bases = self.bases.get(word) or [self.base(word)]
-        return frozenset().union(*(self.synsets.get(w, ()) for w in (word,*bases)))
-
-# %% ../../nbs/measure/01_spice.ipynb #62601eb5
 _REINSTALL = "`pip install --force-reinstall --no-deps pycocoevalcap==1.2` gets it again"
 
 def _text_in_jar(jar, name):
@@ -297,18 +274,26 @@ def _text_in_jar(jar, name):
 
 def read_synonyms(
     jar:str|Path, # Meteor's jar: `spice/lib/Meteor-1.5.jar` of pycocoevalcap
-) -> Synonyms:
+) -> Callable: # A function that gives the synsets of a word
     "Read Meteor's part of WordNet."
-    synsets,bases = {},{}
     lines = _text_in_jar(jar, "synonym/english.synsets").splitlines()
-    try:
-        for word,numbers in zip(lines[::2], lines[1::2]): synsets[word] = frozenset(map(int, numbers.split()))
+    try: synsets = {word: frozenset(map(int, numbers.split())) for word,numbers in zip(lines[::2], lines[1::2])}
     except ValueError as e:
         raise ValueError(f"{jar}: english.synsets has no numbers below a word ({e}); {_REINSTALL}") from None
+    irregular = {} # form to its base forms
     lines = _text_in_jar(jar, "synonym/english.exceptions").splitlines()
     for base,forms in zip(lines[::2], lines[1::2]):
-        for form in forms.split(): bases.setdefault(form, []).append(base)
-    return Synonyms(synsets, bases)
+        for form in forms.split(): irregular.setdefault(form, []).append(base)
+    def base_form(word):
+        "Base form by WordNet's detachment rules; empty where no rule leads to a known word."
+        if word.endswith("ss") or len(word) <= 2: return word
+        shorter = [word.removesuffix(ending) + replacement for ending,replacement in _DETACHMENTS if word.endswith(ending)]
+        return next((candidate for candidate in shorter if candidate in synsets), "")
+    def synsets_of(word):
+        word = word.strip().lower().replace(" ", "_")
+        bases = irregular.get(word) or [base_form(word)]
+        return frozenset().union(*(synsets.get(w, ()) for w in (word,*bases)))
+    return synsets_of
 
 # %% ../../nbs/measure/01_spice.ipynb #3744772e
 _CORENLP = "edu/stanford/nlp/stanford-corenlp/3.6.0"
@@ -397,7 +382,7 @@ def with_meanings(
         for t in tuples: concepts.update(t)
     synsets = {}
     for concept in concepts:
-        for word in concept_words(concept): synsets[word] = synonyms[word]
+        for word in concept_words(concept): synsets[word] = synonyms(word)
     synsets = {word: numbers for word,numbers in synsets.items() if numbers}
     return Tuples(parsed, synsets, read_subsets(jars/"spice-1.0.jar"))
 
@@ -458,24 +443,12 @@ def _read_kept(folder):
             path.unlink(missing_ok=True)
     return parsed
 
-def _in_batches(groups, batch_size):
-    "Batches of groups with `batch_size` sentences at most; a group that has more is a batch of its own."
-    batches = []
-    room = 0 # sentences that the last batch can still take
-    for group in groups:
-        if not batches or len(group) > room:
-            batches.append([])
-            room = batch_size
-        batches[-1].append(group)
-        room -= len(group)
-    return batches
-
 def parse_tuples(
     captions:Captions|Sequence[str|Sequence[str]], # Of a split; or texts, each a caption or all captions of an image
     kept:str|Path|None=None, # Folder of the tuples that are kept; `spice-tuples` in `home()` by default
     processes:int=1, # Java processes at a time, each with one thread
     memory:int=3, # Most heap of each Java process, GB
-    batch_size:int=1000, # Captions parsed in one call, counted again in each image; an interrupted call is lost
+    batch_size:int=500, # Captions and images parsed in one call; an interrupted call is lost
 ) -> Tuples: # Of every caption and every image, with synsets and subsets
     "Parse captions by the original program; what was parsed before is not parsed again."
     folder = user_path(kept or home()/"spice-tuples")
@@ -483,8 +456,9 @@ def parse_tuples(
     if isinstance(captions, Captions): captions = [*captions.texts,*captions.texts_by_image()]
     groups = list(dict.fromkeys((g,) if isinstance(g, str) else tuple(g) for g in captions))
     parsed = _read_kept(folder)
-    batches = _in_batches([g for g in groups if g not in parsed], batch_size)
-    if not batches: return with_meanings({g: parsed[g] for g in groups})
+    missing = [g for g in groups if g not in parsed]
+    if not missing: return with_meanings({g: parsed[g] for g in groups})
+    batches = [missing[i:i+batch_size] for i in range(0, len(missing), batch_size)]
     options = [f"-Xmx{memory}G", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8", "edu.anu.spice.SpiceScorer"]
     command = [*find_spice_program(), *options]
     def parse(batch):
