@@ -17,7 +17,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.show import markdown_table
 from teran_nb.data.features import Regions
 from teran_nb.training.presets import PRESETS
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.opening import family_of
 from teran_nb.zoo.random_models import toy_folder
@@ -61,7 +61,7 @@ def ours(count):
     g,dim = torch.Generator().manual_seed(0),network.regions.features
     features = [torch.randn(36, dim, generator=g).numpy() for _ in range(count)]
     seed_everything(0)
-    model = make_matcher(network, sentences(100)).eval()
+    model = Network.build(network, sentences(100)).eval()
     boxes = torch.tensor([[0.,0.,160.,120.]]*36).numpy()
     return model,[Regions(str(i), f, boxes, (320,240)) for i,f in enumerate(features)]
 

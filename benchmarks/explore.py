@@ -34,7 +34,7 @@ from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 from teran_nb.training.presets import PRESETS
 from teran_nb.training.runs import load_model
 from teran_nb.search.building import IndexConfig
@@ -83,7 +83,7 @@ def finder(folder, images, dim, indexed, candidates):
     world = open_collection(folder)
     seed_everything(0)
     config = replace(PRESETS["scenes"].network, dim=dim)
-    model = make_matcher(replace(config, regions=replace(config.regions, features=4)), world.captions.texts).eval()
+    model = Network.build(replace(config, regions=replace(config.regions, features=4)), world.captions.texts).eval()
     vectors = Encoded(torch.zeros(images, dim), unit_sets([36]*images, dim, 0), world.image_ids)
     if indexed:
         model.save(folder/"model") # for `--opened`

@@ -22,14 +22,14 @@ def step_ms(seconds):
     from teran_nb.data.features import Regions
     from teran_nb.training.presets import PRESETS
     from teran_nb.model.losses import triplet
-    from teran_nb.model.matcher import make_matcher
+    from teran_nb.model.network import Network
     from teran_nb.model.regions import region_batch
 
     seed_everything(0)
     network = PRESETS["scenes"].network
     network = replace(network, regions=replace(network.regions, features=383))
     texts = ["a red kite flies above the small house near two dogs"]*64
-    model = make_matcher(network, texts)
+    model = Network.build(network, texts)
     regions = [Regions(f"im{i}", torch.randn(25, 383).numpy(), torch.rand(25, 4).sort().values.numpy(), (1,1)) for i in range(64)]
     images = region_batch(regions)
     captions = model.text.tokenize(texts).padded()

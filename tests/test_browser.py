@@ -23,7 +23,7 @@ from teran_nb.measure.evaluation import evaluate
 from teran_nb.training.presets import PRESETS
 from teran_nb.look.website import write_site
 from teran_nb.look.view import AlignmentView, TEMPLATES
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 from teran_nb.model.pair import Alignment
 
 pytestmark = pytest.mark.xdist_group("browser")
@@ -249,7 +249,7 @@ def site(tmp_path_factory):
     config = PRESETS["tiny"].network
     config = replace(config, regions=replace(config.regions, features=data.test.features.dim))
     torch.manual_seed(0)
-    model = make_matcher(config, data.train.captions.texts).eval()
+    model = Network.build(config, data.train.captions.texts).eval()
     write_site(folder, model, data.test, evaluate(model, data.test))
     return folder
 

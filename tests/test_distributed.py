@@ -13,7 +13,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.training.batches import Batches, split_into_batches
 from teran_nb.training.objective import Objective
 from teran_nb.training.train_config import TrainConfig
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 from teran_nb.training.datasets import load_data
 from teran_nb.training.plans import make_plan
 from teran_nb.training.runs import train_run
@@ -26,7 +26,7 @@ def step(model, rank=0, world=1):
     data = load_data(world="tiny")
     p = make_plan(data, model, "tiny", device="cpu")
     seed_everything(0)
-    m = make_matcher(p.network, data.train.captions.texts)
+    m = Network.build(p.network, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), split_into_batches(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
     objective = accelerator.prepare(Objective(m, TrainConfig(iais=p.training.iais)))
@@ -65,7 +65,7 @@ def encoder():
     data = load_data(world="tiny")
     seed_everything(0)
     config = override(make_plan(data, "teran-symm", "tiny", device="cpu").network, {"regions.extractor": ""})
-    return make_matcher(config, data.train.captions.texts).eval()
+    return Network.build(config, data.train.captions.texts).eval()
 
 
 if __name__ == "__main__":

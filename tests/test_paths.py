@@ -15,7 +15,7 @@ from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
 from teran_nb.data.pictures import read_picture
-from teran_nb.model.matcher import Matcher
+from teran_nb.model.network import Network
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import TINY_VISION, Backbone, save_random_vision
 from teran_nb.zoo.dual import DualEncoder
@@ -77,10 +77,10 @@ def test_a_model_is_saved_at_home(at_home, trained):
     model.save_pretrained("~/shared")
     assert (at_home / "shared/README.md").is_file() and not list(Path.cwd().glob("~*"))
     for folder in ("~/saved", "~/shared"):
-        assert Matcher.load(folder).config == load_model(folder).config == model.config
+        assert Network.load(folder).config == load_model(folder).config == model.config
 
 
-@pytest.mark.parametrize("opens", [load_model, Matcher.load, Collection.open, Features, read_captions, DualEncoder.from_pretrained])
+@pytest.mark.parametrize("opens", [load_model, Network.load, Collection.open, Features, read_captions, DualEncoder.from_pretrained])
 def test_an_empty_path_is_refused(at_home, opens):
     with pytest.raises((ValueError, FileNotFoundError), match="the path is empty; name a file or folder|no pretrained dual encoder"):
         opens("")

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from teran_nb.core.config import override
 from teran_nb.training.presets import PRESETS
 from teran_nb.training.rows import ROWS
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 
 TEXTS = ["a red kite above a house", "dogs", "two dogs run on the wide green grass"]
 
@@ -43,7 +43,7 @@ def states(vectors, step, weights):
 def test_recurrent_rows(row):
     network = override(PRESETS["tiny"].network, ROWS[row].network | {"regions.features": 4, "crossgraph.heads": 2})
     torch.manual_seed(0)
-    text = make_matcher(network, TEXTS*2).text.eval()
+    text = Network.build(network, TEXTS*2).text.eval()
     weights = {name: p.detach().numpy().astype("float64") for name, p in text.network.state_dict().items()}
     step = lstm_step if "lstm" in row else gru_step
     got, mask = text(TEXTS)

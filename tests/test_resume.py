@@ -15,9 +15,7 @@ from teran_nb.data.collection import toy_collection
 from teran_nb.training.checkpoints import EARLIER_TRAIN_FIELDS, data_hashes, write_checkpoint
 from teran_nb.training.learner import fit
 from teran_nb.training.train_config import TrainConfig
-from teran_nb.model.matcher import make_matcher
-from teran_nb.model.network import small_network
-from teran_nb.model.saving import EARLIER_NETWORK_FIELDS
+from teran_nb.model.network import Network, small_network
 
 LONG = {"overrides": {"train.epochs": 6, "train.captions_per_image": 1, "train.batch_size": 4}}
 
@@ -58,7 +56,7 @@ class Stopping:
 
     def fit(self, name, epochs=3, resume=False):
         seed_everything(0)
-        model = make_matcher(small_network(32, features=12, dropout=.1), self.toy.captions.texts)
+        model = Network.build(small_network(32, features=12, dropout=.1), self.toy.captions.texts)
         history = fit(model, self.toy, self.toy, replace(self.config, epochs=epochs), self.folder / name, resume, "cpu")
         return model, history.to_pandas().drop(columns="seconds").to_dict("records")
 
@@ -78,7 +76,7 @@ def test_fields_and_hash_of_an_earlier_version(tmp_path):
 
     def change(state, model):
         del state["seconds"]
-        for part, names in (("train", EARLIER_TRAIN_FIELDS), ("model", EARLIER_NETWORK_FIELDS)):
+        for part, names in (("train", EARLIER_TRAIN_FIELDS),):
             state["config"][part] = rename_fields(state["config"][part], {today: before for before, today in names.items()})
         assert "learning_rate" not in state["config"]["train"]
         stored, earlier = data_hashes(stopping.toy, stopping.toy, model.text.tokenizer.get_vocab(), ["rouge"])

@@ -32,8 +32,7 @@ from teran_nb.look.view import view
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
 from teran_nb.model.losses import LOSSES
-from teran_nb.model.network import small_network
-from teran_nb.model.matcher import Matcher, make_matcher
+from teran_nb.model.network import Network, small_network
 from teran_nb.search.collection_index import index_images, similarity_of
 
 matplotlib.use("Agg")
@@ -93,10 +92,10 @@ def test_a_pooling_of_one_cell(drawn, tmp_path):
     try:
         config = network_for(drawn, pooling="smooth")
         seed_everything(0)
-        model = make_matcher(config, drawn.captions.texts)
+        model = Network.build(config, drawn.captions.texts)
         history = fit(model, drawn, drawn, TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3), tmp_path / "run", device="cpu")
         assert history.epochs[1]["loss"] < history.epochs[0]["loss"]
-        model = Matcher.load(tmp_path / "run")
+        model = Network.load(tmp_path / "run")
         result = look_at(model, drawn, tmp_path)
         i, c = model.encode_images(drawn), model.encode_captions(drawn)
         (r, region_mask), (w, word_mask) = i.parts.padded(), c.parts.padded()
@@ -142,7 +141,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
     for name, kind in (("means", Means), ("crossed", Crossed)):
         register("head", name)(kind)
         try:
-            model = make_matcher(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
+            model = Network.build(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
             assert loaded.ranks_by == kind.ranks_by and loaded.is_cross_encoder == (kind is Crossed)
@@ -168,7 +167,7 @@ def test_a_loss_is_resumed(drawn, tmp_path):
         for folder, epochs in (("whole", (2,)), ("halves", (1, 2))):
             for n in epochs:
                 seed_everything(0)
-                model = make_matcher(network_for(drawn), drawn.captions.texts)
+                model = Network.build(network_for(drawn), drawn.captions.texts)
                 fit(model, drawn, drawn, replace(config, epochs=n), tmp_path / folder, resume=n == 2 and folder == "halves", device="cpu")
             state = torch.load(tmp_path / folder / "last.pt", weights_only=True)["objective"]
             (whole if folder == "whole" else halves).append({k: v for k, v in state.items() if k in ("criterion.log_scale", "criterion.learned_warmth")})

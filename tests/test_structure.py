@@ -60,10 +60,10 @@ def test_a_notebook_imports_only_what_stands_before_it():
 
 def test_an_import_that_goes_up_is_refused():
     "The test above would notice."
-    places = {"core.files": (0, 1), "model.matcher": (2, 8)}
-    up = [("core/01_files", (0, 1), m) for m in imports(tree("def late():\n    from teran_nb.model.matcher import Matcher"))]
-    down = [("model/08_matcher", (2, 8), m) for m in imports(tree("from teran_nb.core.files import atomic"))]
-    assert list(refused(up, places)) == ["core/01_files imports model.matcher, which comes later"] and not list(refused(down, places))
+    places = {"core.files": (0, 1), "model.network": (2, 8)}
+    up = [("core/01_files", (0, 1), m) for m in imports(tree("def late():\n    from teran_nb.model.network import Network"))]
+    down = [("model/08_network", (2, 8), m) for m in imports(tree("from teran_nb.core.files import atomic"))]
+    assert list(refused(up, places)) == ["core/01_files imports model.network, which comes later"] and not list(refused(down, places))
 
 
 def test_groups_and_numbers():

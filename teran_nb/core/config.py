@@ -63,7 +63,7 @@ def _place(value, location):
     "Where in `value` a problem is, as Python writes it; pydantic's location also names the alternatives of `int|str`."
     place = ""
     for key in location:
-        if isinstance(value, (list,tuple)) and isinstance(key, int): place += f"[{key}]"
+        if isinstance(value, (list,tuple)) and isinstance(key, int) and key < len(value): place += f"[{key}]"
         elif isinstance(value, dict) and key in value: place += f".{key}"
         else: continue
         value = value[key]

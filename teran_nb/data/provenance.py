@@ -5,26 +5,27 @@
 # %% auto #0
 __all__ = ['FeatureSubspace', 'fit_subspace', 'Provenance', 'provenance', 'save_provenance', 'open_provenance']
 
-# %% ../../nbs/data/12_provenance.ipynb #36d36542
+# %% ../../nbs/data/12_provenance.ipynb #9fe12119
 import math, shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, NotRequired
-from typing_extensions import TypedDict
+from typing import Annotated, NotRequired
 
 import numpy as np
 import torch
-from pydantic import Field, Strict
+from pydantic import Strict
+from typing_extensions import TypedDict
 
+from ..core.config import Positive
 from ..core.files import atomic, read_json, user_path, write_json
-from ..core.show import MarkdownRepr, markdown_table
 from ..core.stores import load_tensors, save_tensors
+from ..core.show import MarkdownRepr, markdown_table
 from .features import Regions, VISUAL_WORDS_FILE
 from .collection import Collection
 from .words import split_words, word_counts
 
-# %% ../../nbs/data/12_provenance.ipynb #da262f2a
+# %% ../../nbs/data/12_provenance.ipynb #e4c649bf
 @dataclass(frozen=True, eq=False)
 class FeatureSubspace:
     "Principal directions of the region features of a data set, and the residual that its images rarely exceed."
@@ -32,11 +33,6 @@ class FeatureSubspace:
     std:np.ndarray # Of each number, above 0, `(dim,)`
     directions:np.ndarray # Principal directions of the standardised features, `(k, dim)`
     limit:float # 99th percentile of the residuals of other images of the data set
-    def __post_init__(self):
-        dim,directions = self.mean.shape,self.directions.shape
-        if len(dim) != 1 or self.std.shape != dim or directions[1:] != dim or not (self.std > 0).all():
-            raise ValueError(f"a mean of shape {dim}, standard deviations above 0 of the same shape and directions of "
-                             f"that length are needed, not {self.std.shape} and {directions}")
     def residual(self,
         features:np.ndarray, # Of an image, `(regions, dim)`
     ) -> float: # From 0; about 1 for features that are unrelated to these directions
@@ -101,19 +97,13 @@ def provenance(
     words = dict(word_counts(collection.captions.texts))
     return Provenance(collection.name, store.extractor, spec and tuple(spec), words, fit_subspace(sets), store.path)
 
-# %% ../../nbs/data/12_provenance.ipynb #06dd13f2
-_Format = Literal[1]
-_Positive = Annotated[int, Field(gt=0)]
-_Spec = Annotated[tuple[str,dict], Strict(False)] # JSON has lists
-
+# %% ../../nbs/data/12_provenance.ipynb #8f8a5391
 class _ProvenanceFile(TypedDict):
     "Content of provenance.json."
-    format:_Format
     data:str
     extractor:str
-    spec:NotRequired[_Spec|None]
-    recipe:NotRequired[_Spec|None] # what earlier versions called the spec
-    words:dict[str,_Positive]
+    spec:NotRequired[Annotated[tuple[str,dict],Strict(False)]|None]
+    words:dict[str,Positive]
     limit:NotRequired[float]
 
 _COPY_MODEL = "copy the model again"
@@ -124,10 +114,9 @@ def save_provenance(
 ) -> None:
     "Write the provenance of a model."
     folder = user_path(folder)
-    content = {
-        "format": 1, "data": record.data, "extractor": record.extractor, "spec": record.spec, "words": record.words}
+    content = {"data": record.data, "extractor": record.extractor, "spec": record.spec, "words": record.words}
     if record.subspace is not None:
-        arrays = {"mean": record.subspace.mean, "std": record.subspace.std, "directions": record.subspace.directions}
+        arrays = {name: getattr(record.subspace, name) for name in ("mean","std","directions")}
         save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
         content["limit"] = record.subspace.limit
     learned_words = record.path/VISUAL_WORDS_FILE if record.path else None
@@ -142,13 +131,11 @@ def open_provenance(
     folder = user_path(folder)
     if not (folder/"provenance.json").exists(): return None
     content = read_json(folder/"provenance.json", _ProvenanceFile, _COPY_MODEL)
-    subspace = _open_subspace(folder/"provenance.safetensors", content["limit"]) if "limit" in content else None
-    spec = content.get("spec") or content.get("recipe")
+    subspace = None
+    if "limit" in content:
+        path = folder/"provenance.safetensors"
+        arrays = {name: tensor.numpy() for name,tensor in load_tensors(path, _COPY_MODEL).items()}
+        if set(arrays) != {"mean","std","directions"}: raise ValueError(f"{path} holds no mean, std and directions; {_COPY_MODEL}")
+        subspace = FeatureSubspace(**arrays, limit=content["limit"])
+    spec = content.get("spec")
     return Provenance(content["data"], content["extractor"], spec and tuple(spec), content["words"], subspace, folder)
-
-def _open_subspace(path, limit):
-    tensors = load_tensors(path, _COPY_MODEL)
-    if set(tensors) != {"mean","std","directions"}:
-        raise ValueError(f"{path} holds {', '.join(sorted(tensors)[:5])}, not a mean, std and directions; {_COPY_MODEL}")
-    try: return FeatureSubspace(**{name: t.numpy() for name,t in tensors.items()}, limit=limit)
-    except ValueError as e: raise ValueError(f"{path}: {e}; {_COPY_MODEL}") from None

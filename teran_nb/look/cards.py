@@ -130,7 +130,7 @@ def result_head(
     "Name of a model, number of candidates, rank of the true match, what the numbers of a result are, and notes."
     if not finder.results: return Markup()
     pooling = finder.query.pooling
-    ranks_by = POOLINGS[pooling].title if pooling else finder.models[name].ranks_by
+    ranks_by = POOLINGS[pooling].title if pooling else finder.models[name].info.ranks_by
     return TEMPLATES.fragment("explore_head.html", finder=finder, name=name, result=finder.results[name],
                               ranks_by=ranks_by, best_true=finder.best_true(name))
 
@@ -141,7 +141,7 @@ def query_head(
 ) -> Markup:
     "The sentence or the picture of the query, or a hint how to begin."
     image,thumb,name = finder.image,None,""
-    if isinstance(finder.query.picture, int): thumb,name = thumbs(image.path),image.regions.image_id
+    if isinstance(finder.query.picture, int): thumb,name = thumbs(image.path),image.id
     elif image: thumb,name = thumbs.shrink(image.picture()),image.id
     return TEMPLATES.fragment("explore_query.html", finder=finder, picture=thumb, name=name, live=live)
 
@@ -171,6 +171,6 @@ def pair_table(
     pairs = scene_pairs(one)
     scores = {}
     for name in finder.query.models:
-        images = finder.images(name).take([picture])
+        images = finder.image_row(name, picture)
         scores[name] = score_pairs(finder.models[name], pairs, one, images=images, pooling=finder.query.pooling)
     return TEMPLATES.fragment("explore_pairs.html", pairs=pairs.items, scores=scores)

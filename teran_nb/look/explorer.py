@@ -15,11 +15,9 @@ from fastcore.basics import patch
 from IPython import get_ipython
 from IPython.display import HTML, display
 from markupsafe import Markup
-from PIL import Image
 
 from ..core.files import atomic, project_path
 from ..core.show import html_text
-from ..data.features import Regions
 from ..scenes.minimal_pairs import is_drawn
 from ..model.alignment import POOLINGS
 from .view import TEMPLATES, collection_title
@@ -91,14 +89,13 @@ class Explorer:
     "A search page in a notebook: type, click, hover. `finder` holds its state."
     def __init__(self,
         finder:Finder, # What to search; asked the first of its sentences if it was asked nothing
-        describe:Callable[[Image.Image],Regions]|None=None, # Regions of an uploaded picture; `describe_like` by default
         output:str|Path="runs/explorer", # Folder for saved pages
     ):
         if not isinstance(finder, Finder):
             raise TypeError(f"the explorer shows a Finder, not {type(finder).__name__}; write Explorer(Finder(models, data))")
         if not finder.results: finder.ask(next(iter(finder.sentences), ""))
         self.finder = finder
-        self.describe = describe or describe_like(finder.whole.features)
+        self.describe = describe_like(finder.whole.features) # finds the regions of an uploaded picture
         self.output = project_path(output)
         self.thumbs = Thumbnails()
         self.opened = None # the open alignment, an `AlignmentView`
@@ -250,7 +247,7 @@ def _show_settings(self:Explorer):
     self.rerank.value = query.rerank
     self.min_cosine.value = self.finder.min_cosine
     self.model.value,self.compared.value = (*query.models,"")[:2]
-    has_cross_encoder = any(self.finder.models[name].is_cross_encoder for name in query.models)
+    has_cross_encoder = any(self.finder.models[name].info.is_cross_encoder for name in query.models)
     _show_if(not query.pooling and has_cross_encoder, self.rerank)
 
 # %% ../../nbs/look/11_explorer.ipynb #7927a401

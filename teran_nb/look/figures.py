@@ -15,18 +15,18 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import PIL.Image
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.legend_handler import HandlerBase
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Text
-from PIL import Image
 
 from ..core.files import atomic, user_path
 from ..core.config import one_of
 from ..core.boxes import box_iou
-from ..data.collection import CollectionImage
+from ..data.image import Image
 from ..data.words import STOP_WORDS
 
 # %% ../../nbs/look/00_figures.ipynb #4343cfc7
@@ -180,7 +180,7 @@ def save(
 def picture_of(
     get:Callable, # Opens the picture, such as `alignment.image` or `collection[7].picture`
     size:tuple, # Width and height of the empty picture, pixels
-) -> tuple[Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
+) -> tuple[PIL.Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
     "A picture, or an empty one and the reason."
     note = "no picture"
     try:
@@ -189,21 +189,22 @@ def picture_of(
     except FileNotFoundError: note = "the picture is not there"
     except (OSError,ValueError,SyntaxError): # Pillow's PNG reader raises the last
         note = "the picture cannot be read"
-    return Image.new("RGB", [max(1, round(float(v))) for v in size], "whitesmoke"),note
+    return PIL.Image.new("RGB", [max(1, round(float(v))) for v in size], "whitesmoke"),note
 
 def image_picture(
-    image:CollectionImage, # An image
-) -> tuple[Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
-    "The picture of a collection's image, or an empty one and the reason."
-    return picture_of(image.picture if image.path else lambda: None, image.regions.size or (320,240))
+    image:Image, # An image
+) -> tuple[PIL.Image.Image,str]: # A picture, and a note that is empty where the picture is the real one
+    "The picture of an image, or an empty one and the reason."
+    size = image.regions.size if image.regions else None
+    return picture_of(image.picture if image.has_picture else lambda: None, size or (320,240))
 
 # %% ../../nbs/look/00_figures.ipynb #8a29ddd8
 def crop(
-    picture:Image.Image, # A picture of any size
+    picture:PIL.Image.Image, # A picture of any size
     box:Sequence[float], # Pixels `(x1,y1,x2,y2)` in a picture of `size`
     size:tuple, # Width and height that the box refers to
     around:float=0, # Margin around the box, as a share of its sides
-) -> tuple[Image.Image,tuple]: # The part, at least one pixel, and the box within it
+) -> tuple[PIL.Image.Image,tuple]: # The part, at least one pixel, and the box within it
     "The part of a picture that a box shows."
     scale = np.tile(np.array(picture.size)/size, 2)
     x1,y1,x2,y2 = np.array(box, dtype=float)*scale

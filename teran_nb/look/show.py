@@ -19,7 +19,8 @@ from matplotlib.patches import Rectangle
 
 from ..core.config import one_of
 from ..core.boxes import box_from_heat, box_iou, heat_peak
-from ..data.collection import Collection, CollectionImage
+from ..data.image import Image
+from ..data.collection import Collection
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from .figures import (
@@ -294,7 +295,7 @@ def _by_importance(regions):
 
 # %% ../../nbs/look/01_show.ipynb #1c2b8b09
 def show_regions(
-    image:CollectionImage, # An image
+    image:Image, # An image
     class_names:Sequence[str]=(), # Of the detector, such as `collection.features.class_names`
     k:int=6, # Boxes with a number, at most
     ax:Axes|None=None, # Where to draw
@@ -305,7 +306,7 @@ def show_regions(
     size = regions.size or picture.size
     ax = _picture_axis(ax, picture, size)
     fontsize = 1.2*badge_fontsize(ax)
-    ax.set_title(shortened(regions.image_id, max(16, int(points_wide(ax)/.6/fontsize))), fontsize=fontsize)
+    ax.set_title(shortened(image.id, max(16, int(points_wide(ax)/.6/fontsize))), fontsize=fontsize)
     if regions.boxes is None:
         badge_legend(ax, [], [note, f"{len(regions)} regions without boxes: their places are not known"])
         return ax

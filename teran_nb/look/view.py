@@ -13,15 +13,15 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 from fastcore.basics import patch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
 from ..core.files import atomic
 from ..core.show import Templates, data_uri, jpeg_uri
 from ..data.features import Regions
-from ..data.collection import CollectionImage
+from ..data.image import Image
 from ..model.pair import Alignment
 from ..model.encoder import Encoder
 from .show import show_grounding
@@ -172,7 +172,7 @@ def _figure(alignment):
         warnings.filterwarnings("ignore", "Glyph") # a script that the figure's font lacks; the page has the reader's
         show_grounding(alignment, ax=figure.subplots())
         canvas.draw()
-    return _png(Image.fromarray(np.asarray(canvas.buffer_rgba())))
+    return _png(PIL.Image.fromarray(np.asarray(canvas.buffer_rgba())))
 
 @patch
 def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
@@ -187,7 +187,7 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 # %% ../../nbs/look/05_view.ipynb #c943e0b7
 def view(
     model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or alignments
-    image:CollectionImage|Regions|str|Path|Sequence|None=None, # For a model: an image, its regions or a picture; or a list of them
+    image:Image|Regions|str|Path|Sequence|None=None, # For a model: an image, its regions or a picture; or a list of them
     caption:str|Sequence[str]|None=None, # For a model: a sentence, or a list of them
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
     "Align sentences with images and show the result: hover over a word and see its box."

@@ -24,6 +24,7 @@ from ..measure.retrieval import ranking, ranks
 from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
 from .galleries import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
+from ..search.index import Index
 from ..search.answers import SentenceAnswers
 from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title
@@ -75,9 +76,9 @@ class _SiteBuilder:
 
     def align(self, row, caption):
         "Align an image with a caption."
-        image = self.collection[row]
-        picture = image.picture if image.path else None
-        return self.model.explain(self.result.images, row, self.result.captions, caption, image.regions, picture)
+        images = self.result.images
+        row = images.take([row]) if isinstance(images, Index) else images[row]
+        return self.model.align(row, self.result.captions[caption])
 
     def shown_image(self, caption):
         "The image shown with a caption: its own, or the best answer if that is not known."
@@ -123,7 +124,6 @@ def word(self:_SiteBuilder, number, word, sentences, k=12):
     vectors = torch.stack([word_vector(self.model, word, s) for s in sentences])
     answers = []
     for match in best_regions(vectors.mean(0), self.result.images, k):
-        match = match.placed(self.collection[match.image].regions)
         percent = None if match.box is None or match.size is None else _percent(match.box, match.size)
         thumbnail = self.thumbnail(match.image)
         answers.append({"name": match.name, "cosine": match.cosine, "box": percent, "thumbnail": thumbnail})
@@ -203,7 +203,7 @@ def index_page(self:_SiteBuilder, sections, words, index):
     for title,kind,queries in sections:
         make_card = self.sentence if kind == "sentences" else self.image
         cards.append((title,kind,[make_card(query) for query in queries]))
-    notes = [note for note in (getattr(self.result, "note", ""), self.model.model_note) if note]
+    notes = [note for note in (getattr(self.result, "note", ""), self.model.info.note) if note]
     conditions = " · ".join(f"{name} {value}" for name,value in about.items() if value != "")
     return self.page("site_index.html", self.title, "index.html", lead=lead, notes=notes, about=conditions,
         metrics=self.result.metrics if self.known else {}, sections=cards, words=words, index=index)

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table
-from ..data.features import Regions
 from ..data.collection import Collection
 from ..model.encoder import Encoded, Encoder
 from ..search.index import Index
@@ -77,13 +76,6 @@ class RegionMatch:
     name:str="" # The image's id
     box:tuple[float,...]|None=None # `(x1,y1,x2,y2)`, pixels; None where not known
     size:tuple[float,float]|None=None # Width and height of the picture; None where not known
-    def placed(self,
-        regions:Regions, # All regions of its image
-    ) -> "RegionMatch":
-        "The match with the box of the features, unless the model chose its own."
-        if self.box is not None: return self
-        if regions.boxes is None: return replace(self, size=regions.size)
-        return replace(self, box=tuple(regions.boxes[self.region].tolist()), size=regions.size)
     @property
     def frame(self) -> tuple[float,...]:
         "The box as shares of width and height; the whole picture where it is not known."
@@ -111,13 +103,12 @@ def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded|Index, # A collection's images, or an index of them
     k:int=12, # Number of hits
-    block:int=2048, # Images at a time; bounds the memory
 ) -> RegionHits: # The best region of each of the `k` best images
     "The regions of a whole collection that fit a word best."
     best = [np.zeros(0)]
     regions = [np.zeros(0, int)]
-    for i in range(0, len(images.names), block):
-        parts = images.parts[i:i+block]
+    for i in range(0, len(images.names), 2048): # bounds the memory
+        parts = images.parts[i:i+2048]
         if parts.dim != len(vector):
             raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; "
                              "encode both with the same model")
@@ -133,10 +124,10 @@ def best_regions(
     rows = rows[np.isfinite(best[rows])] # an image without regions has no best one
     matches = []
     for i in rows.tolist():
-        match = RegionMatch(i, int(regions[i]), float(best[i]), images.names[i])
-        if getattr(images, "boxes", None) is not None:
-            match = replace(match, box=tuple(images.boxes[i][match.region].tolist()), size=tuple(images.sizes[i].tolist()))
-        matches.append(match)
+        region = int(regions[i])
+        box = None if images.boxes is None else tuple(images.boxes[i][region].tolist())
+        size = None if images.sizes is None else tuple(images.sizes[i].tolist())
+        matches.append(RegionMatch(i, region, float(best[i]), images.names[i], box, size))
     return RegionHits(matches)
 
 # %% ../../nbs/look/04_word_search.ipynb #8f783fda
@@ -164,17 +155,16 @@ def show_word(
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
     n = len(hits)
     if not n: return empty_figure("no region was found", plain(word))
-    matches = [match.placed(collection[match.image].regions) for match in hits]
     title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
     lines = [wrapped(line, 15*min(columns, n)) for line in (title, hits.note) if line]
-    boxless = matches[0].box is None
+    boxless = hits[0].box is None
     if boxless:
         subject = f"“{word}”" if word else "it"
         why = f"where {subject} was found cannot be shown, only in which pictures: their features came without boxes"
         warnings.warn(why, stacklevel=2)
         lines = [wrapped(why, 15*min(columns, n), 4)]
     axes = grid(n, columns, (1.6,1.75), title="\n".join(lines))
-    for ax,match in zip(axes, matches):
+    for ax,match in zip(axes, hits):
         picture,note = image_picture(collection[match.image])
         if boxless: centre_note(ax, note)
         else:

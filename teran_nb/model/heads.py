@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..core.packed import Packed, length_mask
 from ..core.show import progress
 from .similarity import BlockOptions, every_pair, similarity
-from .encoder import Vectors
+from .encoder import Encoded
 
 # %% ../../nbs/model/05_heads.ipynb #227f823e
 class Head(nn.Module):
@@ -41,7 +41,7 @@ class Head(nn.Module):
     def index_refusal(self) -> str:
         "Why no index of vectors can rank by this head, as a clause for an error; empty if one can."
         return f"it ranks by {self.ranks_by}, which an index does not compute"
-    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`, with gradients; a head without blocks ignores the options."
         raise TypeError(f"{type(self).__name__} does not define similarity")
 
@@ -53,7 +53,7 @@ class AlignmentHead(Head):
     ranks_by = "the alignment"
     ranks_by_alignment = True
     index_refusal = ""
-    def similarity(self, images:Vectors, captions:Vectors, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, pooling:str="mrsw", **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`; a network gives the pooling of its configuration."
         return similarity(images.parts, captions.parts, pooling, **options)
 
@@ -61,7 +61,7 @@ class GlobalHead(Head):
     "Compares one vector for the image with one for the caption (TERN)."
     ranks_by = "one vector a side"
     index_refusal = ""
-    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of wholes, `(images, captions)`."
         return (images.whole @ captions.whole.T).float()
 
@@ -83,7 +83,7 @@ class CrossEncoderHead(Head):
     def cross_encode(self, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
         "The vectors of one pair after they have seen each other."
         return regions,words
-    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
         regions = images.parts
         words = captions.parts
@@ -102,8 +102,8 @@ def _first_results(sim, k):
 
 def reranked(
     head:CrossEncoderHead, # Scores the best pairs
-    images:Vectors, # Whole vectors and packed regions
-    captions:Vectors, # Whole vectors and packed words
+    images:Encoded, # Whole vectors and packed regions
+    captions:Encoded, # Whole vectors and packed words
     sim:Tensor, # Similarities by a head of a dual encoder, `(images, captions)`
     k:int, # How many results of each query are scored again, from 1
     show_progress_bar:bool=False, # Show a bar
@@ -119,8 +119,8 @@ def reranked(
     for item in progress(items, "re-rank", disable=not show_progress_bar):
         if by_image: rows,columns = item,chosen[item[0]].nonzero()[:,0]
         else: rows,columns = chosen[:,item[0]].nonzero()[:,0],item
-        some_images = Vectors(None, images.parts[rows.cpu()])
-        some_captions = Vectors(None, captions.parts[columns.cpu()])
+        some_images = Encoded(None, images.parts[rows.cpu()])
+        some_captions = Encoded(None, captions.parts[columns.cpu()])
         scores[rows[:,None],columns] = head.similarity(some_images, some_captions, **options).to(scores)
     below = sim - sim.max() - 1 + scores[chosen].min()
     return torch.where(chosen, scores, below)
@@ -149,7 +149,7 @@ class WeightedHead(Head):
         powers = (logits-highest[owner]).exp()
         sums = torch.zeros_like(highest).index_add(0, owner, powers)
         return (powers/sums[owner])[:,None].to(side.values.dtype)
-    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Similarity of every pair, `(images, captions)`."
         regions,words = images.parts,captions.parts
         weighted_words = Packed(words.values*self.weights(words, self.weigh_words), words.offsets)
@@ -206,7 +206,7 @@ class GPOHead(Head):
         super().__init__()
         self.regions = GPO()
         self.words = GPO()
-    def similarity(self, images:Vectors, captions:Vectors, **options:Unpack[BlockOptions]) -> Tensor:
+    def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Cosine of every pair of pooled vectors, `(images, captions)`."
         regions = F.normalize(self.regions(images.parts), dim=-1)
         words = F.normalize(self.words(captions.parts), dim=-1)
@@ -224,7 +224,7 @@ def _random_side(lengths, dim, generator):
     "Vectors with gradients, and the side that they are."
     n = len(lengths)
     vectors = F.normalize(torch.randn(n + sum(lengths), dim, generator=generator), dim=-1).requires_grad_()
-    return vectors,Vectors(vectors[:n], Packed.from_sets(vectors[n:].split(lengths)))
+    return vectors,Encoded(vectors[:n], Packed.from_sets(vectors[n:].split(lengths)))
 
 def _check_head(cls, config=None):
     "Refuse a head that scores a pair by its padding or by other pairs, or does not read both sides (ValueError)."
@@ -253,8 +253,8 @@ def _check_head(cls, config=None):
                              "divisors of 0 before the operation")
         if 0 in words: continue
         for i,j in product(range(len(regions)), range(len(words))):
-            one_image = Vectors(images.whole[i:i+1], images.parts[i:i+1])
-            one_caption = Vectors(captions.whole[j:j+1], captions.parts[j:j+1])
+            one_image = Encoded(images.whole[i:i+1], images.parts[i:i+1])
+            one_caption = Encoded(captions.whole[j:j+1], captions.parts[j:j+1])
             alone = head.similarity(one_image, one_caption, **options)
             if alone.shape != (1,1) or not torch.allclose(sim[i,j], alone[0,0], rtol=1e-4, atol=1e-4):
                 raise ValueError(f"{wrong} gives image {i} and caption {j} {sim[i,j]:.4f} among others, and {alone} alone; "

@@ -20,12 +20,12 @@ from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.image import Image
 from .losses import positives
-from .encoder import Encoded, Encoder, Vectors
+from .encoder import Encoded, Encoder
 from .text import TokenBatch
 from .regions import RegionBatch
 from .iais import (
     MIRRORS, cosine_relations, entropy, flat_relations, iais, isda, objects_of, singular)
-from .matcher import Matcher
+from .network import Network
 
 # %% ../../nbs/model/18_single_stream.ipynb #a74df690
 def hide_words(
@@ -69,7 +69,7 @@ TASKS = ("words","regions","matching")
 class Pretraining(nn.Module):
     "What the tasks need beside the model: a layer that predicts pieces and one that predicts features."
     def __init__(self,
-        model:Matcher, # With the joint head; not part of this module
+        model:Network, # With the joint head; not part of this module
         share:float=.15, # Of words and of regions that are hidden, in [0,1]
     ):
         super().__init__()
@@ -88,7 +88,7 @@ class Pretraining(nn.Module):
         self.to_pieces = nn.Linear(width, self.pieces)
         self.to_features = nn.Linear(width, model.config.regions.features)
 
-    def predict_words(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+    def predict_words(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Mean cross-entropy of the hidden words, in nats; 0 where none is hidden."
         changed,hidden = hide_words(captions, self.mask_id, self.pieces, self.share)
         image_vectors,caption_vectors = model(images, changed)
@@ -98,7 +98,7 @@ class Pretraining(nn.Module):
         logits = self.to_pieces(contexts[real][chosen]).float()
         return F.cross_entropy(logits, captions.ids[hidden], reduction="sum")/chosen.sum().clamp(min=1)
 
-    def predict_regions(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+    def predict_regions(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Unexplained share of the variance of the hidden regions; 0 where none is hidden."
         changed,hidden = hide_regions(images, self.share)
         image_vectors,caption_vectors = model(changed, captions)
@@ -110,7 +110,7 @@ class Pretraining(nn.Module):
         error = (self.to_features(contexts[real][chosen]).float() - features[chosen]).square().sum()
         return error/(chosen.sum()*variance).clamp(min=1e-12)
 
-    def match(self, model:Matcher, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
+    def match(self, model:Network, images:RegionBatch, captions:TokenBatch, image_of:Tensor) -> Tensor:
         "Binary cross-entropy of true pairs and hard false ones."
         images,captions = model(images, captions)
         false_images,false_captions = hard_negatives(model.similarity(images, captions, head="alignment"), image_of)
@@ -123,7 +123,7 @@ class Pretraining(nn.Module):
         return (F.softplus(-true).mean() + F.softplus(false).mean())/2
 
     def forward(self,
-        model:Matcher, # The model that this module was made for
+        model:Network, # The model that this module was made for
         images:RegionBatch, # Images of a batch
         captions:TokenBatch, # Captions of the batch
         image_of:Tensor, # Row of each caption's image, `(captions,)`
@@ -134,7 +134,7 @@ class Pretraining(nn.Module):
 
 # %% ../../nbs/model/18_single_stream.ipynb #53fa6d30
 def hardest_candidates(
-    model:Matcher, # With the joint head
+    model:Network, # With the joint head
     images:RegionBatch, # Images of the pairs
     captions:TokenBatch, # Captions of the pairs
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
@@ -159,9 +159,9 @@ def _at_rows(batch, rows):
     return type(batch)(*(None if x is None else x[rows] for x in batch))
 
 def mined_scores(
-    model:Matcher, # With the joint head
-    images:Vectors, # Images of the pairs, as the model's `forward` gives them
-    captions:Vectors, # Captions of the pairs, as the model's `forward` gives them
+    model:Network, # With the joint head
+    images:Encoded, # Images of the pairs, as the model's `forward` gives them
+    captions:Encoded, # Captions of the pairs, as the model's `forward` gives them
     image_of:Tensor, # Row of each caption's image, `(pairs,)`
     others:tuple[RegionBatch,TokenBatch], # Candidates, as of `hardest_candidates`
     false_rows:tuple[Tensor,Tensor], # Among them each pair's false images and false captions, `(pairs, hard)` each

@@ -24,8 +24,8 @@ from ..core.show import progress, still_running
 from ..data.collection import Collection
 from ..data.words import stop_words
 from ..model.text import without_words
-from ..model.saving import earlier_network_fields, load_weights
-from ..model.matcher import Matcher
+from ..model.saving import load_weights
+from ..model.network import Network
 from ..measure.relevance import Relevance, relevance_list, rouge_l
 from ..measure.retrieval import chance
 from ..measure.results import format_metric, metric_named, own_metrics
@@ -42,7 +42,7 @@ from teran_nb.training.checkpoints import (
 class Learner:
     "A training run: model, data, optimizer, and its position."
     def __init__(self,
-        model:Matcher, # Trained in place
+        model:Network, # Trained in place
         train:Collection, # What it learns from
         val:Collection, # What the best epoch is chosen by
         config:TrainConfig, # How it is trained
@@ -225,7 +225,7 @@ def restore(self:Learner) -> None:
     saved_train = read_train_config(checkpoint["config"].get("train", {}), path)
     model = self.objective.model
     model_values = checkpoint["config"].get("model", {})
-    saved_model = to_config(type(model.config), model_values, path, earlier_network_fields(type(model)))
+    saved_model = to_config(type(model.config), model_values, path)
     saved = checkpoint_config(saved_train, saved_model)
     require_same_config(saved, checkpoint_config(self.config, model.config), path)
     if checkpoint["data"] not in self.data_hashes:
@@ -283,7 +283,7 @@ def _check_config(model, val, config, relevance):
 
 # %% ../../nbs/training/04_learner.ipynb #0c5ef650
 def fit(
-    model:Matcher, # Trained in place; ends with the weights of its best epoch
+    model:Network, # Trained in place; ends with the weights of its best epoch
     train:Collection, # What it learns from
     val:Collection, # What the best epoch is chosen by
     config:TrainConfig, # How it is trained

@@ -19,10 +19,9 @@ from ..core.packed import Packed
 from ..core.processes import gather_packed, is_distributed
 from ..core.registry import check, code_digest, is_own
 from ..model.losses import LOSSES
-from ..model.encoder import Vectors
+from ..model.encoder import Encoded
 from ..model.iais import cosine_relations, iais
-from ..model.network import NetworkConfig
-from ..model.matcher import Matcher
+from ..model.network import Network, NetworkConfig
 from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from .train_config import TrainConfig
 from .batches import Batch
@@ -80,7 +79,7 @@ class Uncertainty(nn.Module):
 class Objective(nn.Module):
     "A matcher and its loss: a batch goes in, the loss comes out."
     def __init__(self,
-        model:Matcher, # Trained by all its `config.training_heads`
+        model:Network, # Trained by all its `config.training_heads`
         config:TrainConfig, # Loss, IAIS, hard negatives and pretraining
     ):
         super().__init__()
@@ -122,8 +121,8 @@ class Objective(nn.Module):
         return total + pair_loss
     def head_loss(self,
         i:int, # Number of the head in `heads`
-        images:Vectors, # Of the batch, as the model's `forward` gives them
-        captions:Vectors, # Likewise
+        images:Encoded, # Of the batch, as the model's `forward` gives them
+        captions:Encoded, # Likewise
         image_of:Tensor, # Row of each caption's image, `(captions,)`
         pooling:str, # Pooling of the alignment; the model's own when empty
     ) -> Tensor: # A number
@@ -166,8 +165,8 @@ def iais_loss(self:Objective,
 @patch
 def joint_loss(self:Objective,
     batch:Batch, # Images and captions of one step, with candidates where negatives are mined
-    images:Vectors, # Of the batch, as the model's `forward` gives them
-    captions:Vectors, # Likewise
+    images:Encoded, # Of the batch, as the model's `forward` gives them
+    captions:Encoded, # Likewise
 ) -> Tensor: # A number
     "The loss of the joint head by UNITER's tasks, or by the hardest candidates (IAIS section 4.2)."
     if self.pretraining is not None:
@@ -188,8 +187,8 @@ def _gather_batch(images, captions, image_of):
     n = gather(torch.tensor([len(images.whole)], device=image_of.device))
     first = n.cumsum(0)[torch.distributed.get_rank()] - len(images.whole)
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
-    images = Vectors(_gather_vectors(images.whole), gather_packed(images.parts))
-    captions = Vectors(_gather_vectors(captions.whole), gather_packed(captions.parts))
+    images = Encoded(_gather_vectors(images.whole), gather_packed(images.parts))
+    captions = Encoded(_gather_vectors(captions.whole), gather_packed(captions.parts))
     return images,captions,rows[rows >= 0]
 
 # %% ../../nbs/training/02_objective.ipynb #26deddbc

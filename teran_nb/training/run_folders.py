@@ -18,7 +18,6 @@ from ..core.files import numbered_folder, project_path, read_json, require_space
 from ..core.config import one_of, to_config
 from ..core.processes import environment, pick_device
 from ..model.network import NetworkConfig
-from ..model.saving import EARLIER_NETWORK_FIELDS
 from ..zoo.opening import pretrained_name
 from ..measure.retrieval import PROTOCOLS
 from .checkpoints import checkpoint_config, read_train_config, require_same_config
@@ -70,7 +69,7 @@ def read_plan(
     "The plan of a run."
     path = user_path(folder)/name
     config = read_json(path, _SavedRun, "it is not the configuration of a run; copy the run again")
-    network = to_config(NetworkConfig, config["model"], path, EARLIER_NETWORK_FIELDS)
+    network = to_config(NetworkConfig, config["model"], path)
     training = read_train_config(config["train"], path)
     about = config["about"] | {"data": upgrade_source(config["about"]["data"])}
     return Plan(Path(folder).name, about, network, training, config["device"], config.get("members", 1))

@@ -26,9 +26,8 @@ from ..scenes.minimal_pairs import MinimalPairs
 from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
 from ..model.text import user_stacklevel
-from ..model.matcher import Matcher, make_matcher
-from ..model.warmstart import begin_with
-from ..zoo.variants import EARLIER_VARIANT_FIELDS, Variant, VariantMatcher
+from ..model.network import Network
+from ..zoo.variants import Variant, VariantMatcher
 from ..zoo.published_matcher import PublishedMatcher
 from ..zoo.originals import load_original, open_checkpoint
 from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
@@ -88,9 +87,9 @@ def _starting_model(plan, data, folder, resume):
     if begin and resume and (folder/"model").is_dir(): begin = folder
     thaw = network.regions.thaw
     vision = learning_backbone(data.train.features, thaw) if thaw else None
-    if not begin: return make_matcher(network, data.train.captions.texts, vision)
+    if not begin: return Network.build(network, data.train.captions.texts, vision)
     if uniter_config(begin): return begin_with_uniter(network, begin, plan.about.get("text", ""))
-    return begin_with(network, begin, vision)
+    return Network.begin(network, begin, vision)
 
 # %% ../../nbs/training/10_runs.ipynb #8a0144f8
 def read_history(
@@ -110,7 +109,7 @@ def read_history(
     return History(list(epochs.values()), select)
 
 # %% ../../nbs/training/10_runs.ipynb #c83c6402
-_MODELS = (Matcher,VariantMatcher,PublishedMatcher,UniterMatcher)
+_MODELS = (Network,VariantMatcher,PublishedMatcher,UniterMatcher)
 _MODEL_CLASSES = {model.__name__: model for model in _MODELS} # by the field `kind` of a saved model's config.json
 
 def is_dual(
@@ -151,15 +150,15 @@ def load_model(
 
 # %% ../../nbs/training/10_runs.ipynb #e2c693d2
 def _model_class(folder):
-    "The class of the model in a folder; `Matcher` for an unknown one, because `Matcher.load` refuses it."
+    "The class of the model in a folder; `Network` for an unknown one, because `Network.load` refuses it."
     saved = read_json(folder/"config.json", dict)
-    if "kind" in saved: return _MODEL_CLASSES.get(str(saved["kind"]), Matcher)
+    if "kind" in saved: return _MODEL_CLASSES.get(str(saved["kind"]), Network)
     # format 1 has no `kind`
     fields = checked(saved.get("model"), dict, folder/"config.json")
     reference = checked(fields.get("reference", {}), dict, folder/"config.json")
     if reference.get("code"): return PublishedMatcher
-    variant = to_config(Variant, fields.get("variant", {}), earlier_names=EARLIER_VARIANT_FIELDS)
-    return Matcher if variant == Variant() else VariantMatcher
+    variant = to_config(Variant, fields.get("variant", {}))
+    return Network if variant == Variant() else VariantMatcher
 
 # %% ../../nbs/training/10_runs.ipynb #d45f5628
 def load_models(

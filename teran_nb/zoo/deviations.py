@@ -17,7 +17,7 @@ from ..model.alignment import POOLINGS
 from ..model.losses import triplet
 from ..model.similarity import similarity
 from ..model.regions import region_batch
-from ..model.matcher import Matcher
+from ..model.network import Network
 from .reference import (
     Slots, filter_words, reference_similarity, reference_triplet, region_slots, stop_ids, word_slots, zero_filled)
 from .published_matcher import PublishedMatcher
@@ -61,7 +61,7 @@ def _alignment_faults(regions, vectors, captions):
 
 @torch.no_grad()
 def deviations(
-    model:Matcher, # The model of an original, or any other
+    model:Network, # The model of an original, or any other
     images:list, # `Regions` of some images
     texts:list, # A caption of each image; the first two are also used as two captions of one image
 ) -> Deviations: # With each fault and without

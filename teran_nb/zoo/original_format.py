@@ -16,8 +16,7 @@ import torch
 from ..core.config import checked, to_config
 from ..model.text import TextConfig
 from ..model.regions import RegionConfig, StackConfig
-from ..model.network import NetworkConfig
-from ..model.matcher import Matcher
+from ..model.network import Network, NetworkConfig
 from .reference import Reference
 from .variants import Variant, variant_config
 from .published_matcher import PublishedConfig
@@ -141,7 +140,7 @@ def original_settings(
 
 # %% ../../nbs/zoo/04_original_format.ipynb #b87d51a8
 def original_names(
-    model:Matcher, # Model whose weights are named
+    model:Network, # Model whose weights are named
 ) -> dict: # Our name to the original's name
     "The names of a model's weights in an original."
     image_layers = "transformer_encoder_1." if model.config.shared else "transformer_encoder_2."
@@ -186,7 +185,7 @@ def _unused_weights(model):
     return weights
 
 def to_original_weights(
-    model:Matcher, # One of ours, or one that was an original
+    model:Network, # One of ours, or one that was an original
 ) -> dict: # Name to tensor on the CPU, for the entry `model` of an original
     "The weights of a model by their names in an original, with those that no score uses."
     our_weights = model.state_dict()
@@ -214,7 +213,7 @@ def require_weights(
 
 def from_original_weights(
     weights:dict, # Name to tensor, the entry `model` of an original
-    model:Matcher, # A network of its configuration
+    model:Network, # A network of its configuration
     path:str|Path="the checkpoint", # Its file, for errors
 ) -> tuple[dict,dict]: # Weights by our names, and the weights that no score uses by theirs
     "The weights of an original, for `load_state_dict`; what does not fit the network is refused (ValueError)."

@@ -22,7 +22,7 @@ from ..core.stores import require_archive
 from ..data.pictures import within
 from ..data.words import stop_words
 from ..model.text import load_text, save_text
-from ..model.matcher import Matcher
+from ..model.network import Network
 from .variants import variant_config
 from .published_matcher import PublishedMatcher
 from .original_format import (
@@ -138,7 +138,7 @@ def _settings_to_write(model, pretrain):
     return own_settings | {"text-model": own_settings["text-model"] | {"pretrain": pretrain}}
 
 def save_original(
-    model:Matcher, # One of ours, or one that was an original
+    model:Network, # One of ours, or one that was an original
     path:str|Path, # A `.pth` or `.pth.tar` file that does not exist yet
 ) -> None:
     "Write a checkpoint in the originals' format."

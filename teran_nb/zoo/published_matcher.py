@@ -7,30 +7,29 @@ __all__ = ['PublishedConfig', 'PublishedAlignmentHead', 'PublishedMatcher']
 
 # %% ../../nbs/zoo/03_published_matcher.ipynb #fc253101
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Unpack
 
 import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..core.config import one_of
+from ..core.config import configuration, one_of
 from ..data.inputs import Sentences
 from ..model.alignment import POOLINGS
 from ..model.similarity import BlockOptions
 from ..model.encoded import Encoded
-from ..model.encoder import EncoderInfo, Vectors
+from ..model.encoder import EncoderInfo, Encoded
 from ..model.heads import AlignmentHead
 from ..model.text import TextEncoder, TokenBatch, TokenWords
 from ..model.regions import RegionBatch
-from ..model.network import NetworkConfig
-from ..model.matcher import Matcher
+from ..model.network import Network, NetworkConfig
 from .reference import (
     REFERENCE_POOLINGS, Reference, Slots, reference_similarity, region_slots, stop_ids, word_slots)
 from .variants import Variant, VariantConfig, VariantMatcher, network_fields
 
 # %% ../../nbs/zoo/03_published_matcher.ipynb #d18af21e
-@dataclass(frozen=True)
+@configuration
 class PublishedConfig(VariantConfig):
     "Configuration of a network of the authors' code."
     reference:Reference=Reference("teran") # Code that is repeated
@@ -48,8 +47,8 @@ class PublishedAlignmentHead(AlignmentHead):
     needs_words = False # the published code gives captions without words a score too
     index_refusal = "it compares padded slots, as published code does"
     def similarity(self,
-        images:Vectors, # Their parts are `Slots`
-        captions:Vectors, # Their parts are `Slots`
+        images:Encoded, # Their parts are `Slots`
+        captions:Encoded, # Their parts are `Slots`
         pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
         **options:Unpack[BlockOptions], # As of `reference_similarity`
     ) -> Tensor:
@@ -58,7 +57,7 @@ class PublishedAlignmentHead(AlignmentHead):
 
 # %% ../../nbs/zoo/03_published_matcher.ipynb #e6409804
 class PublishedMatcher(VariantMatcher):
-    "A `Matcher` that repeats the published code of TERN or TERAN, faults included."
+    "A `Network` that repeats the published code of TERN or TERAN, faults included."
     Config = PublishedConfig
     sorts_by_length = False # the scores may depend on the batch
     def __init__(self,
@@ -86,12 +85,12 @@ class PublishedMatcher(VariantMatcher):
         if gather.clears_padding: x = x.masked_fill(~mask[...,None], 0)
         return F.normalize(x, dim=-1) if self.config.reference.unit_parts else x
 
-    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Vectors,Vectors]:
+    def forward(self, images:RegionBatch, captions:TokenBatch) -> tuple[Encoded,Encoded]:
         "Vectors of the images and of the captions of a batch, in as many slots as the batch needs."
         whole_images,regions = self.forward_regions(images)
         whole_captions,words = self.forward_words(captions)
-        image_vectors = Vectors(whole_images, region_slots(regions, images.mask))
-        caption_vectors = Vectors(whole_captions, word_slots(words, captions.ids, captions.mask, stops=self.stops))
+        image_vectors = Encoded(whole_images, region_slots(regions, images.mask))
+        caption_vectors = Encoded(whole_captions, word_slots(words, captions.ids, captions.mask, stops=self.stops))
         return image_vectors,caption_vectors
 
     def region_parts(self, vectors:Tensor, batch:RegionBatch) -> Slots:
@@ -112,7 +111,7 @@ class PublishedMatcher(VariantMatcher):
 @patch
 def corrected(self:PublishedMatcher,
     pooling:str="", # Empty: the model's own; must be given if that exists only in the published code
-) -> Matcher: # A copy; a `VariantMatcher` where the variant is not the papers'
+) -> Network: # A copy; a `VariantMatcher` where the variant is not the papers'
     "The same weights with the papers' own arithmetic. The stop-word filter, which belongs to training, is off."
     pooling = pooling or self.config.pooling
     if pooling not in POOLINGS:
@@ -122,7 +121,7 @@ def corrected(self:PublishedMatcher,
     if text.config.kind == "bert": text.network.fine_tune = text.config.learns
     text.requires_grad_(getattr(text.network, "fine_tune", True))
     fields = network_fields(self.config) | {"pooling": pooling}
-    if self.config.variant == Variant(): model = Matcher(NetworkConfig(**fields), text)
+    if self.config.variant == Variant(): model = Network(NetworkConfig(**fields), text)
     else:
         model = VariantMatcher(VariantConfig(**fields, variant=self.config.variant), text)
         model.original = self.original

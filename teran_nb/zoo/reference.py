@@ -8,36 +8,34 @@ __all__ = ['REFERENCE_POOLINGS', 'Reference', 'Slots', 'zero_filled', 'region_sl
 
 # %% ../../nbs/zoo/01_reference.ipynb #76bc5a1e
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ..core.packed import Packed, length_mask
-from ..core.config import bounded, one_of, require_in_range
+from ..core.config import Positive, configuration, one_of
 from ..data.words import STOP_WORDS
 from ..model.similarity import similarity
 
 # %% ../../nbs/zoo/01_reference.ipynb #40ac45a6
-@dataclass(frozen=True)
+@configuration
 class Reference:
     "Which published code a model repeats, faults included."
     code:str # `tern` or `teran`
     stop_words:bool=False # Whether TERAN's stop-word filter removes word vectors
-    regions:int=bounded(37, at_least=1) # Slots of an image in the published evaluation, I-CLS included
-    tokens:int=bounded(88, at_least=3) # Slots of a caption in the published evaluation, special tokens included
-    stop_list:tuple=() # Words that the filter removes, lower case; empty: NLTK's list
+    regions:Positive=37 # Slots of an image in the published evaluation, I-CLS included
+    tokens:Annotated[int, Field(ge=3)]=88 # Slots of a caption in the published evaluation, special tokens included
+    stop_list:tuple[str,...]=() # Words that the filter removes, lower case; empty: NLTK's list
     def __post_init__(self):
         one_of(self.code, ("tern","teran"), "published code")
-        require_in_range(self)
         if self.stop_words and self.code != "teran":
             raise ValueError("only TERAN's published code has this stop-word filter; say code='teran'")
         if self.stop_list and not self.stop_words:
             raise ValueError("stop_list has the words of a filter that is off; say stop_words=True, or leave it empty")
-        if isinstance(self.stop_list, str):
-            raise ValueError(f"stop_list={self.stop_list!r} is a string; give a tuple of words")
         capitals = [word for word in self.stop_list if word != word.lower()]
         if capitals: raise ValueError(f"the stop-word {capitals[0]!r} would match nothing; write it in lower case")
     @property

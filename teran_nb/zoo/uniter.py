@@ -24,9 +24,8 @@ from ..model.heads import AlignmentHead, GlobalHead
 from ..model.text import TextConfig, TextEncoder, TokenBatch, load_text
 from ..model.regions import RegionBatch, RegionConfig, StackConfig
 from ..model.joint import Joint, JointConfig
-from ..model.network import NetworkConfig
-from ..model.saving import EARLIER_NETWORK_FIELDS, load_weights
-from ..model.matcher import Matcher
+from ..model.network import Network, NetworkConfig
+from ..model.saving import load_weights
 from .original_format import require_weights
 from .originals import open_checkpoint, require_tensors
 
@@ -98,8 +97,8 @@ class UniterHead(Joint):
         return self.drop(torch.cat([ends,words,regions], 1)),mask
 
 # %% ../../nbs/zoo/08_uniter.ipynb #53f24766
-class UniterMatcher(Matcher):
-    "A `Matcher` that reads a pair as UNITER does."
+class UniterMatcher(Network):
+    "A `Network` that reads a pair as UNITER does."
     def __init__(self,
         config:NetworkConfig, # Its `joint` is the transformer, its text encoder has no layers
         text:TextEncoder, # Embeddings of pieces, with the tokenizer
@@ -259,7 +258,7 @@ def uniter_config(
     file = next((file for file in (path/"model/config.json",path/"config.json") if file.is_file()), None)
     saved = read_json(file, dict) if file else {}
     if saved.get("kind") != "UniterMatcher": return None
-    return to_config(NetworkConfig, saved.get("model", {}), file, EARLIER_NETWORK_FIELDS)
+    return to_config(NetworkConfig, saved.get("model", {}), file)
 
 def begin_with_uniter(
     config:NetworkConfig, # From `uniter_config`; another extractor or dropout is fine

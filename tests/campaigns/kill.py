@@ -28,7 +28,7 @@ from teran_nb.training.learner import fit
 from teran_nb.training.train_config import TrainConfig
 from teran_nb.measure.relevance import rouge_l
 from teran_nb.model.encoding_cache import load_or_encode
-from teran_nb.model.matcher import Matcher, make_matcher
+from teran_nb.model.network import Network
 from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
@@ -85,7 +85,7 @@ def training(folder, inputs):
     from teran_nb.data.collection import Collection
     world = Collection.open(inputs / "toy")
     seed_everything(0)
-    model = make_matcher(TINY, world.captions.texts)
+    model = Network.build(TINY, world.captions.texts)
     os.environ["TERAN_NB_HOME"] = str(folder / "home")
     fit(model, world, world, CONFIG, folder / "run", resume=(folder / "run" / "last.pt").is_file(), device="cpu")
 
@@ -93,17 +93,17 @@ def training(folder, inputs):
 def trained_state(folder):
     rows = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
     last = {r["epoch"]: {k: v for k, v in r.items() if k != "seconds"} for r in rows}
-    return digest([last, Matcher.load(folder / "run" / "model").fingerprint])
+    return digest([last, Network.load(folder / "run" / "model").fingerprint])
 
 
 def saving_model(folder, inputs):
     for seed in (0, 1):
         seed_everything(seed)
-        make_matcher(TINY, ["a kite and a house"] * 2).save(folder / "model")
+        Network.build(TINY, ["a kite and a house"] * 2).save(folder / "model")
 
 
 def model_state(folder):
-    return Matcher.load(folder / "model").fingerprint
+    return Network.load(folder / "model").fingerprint
 
 
 def relevance(folder, inputs):
@@ -121,7 +121,7 @@ def keeping(folder, inputs):
     from teran_nb.data.collection import Collection
     world = Collection.open(inputs / "toy")
     seed_everything(0)
-    load_or_encode(make_matcher(TINY, world.captions.texts), world, folder / "kept")
+    load_or_encode(Network.build(TINY, world.captions.texts), world, folder / "kept")
 
 
 def kept_state(folder):

@@ -28,7 +28,7 @@ from teran_nb.photos.prepare import Sources, chosen_images
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 from teran_nb.measure.relevance import rouge_l
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 
 MILLION = 1_000_000
 SECONDS = 20  # to open a million captions; of this process, not of a clock that others share
@@ -75,7 +75,7 @@ def threads_read_one_store(folder, n):
 
 
 def threads_one_model(folder, n):
-    model = make_matcher(TINY, ["a kite and a house"] * 2).eval()
+    model = Network.build(TINY, ["a kite and a house"] * 2).eval()
     expected = model.encode_captions(["a kite"]).whole
     with ThreadPoolExecutor(n) as pool:
         for encoded in pool.map(lambda _: model.encode_captions(["a kite"]).whole, range(2 * n)):
@@ -144,7 +144,7 @@ def million_images(folder, n):
 
 def writers(folder):
     "Everything that writes, each too large for a small disk."
-    model = make_matcher(TINY, ["a kite and a house"] * 2)
+    model = Network.build(TINY, ["a kite and a house"] * 2)
     captions = Captions([f"a kite {'x' * 5000} {i}" for i in range(400)], range(400), [f"im{i}" for i in range(400)])
 
     def features():

@@ -23,7 +23,7 @@ from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
 from teran_nb.look.view import AlignmentView
 from teran_nb.look.website import write_site
-from teran_nb.model.matcher import make_matcher
+from teran_nb.model.network import Network
 
 RUN = "document.title='ran';window.ran=1;alert(1);fetch('http://198.51.100.1/x')"
 PAYLOADS = [
@@ -59,7 +59,7 @@ def write_pages(folder, payloads, rng):
     "All kinds of pages of such a collection, and a text that each must show."
     collection = hostile_collection(folder / "collection", payloads, rng)
     seed_everything(0)
-    model = make_matcher(TINY, collection.captions.texts).eval()
+    model = Network.build(TINY, collection.captions.texts).eval()
     picture = Image.new("RGB", (100, 100), "orange")
     pages = []
     for i, payload in enumerate(payloads):

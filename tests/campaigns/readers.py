@@ -50,8 +50,7 @@ from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
-from teran_nb.model.matcher import Matcher, make_matcher
-from teran_nb.model.network import NetworkConfig
+from teran_nb.model.network import Network, NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
@@ -209,7 +208,7 @@ def made(make, *names):
 
 def make_run(folder):
     world = toy_collection(folder.parent / "toy", pictures=False)
-    model = make_matcher(TINY, world.captions.texts)
+    model = Network.build(TINY, world.captions.texts)
     config = TrainConfig(epochs=1, batch_size=8, captions_per_image=2)
     fit(model, world, world, config, folder, device="cpu")
     plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
@@ -223,20 +222,20 @@ def tensors_digest(tensors):
 
 
 def read_model(folder):
-    model = Matcher.load(folder / "model")
+    model = Network.load(folder / "model")
     model.encode_captions(["a kite and a house"])
     return model
 
 
 def make_model(folder):
     seed_everything(0)
-    make_matcher(TINY, ["a kite and a house"] * 2).save(folder / "model")
+    Network.build(TINY, ["a kite and a house"] * 2).save(folder / "model")
 
 
 def make_original(folder):
     seed_everything(0)
     text = TextConfig(dim=16, heads=4, feed_forward=32, layers=2)
-    model = make_matcher(replace(TINY, text=text), ["a kite and a house"] * 2).eval()
+    model = Network.build(replace(TINY, text=text), ["a kite and a house"] * 2).eval()
     save_original(model, folder / "mine.pth.tar")
 
 
@@ -303,7 +302,7 @@ def make_world(folder):
 @cache
 def encoding():
     "A model and a collection."
-    return Matcher.load(original(make_model) / "model"), Collection.open(original(make_world))
+    return Network.load(original(make_model) / "model"), Collection.open(original(make_world))
 
 
 def read_encoded(folder):
@@ -443,7 +442,7 @@ def make_carded(folder):
 
 
 def read_card(folder):
-    return Matcher.load(folder / "model").generate_model_card().content
+    return Network.load(folder / "model").generate_model_card().content
 
 
 def make_site(folder):
