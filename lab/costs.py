@@ -52,7 +52,7 @@ def measure_costs(
         for n in sizes:
             index = Index.open(Path(temporary)/f"index-{n}", config=config)
             start = time.process_time()
-            index.add(images.take(range(n)))
+            index.add(images[:n])
             index.optimize()
             build_seconds.append(time.process_time() - start)
             index_bytes.append(index.backend.bytes())
