@@ -45,7 +45,6 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "core.files": ("open_plain read_bytes read_text read_json read_json_lines", "captions, pairs: winoground"),
     "core.hub": ("require_model_folder load_whole_model require_rows", "vision, dual, text"),
     "core.stores": ("Store StoreWriter _continue array load_tensors require_archive open_packed", "feature store, unfinished store, tensors, packed sets, original"),
-    "core.spreadsheets": ("text_and_separator", "captions, sizes"),
     "data.caption_files": ("_read_object _text_lines _xml read_entities read_captions", "captions"),
     "data.collection": ("_find_pictures", "collection"),
     "data.convert": ("read_sizes read_class_names", "sizes, class names"),
