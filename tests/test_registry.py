@@ -8,7 +8,7 @@ from dataclasses import replace
 import nbformat
 import pytest
 import yaml
-from conftest import ROOT, play
+from conftest import ROOT, play, toy_result
 
 from lab.entries import (
     NOT_RECORDED, compare_with_table, data_fingerprint, different_data, enter, entry_path, prediction_interval, read_entry, read_measured, read_table,
@@ -16,7 +16,7 @@ from lab.entries import (
 from lab.registry import fill_document, fill_documents, main, registry_table, workflow_command
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
-from teran_nb.measure.results import Measured, Result, toy_result
+from teran_nb.measure.results import Measured, Result
 from teran_nb.training.datasets import load_data
 from teran_nb.training.plans import make_plan
 from teran_nb.training.run_folders import same_run_folder
