@@ -17,14 +17,14 @@ _SHORT = {
     "Collection": "data.collection",
     "register": "core.registry",
     "check": "core.registry",
-    "check_backend": "search.backend_checks",
     "show_grounding": "look.show",
     "show_alignment": "look.show",
     "show_heat": "look.show",
     "view": "look.view",
     "show_receipt": "look.show",
     "Index": "search.index",
-    "index_images": "search.collection_index",
+    "ask": "search.index",
+    "open_models": "search.own_pictures",
 }
 
 

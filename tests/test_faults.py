@@ -73,8 +73,7 @@ READ_BY = {  # what opens files in a module, and the readers of tests/campaigns/
     "zoo.opening": ("_config _image_processor _tokenizer _prompt_processor family_of pretrained_name", "dual"),
     "zoo.originals": ("open_checkpoint _text_encoder _text_model", "original, uniter"),
     "zoo.uniter": ("_embeddings", "uniter"),
-    "search.checksums": ("file_checksum open", "search index"),
-    "search.edge": ("EdgeBackend create _open load_centroids _holds_images", "search index"),
+    "search.qdrant": ("EdgeBackend begin _open", "search index"),
 }
 IN_NONE = {  # and why
     "core.processes:_processor_name": "the machine's own description",

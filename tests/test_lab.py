@@ -101,7 +101,8 @@ def test_costs_of_this_machine(tmp_path):
     chosen = topics[torch.randint(3000, (24_000,), generator=g)]
     regions = F.normalize(.6*chosen + .8*F.normalize(torch.randn(24_000, 64, generator=g), dim=1), dim=1)
     images = Encoded(torch.zeros(2000, 1), Packed(regions, range(0, 24_001, 12)), [f"im{i}" for i in range(2000)])
-    measured = measure_costs(images, Packed(regions[:144], range(0, 145, 12)), tmp_path, (500, 2000), (50, 700))
+    sentences = Encoded(torch.zeros(12, 1), Packed(regions[:144], range(0, 145, 12)), [f"sentence {i}" for i in range(12)])
+    measured = measure_costs(images, sentences, tmp_path, (500, 2000), (50, 700))
     assert measured.bytes_per_image > measured.vector_bytes_per_image == 12*64*2
     assert min(asdict(measured).values()) >= 0  # times of one run may be rounded to 0
     assert not list(tmp_path.iterdir())

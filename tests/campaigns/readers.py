@@ -1,5 +1,4 @@
 "Small files of every kind, their readers, and what must hold of what was read, whatever the file was."
-import atexit
 import json
 import shutil
 import tempfile
@@ -55,7 +54,6 @@ from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
 from teran_nb.zoo.originals import load_original, open_checkpoint, read_original, save_original
-from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
 
@@ -319,43 +317,20 @@ def encoded_batch(first, count=4):
 
 
 def make_index(folder):
-    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
+    index = Index(None, folder / "index")
     index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
     index.close()
 
 
 def read_index(folder):
     "What an index holds, and what it answers."
-    index = Index.open(folder / "index")
+    index = Index(None, folder / "index")
     try:
         index.verify()
-        hits = index.search(encoded_batch(0).parts[0:1], k=3)
-        return digest([index.names, packed_digest(index.parts[list(range(len(index)))]), hits.names, [h.metadata["place"] for h in hits[0]]])
+        hits = index.search(encoded_batch(0)[0], 3)
+        return digest([index.names, packed_digest(index[:].parts), hits.ids, [hit.payload["place"] for hit in hits]])
     finally:
         index.close()
-
-
-def make_unclosed(folder):
-    "An index as a killed process leaves it: nothing lists its files."
-    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
-    index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
-    atexit.register(index.close)  # it stays open as long as this process
-
-
-def read_unclosed(folder):
-    "The vectors of each image that is found, by its name."
-    index = Index.open(folder / "index")
-    try:
-        index.verify()
-        return {name: index.parts[i].tolist() for i, name in enumerate(index.names)}
-    finally:
-        index.close()
-
-
-def unclosed_hold(images):
-    "Each is an image that was added, to the last bit. One that is missing cannot be noticed."
-    batch = encoded_batch(0)
-    return all(name in batch.names and torch.equal(torch.tensor(rows), batch.parts[batch.names.index(name)].half().float()) for name, rows in images.items())
 
 
 def compressed_captions(folder):
@@ -523,8 +498,7 @@ READERS = [
            lambda f: open_packed(f / "p.safetensors"), lambda p: int(p.offsets[-1]) == len(p.values)),
     Reader("encoded images", read_encoded, read_encoded, sealed=True),
     Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
-    Reader("search index: engine", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/*"),
-    Reader("search index: never closed", make_unclosed, read_unclosed, unclosed_hold, writes=True, threads=True, only="index/shard/**/*"),
+    Reader("search index: vectors", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/vector_storage-regions/vectors/chunk_0.mmap"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
     Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
