@@ -1,4 +1,4 @@
-"""Two tables of the registry: a board of rankers and losses with what an index can serve, and how each row was trained."""
+"""The board of the registry: rankers and losses side by side, with what an index can serve."""
 
 import numpy as np
 
@@ -7,10 +7,8 @@ from teran_nb.measure.results import Result, format_seeds, metric_named
 from teran_nb.measure.retrieval import chance_bound
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS
+from teran_nb.training.compare import BOARD_LOSSES, BOARD_RANKERS
 
-_LOSSES = ("triplet-all","infonce","sigmoid","triplet-hardest","sparc")  # in the order of the table; others come last
-_RANKERS = ("mrsw","mwsr","symm","mravgw","filip-regions","filip","weighted","xtr","scan-t2i","scan-t2i-lse","scan-i2t","scan-i2t-lse",
-            "chan","chamfer","assignment","sinkhorn","tokenflow","gpo","global")
 _TITLES = {"weighted": "learned weights", "gpo": "GPO", "global": "global vector"}
 _HEAD_COSTS = {"global": ("one product","yes, one vector"), "gpo": ("one product","no, its vector is not kept"),
                "weighted": ("engine, two passes","no, learned weights")}
@@ -30,7 +28,7 @@ def ranker_cost(
     return "engine, two passes" if two_passes else "engine",index
 
 
-def _place(name, names): return names.index(name) if name in names else len(names)
+def _place(name, names): return list(names).index(name) if name in names else len(names)
 
 
 def _beside_chance(seeds, metric):
@@ -44,7 +42,7 @@ def board_table(
     results: Result,  # With the conditions `ranker`, `loss`, `networks` and `seconds`
 ) -> str:  # Markdown
     "Rankers and losses side by side."
-    lines = sorted(results.lines.values(), key=lambda seeds: (_place(seeds[0].about["loss"], _LOSSES),_place(seeds[0].about["ranker"], _RANKERS)))
+    lines = sorted(results.lines.values(), key=lambda seeds: (_place(seeds[0].about["loss"], BOARD_LOSSES),_place(seeds[0].about["ranker"], BOARD_RANKERS)))
     shown = [m for m in ("t2i_r1","t2i_r10","i2t_r1","i2t_r10","grounding","pairs") if any(m in seeds[0].metrics for seeds in lines)]
     rows = []
     for seeds in lines:
@@ -54,21 +52,7 @@ def board_table(
         rows.append([loss, title, *(_beside_chance(seeds, m) for m in shown), f"{seconds:.0f}", len(seeds), *ranker_cost(ranker)])
     header = ["loss","ranker",*(metric_named(m).heading for m in shown),"seconds","seeds","computed by","index"]
 
-    def values(name): return ", ".join(dict.fromkeys(str(measured.about[name]) for seeds in lines for measured in seeds))
+    def values(name): return ", ".join(dict.fromkeys(str(measured.about.get(name, "-")) for seeds in lines for measured in seeds))
     conditions = (f"{values('protocol')}, {values('candidates')}; data {values('networks')}; {values('epochs')} epochs, seed {values('seed')}, "
                   f"commit {values('commit')}; seconds of training and validation, as they passed")
     return f"{markdown_table(header, rows)}\n\n{conditions}"
-
-
-def trainings_table(
-    results: Result,  # With the conditions `choice`, `grid`, `epochs trained` and `seconds`
-) -> str:  # Markdown
-    "What the grid chose for each row, the validation of each choice, and how long each seed took."
-    choices = dict.fromkeys(choice for seeds in results.lines.values() for choice in seeds[0].about.get("grid", {}))
-    rows = []
-    for line, seeds in results.lines.items():
-        grid = seeds[0].about.get("grid", {})
-        validations = [round(grid[choice], 3) if choice in grid else "" for choice in choices]
-        trained = [", ".join(str(measured.about[name]) for measured in seeds) for name in ("epochs trained","seconds")]
-        rows.append([line, seeds[0].about.get("choice", "the preset's"), *validations, *trained])
-    return markdown_table(["model","chosen",*choices,"epochs trained","seconds"], rows)

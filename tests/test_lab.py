@@ -19,7 +19,7 @@ from teran_nb.measure.results import Result, format_seeds
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
-from teran_nb.training.rows import ROWS
+from teran_nb.training.recipe import recipe_names
 from teran_nb.zoo.original_format import original_names
 from teran_nb.zoo.originals import load_original
 from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
@@ -32,7 +32,7 @@ BETTER, LITTLE, FAILS = (next(claim for claim in CLAIMS if claim.kind == kind) f
 # claims
 
 def test_claims_are_of_rows():
-    assert {row for claim in CLAIMS for row in (claim.better, claim.worse)} <= ROWS.keys()
+    assert {row for claim in CLAIMS for row in (claim.better, claim.worse)} <= set(recipe_names())
     assert [side.tolist() for side in LITTLE.sides([.6], [.5])] == [[.5], [.9 * .6]]
     with pytest.raises(ValueError, match="unknown kind of claim 'equal'; known are better, lower, little, fails"):
         findings(Result({}), [Claim("", "teran-mrsw", "tern", kind="equal")])
