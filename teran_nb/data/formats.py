@@ -42,7 +42,7 @@ class SourceRow:
     decode:Callable # Returns the `SourceRegions`; raises any error where the row is broken
     def __repr__(self): return f"{self.file}{', ' if self.where else ''}{self.where}, image {self.image_id[:200]}"
 
-# %% ../../nbs/data/07_formats.ipynb #a9ea3f2c
+# %% ../../nbs/data/07_formats.ipynb #25dd07ac
 def _table_lines(path):
     "Number, byte offset and text of each line that is not empty; a line is bounded, because it is read into memory."
     number,offset = 0,0
@@ -53,7 +53,7 @@ def _table_lines(path):
                 raise ValueError(f"{path} is cut off after line {number}: {e}") from None
             if not line: return
             number += 1
-            if len(line) == 2**26: raise ValueError(f"{path} line {number} is longer than 64 MiB; this is not a table of features")
+            if len(line) == 2**26: raise ValueError(f"{path} line {number} is longer than 64 MiB, so this is no such table")
             if line.strip(): yield number,offset,line.rstrip(b"\r\n")
             offset += len(line)
 
@@ -81,7 +81,8 @@ def _decode_table_row(line):
         data = _decode(row["objects_id"], n)
         classes = np.frombuffer(data, f"<i{len(data)//n}") # of four or eight bytes
         confidences = _vectors(row["conf"], n)[:,0]
-    return SourceRegions(_vectors(row["features"], n), _vectors(row["boxes"], n), tuple(size), confidences, False, classes, True)
+    features,boxes = _vectors(row["features"], n),_vectors(row["boxes"], n)
+    return SourceRegions(features, boxes, tuple(size), confidences, classes=classes, counted=True)
 
 def _tables_in(folder): # `*.tsv`, `*.tsv.0`, each plain or .gz
     return sorted(file for file in folder.iterdir() if re.search(r"\.tsv(\.\d+)?(\.gz)?$", file.name.lower()))
@@ -96,7 +97,7 @@ def bottom_up_rows(
             if number == 1 and image_id == "image_id": continue # the names of the columns
             yield SourceRow(file, f"line {number}", image_id, partial(_decode_table_row, line))
 
-# %% ../../nbs/data/07_formats.ipynb #3d01796f
+# %% ../../nbs/data/07_formats.ipynb #6dbf7c4f
 def _only_file(folder, *patterns):
     "The one file of a folder that matches a pattern; None where there is none."
     files = sorted({file for pattern in patterns for file in folder.glob(pattern)})
@@ -114,7 +115,8 @@ def _vinvl_tables(path):
         if path.is_dir(): features = _only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
         return [features, labels, _only_file(folder, "*hw.tsv")]
     try: names = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError, LookupError, TypeError, ValueError, AttributeError) as e: # its constructors raise any
+    except FileNotFoundError: raise
+    except Exception as e: # its constructors raise any error
         raise ValueError(f"{path} is not yaml: {' '.join(str(e).split())[:200]}") from None
     if not isinstance(names, dict) or "feature" not in names: raise ValueError(f"{path} names no feature table")
     keys = ("feature","label","hw")
@@ -178,7 +180,7 @@ def vinvl_rows(
         decode = partial(_decode_vinvl_row, key, cells, labels, sizes, geometry)
         yield SourceRow(feature_table, f"line {number}", key.decode("utf8", "replace"), decode)
 
-# %% ../../nbs/data/07_formats.ipynb #d93ce309
+# %% ../../nbs/data/07_formats.ipynb #395a0c51
 _NAMES = {"features": ("features","feat","image_features","x"), "count": ("num_boxes","num_bbox"),
           "boxes": ("boxes","bbox","image_bb"), "fractions": ("norm_bb",),
           "confidences": ("conf","obj_conf","objects_conf"), "classes": ("objects_id","obj_ids","obj_id","classes"),
@@ -216,7 +218,7 @@ def _decode_arrays(arrays):
     if count is None: n = len(features)
     def rows(values): return None if values is None else np.asarray(values[:n], np.float32)
     classes,scores = array("classes"),array("class_scores")
-    if classes is None and scores is not None: classes = scores[:,1:].argmax(1) # Faster R-CNN's first class is the background
+    if classes is None and scores is not None: classes = scores[:,1:].argmax(1) # the first one is the background
     width,height = array("width"),array("height")
     size = None if width is None or height is None else (float(width.item()),float(height.item()))
     return SourceRegions(rows(features), rows(boxes), size, rows(array("confidences")), unit,
@@ -251,7 +253,7 @@ def teran_rows(
     for file in sorted(features.glob("*.npz")):
         yield SourceRow(file, "", file.stem, partial(_decode_npz, file, boxes/f"{file.stem}.npy"))
 
-# %% ../../nbs/data/07_formats.ipynb #2f7088bd
+# %% ../../nbs/data/07_formats.ipynb #7cfbb353
 def _are_copies(rows): # NaN is refused later, with its place
     return ((rows == rows[:1]) | ((rows != rows) & (rows[:1] != rows[:1]))).all()
 
@@ -264,7 +266,7 @@ def _copies(array, names):
 
 def _decode_scan_image(array, i, copies):
     rows = np.array(array[i*copies:(i+1)*copies], np.float32)
-    if not _are_copies(rows): raise ValueError(f"its {copies} rows are not copies of each other, as those of the first image are")
+    if not _are_copies(rows): raise ValueError(f"its {copies} rows are not copies, as those of the first image are")
     return SourceRegions(rows[0] if rows.ndim == 3 else rows[:1])
 
 def _scan_files(path):
@@ -288,7 +290,7 @@ def scan_rows(
     for i,name in enumerate(read_names(ids, n) if ids else map(str, range(n))):
         yield SourceRow(file, f"array[{i*copies}]", name, partial(_decode_scan_image, array, i, copies))
 
-# %% ../../nbs/data/07_formats.ipynb #840a2ffa
+# %% ../../nbs/data/07_formats.ipynb #9e1c3521
 def _need(module):
     "A package of the extra `formats`."
     try: return importlib.import_module(module)
@@ -306,7 +308,8 @@ def _read_msgpack(data):
         if "nd" not in entry: return entry
         dtype = _as_text(entry["type"])
         is_number = isinstance(dtype, str) and re.fullmatch(r"[<>|=]?[fiub]\d+", dtype)
-        if entry.get("kind") not in (None,"",b"") or not is_number: raise ValueError(f"an array of type {dtype!r} may be a pickle")
+        if entry.get("kind") not in (None,"",b"") or not is_number:
+            raise ValueError(f"an array of type {dtype!r} may be a pickle")
         return np.frombuffer(entry["data"], dtype).reshape(entry.get("shape", ()))
     arrays = _need("msgpack").unpackb(data, raw=False, object_hook=to_array, strict_map_key=False)
     if not isinstance(arrays, dict): raise ValueError(f"holds a {type(arrays).__name__}, not a dictionary of arrays")
@@ -328,7 +331,7 @@ def _lmdb_problem(file, size, changed):
     try: problems = _need("lmdb.verify").verify(file)
     except (ImportError, OSError): raise
     except Exception as e: return str(e) # what stops the verification
-    return next((problem for problem in problems if "a leak" not in problem), None) # pages that nothing uses harm no reader
+    return next((problem for problem in problems if "a leak" not in problem), None) # unused pages harm no reader
 
 def lmdb_rows(
     path:Path, # `data.mdb` or its folder
@@ -345,8 +348,8 @@ def lmdb_rows(
             if name.startswith("__"): continue # such as __keys__
             yield SourceRow(path, f"key {name}", re.sub(r"\.(npz|jpg)$", "", name), partial(_decode_lmdb_value, value))
 
-# %% ../../nbs/data/07_formats.ipynb #fd328a1d
-_OF_AN_IMAGE = {*_NAMES["count"],*_NAMES["width"],*_NAMES["height"]} # one number an image, however its regions are stored
+# %% ../../nbs/data/07_formats.ipynb #c144064f
+_OF_AN_IMAGE = {*_NAMES["count"],*_NAMES["width"],*_NAMES["height"]} # one number an image
 
 class _Group:
     "The datasets of an HDF5 group, or the rows of one image in each; only data inside this file."
@@ -379,7 +382,7 @@ def _array_rows(path, file, features, ids):
     else: places = range(len(file[features]))
     key = next((key for key in ("image_ids","image_id","img_ids","img_id","ids") if key in file), None)
     if not ids and not key:
-        raise ValueError(f"{path} does not name its images; give ids, a text file with one id a line in the order of the rows")
+        raise ValueError(f"{path} does not name its images; give ids, a text file with one id a line, in their order")
     names = read_names(ids, len(places)) if ids else [str(_as_text(name)) for name in file[key][()]]
     for i,(place,name) in enumerate(zip(places, names, strict=True)):
         first = place.start if isinstance(place, slice) else place
@@ -398,7 +401,8 @@ def hdf5_rows(
             return
         for name in file:
             if name.endswith(("_boxes","_cls_prob")): continue
-            yield SourceRow(path, f"group {name}", name.removesuffix("_features"), partial(_decode_group, _Group(file), name))
+            decode = partial(_decode_group, _Group(file), name)
+            yield SourceRow(path, f"group {name}", name.removesuffix("_features"), decode)
 
 # %% ../../nbs/data/07_formats.ipynb #562c74d8
 FORMATS = {"bottom-up": bottom_up_rows, "vinvl": vinvl_rows, "teran": teran_rows, "scan": scan_rows,
