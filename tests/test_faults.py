@@ -67,9 +67,7 @@ READERS_OF = {  # of each module or group that opens files of other people: the 
     "photos.visual_words": "visual words",
     "search": "search index",
     "training": "run",
-    "zoo.opening": "dual",
-    "zoo.originals": "original, uniter",
-    "zoo.uniter": "uniter",
+    "zoo": "dual, original, uniter",
 }
 OF_OUR_OWN = {  # modules that open only what this process or package has made
     "core.files": "the readers that all others use",
@@ -77,8 +75,6 @@ OF_OUR_OWN = {  # modules that open only what this process or package has made
     "core.show": "templates of this package",
     "data.hf_datasets": "rows of a data set in memory",
     "measure.grounding": "objects",
-    "zoo.dual": "a tokenizer that was opened before",
-    "zoo.papers": "tables of this package",
 }
 
 

@@ -123,7 +123,7 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             self.project = torch.nn.Linear(dim, dim)
 
         def similarity(self, images, captions, **how):
-            means = [(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1) for x, mask in (images[1].padded(), captions[1].padded())]
+            means = [(x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1) for x, mask in (images.parts.padded(), captions.parts.padded())]
             return (self.project(means[0]) @ means[1].T).float()
 
     class Crossed(CrossEncoderHead):

@@ -222,7 +222,7 @@ def test_prepare_names_what_it_cannot_use(tmp_path):
     play("prepare", **about)
     papermill("prepare", tmp_path / "out.ipynb", **about)
     found = json.loads((tmp_path / "made" / "collection.json").read_text(encoding="utf8"))
-    assert found["counts"]["images"] == 6
+    assert found["content"]["counts"]["images"] == 6
     text = (tmp_path / "out.ipynb").read_text(encoding="utf8")
     assert "the same file" in text and "1 images are available and have no captions" not in text
 

@@ -38,13 +38,12 @@ class Thumbnails:
     "Makes small versions of pictures: data URIs inside a page, or files beside it."
     def __init__(self,
         side:int=200, # Longest side, pixels
-        keep:int=400, # How many data URIs are kept in memory
         folder:str|Path="", # The page's folder, for files; empty: data URIs
     ):
         self.side = side
         self.folder = Path(folder) if folder else ""
         self.files = [] # that were written, relative to the folder
-        self.get = lru_cache(None if folder else keep)(self._load)
+        self.get = lru_cache(None if folder else 400)(self._load) # data URIs stay in memory
     def __call__(self,
         path:Path|None, # Picture file; None where there is none
         size:tuple=(320,240), # Width and height of the frame where there is no picture

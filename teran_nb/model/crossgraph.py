@@ -6,7 +6,6 @@
 __all__ = ['CrossGraphConfig', 'CrossGraph']
 
 # %% ../../nbs/model/11_crossgraph.ipynb #8ba0a223
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -14,22 +13,20 @@ import torch.nn.functional as F
 from fastcore.basics import patch
 from torch import Tensor, nn
 
-from ..core.packed import require_masked
-from ..core.config import bounded, require_in_range
+from ..core.config import Positive, configuration
 from .heads import HEADS, CrossEncoderHead
 
 # %% ../../nbs/model/11_crossgraph.ipynb #0c13a8ac
-@dataclass(frozen=True)
+@configuration
 class CrossGraphConfig:
     "CGAM's similarity; the defaults are the paper's *baseline*."
-    heads:int=bounded(16, at_least=1) # Parts of a vector that are compared separately; 1 is *w/o multi-head*
+    heads:Positive=16 # Parts of a vector that are compared separately; 1 is *w/o multi-head*
     scale:float=4. # Scale of the softmax over concepts, lambda of eq. 7
-    hidden:int=bounded(32, at_least=1) # Units between the two layers of eq. 12 and 13; the paper gives no number
+    hidden:Positive=32 # Units between the two layers of eq. 12 and 13; the paper gives no number
     image:bool=True # Whether regions are rebuilt and compared; *w/o-i* when off
     text:bool=True # Whether words are rebuilt and compared; *w/o-t* when off
     graph:bool=True # Whether nodes exchange messages; *w/o cross graph* when off: the nodes are the concepts
     def __post_init__(self):
-        require_in_range(self)
         if not (self.image or self.text): raise ValueError("a similarity needs a side: image, text or both")
 
 # %% ../../nbs/model/11_crossgraph.ipynb #9f130913
@@ -82,7 +79,6 @@ def side(self:CrossGraph,
     mask:Tensor, # True at real nodes, `(n, nodes)`
 ) -> _GraphSide: # For `concepts`
     "The part of eq. 1-5 that depends on one side only."
-    require_masked(nodes, mask, "nodes")
     nodes = nodes.masked_fill(~mask[...,None], 0)
     if not self.config.graph: return _GraphSide(nodes, mask)
     source = self.source(nodes)
@@ -159,9 +155,6 @@ def forward(self:CrossGraph,
     word_mask:Tensor, # True at real words, `(captions, words)`
 ) -> Tensor: # `(images, captions)`
     "Similarity of every pair (CGAM eq. 1-13)."
-    if regions.shape[-1] != words.shape[-1]:
-        raise ValueError(f"vectors of regions have {regions.shape[-1]} numbers, and those of words {words.shape[-1]}; "
-                         "a graph of both needs one space, so project them to one size")
     images = self.side(regions, region_mask)
     captions = self.side(words, word_mask)
     concepts = self.concepts(images, captions)

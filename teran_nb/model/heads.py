@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ..core.packed import Packed, length_mask
 from ..core.show import progress
 from .similarity import BlockOptions, every_pair, similarity
-from .encoder import Encoded
+from .encoded import Encoded
 
 # %% ../../nbs/model/05_heads.ipynb #227f823e
 class Head(nn.Module):
@@ -110,7 +110,6 @@ def reranked(
     **options, # `dtype` and `memory` of `BlockOptions`, for the pairs of a query
 ) -> Tensor: # `(images, captions)`, ordered as described; the numbers of the other pairs only order them
     "Similarities in which the first results of every query have the score of a cross-encoder head."
-    if k < 1: raise ValueError(f"rerank scores the first k results of a query, so k is at least 1, not {k}")
     if not sim.numel(): return sim
     chosen = _first_results(sim, k)
     scores = torch.zeros_like(sim)
@@ -221,7 +220,7 @@ def _make_head(name, cls):
     return cls
 
 def _random_side(lengths, dim, generator):
-    "Vectors with gradients, and the side that they are."
+    "Encoded with gradients, and the side that they are."
     n = len(lengths)
     vectors = F.normalize(torch.randn(n + sum(lengths), dim, generator=generator), dim=-1).requires_grad_()
     return vectors,Encoded(vectors[:n], Packed.from_sets(vectors[n:].split(lengths)))

@@ -28,10 +28,6 @@ class BlockOptions(TypedDict, total=False):
     memory:float # Bound of the memory used beside arguments and result, MiB
     show_progress_bar:bool # Show a bar
 
-def _require_memory(memory):
-    "Refuse a bound that holds no block."
-    if not memory > 0: raise ValueError(f"memory={memory} holds no block; give a number of MiB above 0, such as 256")
-
 def every_pair(
     score_pairs:Callable, # `(regions, region_mask, words, word_mask)` of some padded sets to `(images, captions)`
     regions:Packed, # Regions of every image
@@ -44,7 +40,6 @@ def every_pair(
     all_images:bool=False, # Every block has all images, even where that takes more memory
 ) -> Tensor: # `(images, captions)`, float32 (float64 stays)
     "Score every pair in blocks of pairs."
-    _require_memory(memory)
     result_dtype = torch.promote_types(regions.values.dtype, torch.float32)
     if not len(regions) or not len(words):
         return regions.values.new_zeros(len(regions), len(words), dtype=result_dtype)
@@ -302,7 +297,6 @@ def similarity(
     show_progress_bar:bool=False, # Show a bar
 ) -> Tensor: # Float32 (float64 for float64), `(images, captions)`; 0 where an image or a caption is empty
     "Similarity of every pair: the pooling of `align`, for unit vectors."
-    _require_memory(memory)
     if not isinstance(pooling, Pooling): pooling = POOLINGS[one_of(pooling, POOLINGS, "pooling")]
     if regions.dim != words.dim:
         raise ValueError(f"regions have {regions.dim} dimensions, words {words.dim}; encode both with the same model")

@@ -273,11 +273,21 @@ def _feature_state(state, sources):
     if sources.extractor != "words" and not sources.split: free.append("held_out")
     return {name: value for name,value in state.items() if name not in free}
 
+_Sealed = TypedDict("_Sealed", {"content": dict, "self": str}) # with the digest of the content
+
+def _write_sealed(path, content): write_json(path, {"content": content, "self": digest(content)})
+
+def _read_sealed(path, cure):
+    "The content of a JSON file, refused where it does not match its checksum (ValueError)."
+    saved = read_json(path, _Sealed, cure)
+    if saved["self"] == digest(saved["content"]): return saved["content"]
+    raise ValueError(f"{path} does not match its checksum; {cure}")
+
 def _open_prepared(output, state):
     "The collection that exists, if it was made of these sources."
     path = output/"collection.json"
     cure = "copy the collection again, or make it again"
-    manifest = read_json(path, dict, cure) if path.is_file() else {}
+    manifest = _read_sealed(path, cure) if path.is_file() else {}
     if manifest.get("sources") != state:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
@@ -316,7 +326,7 @@ def prepare(
         with locked(work): # refused while another process prepares it
             remove_leftovers(work)
             manifest = _make(sources, work, extractor, device, batch_size, workers, show_progress_bar)
-            write_json(work/"collection.json", {"sources": state} | manifest)
+            _write_sealed(work/"collection.json", {"sources": state} | manifest)
             for name in ("left-out.json","sizes.json","sources.json",VISUAL_WORDS_FILE): (work/name).unlink(missing_ok=True)
         os.replace(work, output)
         is_done = True
@@ -334,9 +344,10 @@ def _make(sources, work, extractor, device, batch_size, workers, show_progress_b
     if not (work/"features/manifest.json").is_file():
         if sources.features: lost = _convert(sources, files, work, show_progress_bar)
         else: lost = _extract(sources, files, work, extractor, batch_size, workers, device, show_progress_bar)
-        write_json(saved, lost)
+        _write_sealed(saved, lost)
     store = Features(work/"features").verify()
-    left_out |= read_json(saved, dict[str,str]) if saved.is_file() else store.extraction.get("left_out", {})
+    if saved.is_file(): left_out |= _read_sealed(saved, "remove it, and the reasons are read from the features")
+    else: left_out |= store.extraction.get("left_out", {})
     existing = store.image_ids if sources.features else files
     captions,notes = _read_captions(sources, existing, store.image_ids)
     if captions is None: captions = Captions([], [], store.image_ids)

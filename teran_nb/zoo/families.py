@@ -7,6 +7,7 @@ __all__ = ['PictureVectors', 'SentenceVectors', 'unit', 'model_digest', 'Family'
            'Placement', 'placement', 'DualFamily', 'trim_span', 'find_tokens']
 
 # %% ../../nbs/zoo/10_families.ipynb #c22d393d
+import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from threading import Lock
@@ -49,22 +50,33 @@ def unit(x:Tensor) -> Tensor:
     return F.normalize(x.float(), dim=-1)
 
 def _settings(config):
-    "The part of a configuration that changes the computation: no paths, versions or precision."
+    "The part of a configuration that changes the computation: no paths, versions or precision; keys in their order."
     if not isinstance(config, dict): return str(config)
     ignored = "_name_or_path","transformers_version","dtype","torch_dtype","architectures"
-    return {key: _settings(value) for key,value in config.items() if key not in ignored}
+    return {key: _settings(value) for key,value in sorted(config.items()) if key not in ignored}
+
+def _image_settings(processor):
+    "The settings that an image processor reads; its file may hold others."
+    read = set(processor.valid_kwargs.__annotations__)
+    return _settings({key: value for key,value in processor.to_dict().items() if key in read})
+
+def _token_rules(tokenizer):
+    "How a tokenizer cuts texts. Padding and truncation are set at each call, so those of its file do not count."
+    inputs = sorted(tokenizer.model_input_names)
+    if not tokenizer.is_fast: return [inputs,sorted(tokenizer.get_vocab().items())]
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    return [inputs,{key: value for key,value in rules.items() if key not in ("padding","truncation")}]
 
 def model_digest(
     model:PreTrainedModel, # The network
     processor, # Its image processor, or the processor that also writes prompts
     tokenizer, # Its tokenizer
+    max_tokens:int=0, # Most tokens of a sentence that it reads
 ) -> str: # 12 letters
-    "A hash of everything that changes a vector: weights, configuration, image processor, prompts and tokenizer."
-    image_settings = getattr(processor, "image_processor", processor).to_dict()
+    "A hash of all that changes a vector: weights, configuration, image processor, prompts, tokenizer and lengths."
+    image_settings = _image_settings(getattr(processor, "image_processor", processor))
     prompts = [getattr(processor, key, "") for key in ("visual_prompt_prefix","query_prefix")]
-    if tokenizer.is_fast: rules = tokenizer.backend_tokenizer.to_str()
-    else: rules = str(sorted(tokenizer.get_vocab().items()))
-    settings = _settings(model.config.to_dict()),str(image_settings),prompts,rules
+    settings = _settings(model.config.to_dict()),image_settings,prompts,_token_rules(tokenizer),max_tokens
     return digest([weights_hash(model), settings])[:12]
 
 # %% ../../nbs/zoo/10_families.ipynb #297bf8c3
@@ -78,6 +90,7 @@ class Family:
     pillow_defaults:dict = {} # Settings of that image processor, where a model's file says nothing
     processor_class:str = "" # Class of the processor that also writes prompts; empty where there is none
     attention:str = "" # Which of transformers' implementations of attention; empty for its own choice
+    max_tokens:int = 0 # Most tokens of a sentence, more are cut off; 0 for no limit
     allowed_parts:tuple[str,...]|None = None # `model_type`s of the models it may be built of; None for any
     def __init__(self,
         model:PreTrainedModel, # The network, as transformers made it
@@ -87,7 +100,7 @@ class Family:
         self.model = model.eval().requires_grad_(False)
         self.processor = processor
         self.tokenizer = tokenizer
-        self.digest = model_digest(model, processor, tokenizer)
+        self.digest = model_digest(model, processor, tokenizer, self.max_tokens)
         self.source = self.name # The folder or hub name from which `family_of` opened it
     @property
     def device(self) -> torch.device: return next(self.model.parameters()).device
@@ -295,9 +308,9 @@ def tokens(self:DualFamily,
     texts:Sequence[str], # Sentences
 ) -> tuple[dict,Tensor,list]: # Inputs of the network; True at tokens of the sentence; their spans
     "Tokenize sentences as the model was trained."
-    batch = self.tokenizer(list(texts), padding=self.padding, truncation=True, max_length=self.max_tokens,
-                           split_special_tokens=True, return_tensors="pt", return_special_tokens_mask=True,
-                           return_offsets_mapping=self.tokenizer.is_fast)
+    batch = self.tokenizer(list(texts), padding=self.padding, padding_side="right", truncation=True,
+                           max_length=self.max_tokens, split_special_tokens=True, return_tensors="pt",
+                           return_special_tokens_mask=True, return_offsets_mapping=self.tokenizer.is_fast)
     in_sentence = ~batch.pop("special_tokens_mask").bool()
     if "attention_mask" in batch: in_sentence &= batch["attention_mask"].bool()
     if self.tokenizer.is_fast: return batch,in_sentence,batch.pop("offset_mapping").tolist()

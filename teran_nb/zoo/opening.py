@@ -123,6 +123,12 @@ def family_of(
     return opened
 
 # %% ../../nbs/zoo/14_opening.ipynb #49621dca
+_SAME_MODEL = "name a folder of the same model in the layout of transformers, whose config.json has a model_type"
+_OTHER_LAYOUTS = { # A file that only such a folder has: whose layout it is, and what to do
+    "open_clip_config.json": ("OpenCLIP", _SAME_MODEL),
+    "modules.json": ("sentence-transformers", "name the folder of the dual encoder inside it, such as 0_CLIPModel"),
+    "*.onnx": ("ONNX", _SAME_MODEL)}
+
 def pretrained_name(
     name:str|Path, # What a user typed: a run, a folder, a file, or a name of the hub
 ) -> str: # As `family_of` takes it; empty where it names no pretrained model
@@ -130,10 +136,13 @@ def pretrained_name(
     path = project_path(name)
     if path.is_dir():
         config = path/"config.json"
-        if not config.is_file() and (path/"open_clip_config.json").is_file():
-            raise ValueError(f"{path} holds a checkpoint of OpenCLIP; name a folder of the same model in the format of "
-                             "transformers, which has a config.json")
-        return str(path) if config.is_file() and "model_type" in read_json(config, dict) else ""
+        if config.is_file() and "model_type" in read_json(config, dict): return str(path)
+        for file,(layout,cure) in _OTHER_LAYOUTS.items():
+            if any(path.glob(file)): raise ValueError(f"{path} holds a model in the layout of {layout}; {cure}")
+        if config.is_file() and "pretrained_cfg" in read_json(config, dict):
+            raise ValueError(f"{path} holds a model in the layout of timm, which reads pictures only; name a dual encoder in "
+                             "the layout of transformers")
+        return ""
     if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(name)): return ""
     try: cached = isinstance(try_to_load_from_cache(str(name), "config.json"), str)
     except HFValidationError: return ""

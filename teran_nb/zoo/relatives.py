@@ -28,6 +28,7 @@ class ChineseClipFamily(DualFamily):
     name = "chinese_clip"
     model_class = "ChineseCLIPModel"
     pillow_class = "chinese_clip.ChineseCLIPImageProcessorPil"
+    max_tokens = 52 # The length of its training
 
 class AltClipFamily(DualFamily):
     "AltCLIP: the vision side of CLIP, and XLM-RoBERTa."
@@ -84,9 +85,10 @@ def lower_with_positions(
 # %% ../../nbs/zoo/12_relatives.ipynb #7be8e32f
 @patch
 def tokens(self:SiglipFamily, texts:Sequence[str]) -> tuple[dict,Tensor,list]:
-    "Tokenize sentences in lower case, padded to the length of the training."
+    "Tokenize sentences in lower case, padded to the length of the training; padding is read like words, without a mask."
     lowered = [lower_with_positions(text) for text in texts]
     batch,in_sentence,spans = DualFamily.tokens(self, [text for text,_ in lowered])
+    batch.pop("attention_mask", None) # whether there is one depends on a file of the tokenizer
     own_spans = []
     for row,(_,positions) in zip(spans, lowered):
         own_spans.append([(positions[start], positions[end]) for start,end in row])

@@ -7,18 +7,19 @@ __all__ = ['ScratchConfig', 'small_clip', 'train_clip']
 
 # %% ../../nbs/zoo/16_scratch.ipynb #87183822
 import math, time
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel, PreTrainedTokenizerFast
 
 from ..core.files import atomic, user_path
-from ..core.config import bounded, require_in_range
+from ..core.config import Count, Positive, configuration
 from ..core.processes import pick_device, seed_everything
 from ..core.show import progress
 from ..data.collection import Collection
@@ -26,22 +27,21 @@ from ..data.words import make_tokenizer
 from ..model.losses import info_nce
 
 # %% ../../nbs/zoo/16_scratch.ipynb #39c70850
-@dataclass(frozen=True)
+@configuration
 class ScratchConfig:
     "Size of a small CLIP, and how it is trained."
-    size:int=bounded(128, at_least=1) # Pixels of the input's sides
-    patch:int=bounded(16, at_least=1) # Pixels of a patch's sides, at most `size`
-    dim:int=bounded(128, at_least=1) # Width of both transformers and of the space they share, a multiple of `heads`
-    layers:int=bounded(3, at_least=1) # Of each transformer
-    heads:int=bounded(4, at_least=1) # Attention heads of a layer
-    tokens:int=bounded(48, at_least=3) # Longest caption, special tokens included
-    epochs:int=bounded(20, at_least=1) # Times that every image is seen
-    batch_size:int=bounded(40, at_least=1) # Images of a step
-    captions_per_image:int=bounded(1, at_least=1) # Captions of each image in a step
+    size:Positive=128 # Pixels of the input's sides
+    patch:Positive=16 # Pixels of a patch's sides, at most `size`
+    dim:Positive=128 # Width of both transformers and of the space they share, a multiple of `heads`
+    layers:Positive=3 # Of each transformer
+    heads:Positive=4 # Attention heads of a layer
+    tokens:Annotated[int, Field(ge=3, lt=2**31)]=48 # Longest caption, special tokens included
+    epochs:Positive=20 # Times that every image is seen
+    batch_size:Positive=40 # Images of a step
+    captions_per_image:Positive=1 # Captions of each image in a step
     learning_rate:float=1e-3 # Highest learning rate of AdamW; it rises for a tenth of the steps, then falls
-    seed:int=0 # Of weights and order
+    seed:Count=0 # Of weights and order
     def __post_init__(self):
-        require_in_range(self)
         if self.dim % self.heads or self.patch > self.size or not self.learning_rate > 0:
             raise ValueError(f"dim {self.dim} must be a multiple of heads ({self.heads}), patch {self.patch} at most "
                              f"size ({self.size}), and learning_rate ({self.learning_rate}) above 0")
