@@ -61,7 +61,7 @@ def read_class_names(
         raise ValueError(f"{path} holds {problem}; it needs one class name a line, each once")
     return tuple(names)
 
-# %% ../../nbs/data/08_convert.ipynb #f4f03cad
+# %% ../../nbs/data/08_convert.ipynb #b76db48e
 @dataclass(frozen=True)
 class Source:
     "Published region features; iterating over it gives `Regions` and stops at the first broken row."
@@ -94,10 +94,9 @@ class Source:
 def _cause(error):
     "Why a row or file cannot be read, as one clause."
     text = " ".join(str(error).split())[:400] # some errors hold bytes or arrays of the file
-    if "pickle" in text or "Python objects" in text:
-        return "holds Python objects: reading them could run any program, so they are refused; save plain arrays"
-    is_ours = type(error) in (ValueError,FileNotFoundError)
-    return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
+    if "pickle" in text: return "holds Python objects, which could run any program, so it is refused; save plain arrays"
+    if type(error) is FileNotFoundError: return text
+    return f"cannot be read ({type(error).__name__}: {text}); it is cut off, damaged or of another layout"
 
 @patch
 def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
@@ -108,7 +107,7 @@ def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
         except (ImportError, FileNotFoundError): raise
         except Exception as e: # a damaged file may raise any error inside the library of its format
             if isinstance(e, ValueError) and str(path) in str(e): raise
-            raise ValueError(f"{path}: {_cause(e)}") from None
+            raise ValueError(f"{path} {_cause(e)}") from None
 
 @patch
 def image_id(self:Source,
@@ -180,10 +179,12 @@ def read(self:Source,
     row:SourceRow, # A row of this source
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped and of its vectors were padding
     "Decode a row; a broken one raises a `ValueError` that names the row."
-    try: return self._to_regions(self.image_id(row), row.decode())
-    except Exception as e: # damaged rows raise any error of NumPy and of the libraries of the formats
-        if isinstance(e, ValueError) and str(e).startswith(str(row)): raise
+    image_id = self.image_id(row)
+    try: published = row.decode()
+    except Exception as e: # of NumPy and of the libraries of the formats
         raise ValueError(f"{row}: {_cause(e)}") from None
+    try: return self._to_regions(image_id, published)
+    except (ValueError, TypeError, IndexError) as e: raise ValueError(f"{row}: {e}") from None
 
 # %% ../../nbs/data/08_convert.ipynb #2f6f4ff9
 @dataclass(frozen=True, repr=False)
