@@ -7,7 +7,7 @@ __all__ = ['PRECISIONS', 'worker_count', 'parallel_map', 'seed_everything', 'pic
            'is_distributed', 'gather_packed', 'make_accelerator']
 
 # %% ../../nbs/core/06_processes.ipynb #ec49895a
-import os, pickle, platform, random, subprocess, sys, tempfile, time, traceback
+import os, pickle, platform, random, subprocess, sys, tempfile, traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from importlib import import_module
