@@ -172,9 +172,10 @@ def select(self:Collection,
 
 @patch
 def split(self:Collection,
-    name:str, # Name of a split, such as `train`
+    name:str, # Name of a split, such as `train`; `all` for the collection itself
 ) -> Collection: # Its images
     "The images of one split."
+    if name == "all": return self
     return Collection(self.features, self.captions.split(name), self.pictures, name=f"{self.name} {name}".strip())
 
 @patch(as_prop=True)

@@ -192,7 +192,7 @@ def _from_pretrained(
     return model
 
 # %% ../../nbs/model/14_saving.ipynb #5ceb86fe
-_BesideModel = TypedDict("_BesideModel", {"about": NotRequired[dict], "metrics": NotRequired[dict[str,float|None]]})
+_BesideModel = TypedDict("_BesideModel", {"about": NotRequired[dict], "recipe": NotRequired[dict], "metrics": NotRequired[dict[str,float|None]]})
 
 @patch
 def generate_model_card(self:Network,
@@ -204,14 +204,14 @@ def generate_model_card(self:Network,
     def of_run(name):
         if run is None or not (run/name).is_file(): return {}
         return read_json(run/name, _BesideModel)
-    plan = of_run("config.json").get("about", {})
+    made = of_run("run.json").get("recipe", {})
     environment = of_run("environment.json")
     test = of_run("metrics.json")
     conditions = test.get("about", {})
     training_data = self.provenance.data if self.provenance else ""
     words = f"{len(self.provenance.words):,}" if self.provenance else ""
     facts = {
-        "row": plan.get("model", ""), "preset": plan.get("preset", ""), "changed": conditions.get("changed", ""),
+        "recipe": made.get("name", ""), "scale": made.get("scale", ""), "changed": conditions.get("changed", ""),
         "trained on": training_data, "seed": environment.get("seed", ""), "commit": environment.get("commit", ""),
         "torch": environment.get("torch", ""), "parameters": f"{sum(p.numel() for p in self.parameters()):,}"}
     training_rows = [(name,value) for name,value in facts.items() if value != ""]
