@@ -35,9 +35,8 @@ from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.network import Network
-from teran_nb.training.presets import PRESETS
+from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import load_model
-from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
 MOST = 10_000 # Images whose captions are encoded too
@@ -74,7 +73,7 @@ def open_collection(folder):
 
 def explorer(folder, index, run):
     "The explorer as a notebook shows it."
-    finder = Finder(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index.open(index)})
+    finder = Finder(load_model(run, "cpu"), open_collection(Path(folder)), encoded={"model": Index(None, index)})
     return Explorer(finder.ask("a red kite above the small house"))
 
 def finder(folder, images, dim, indexed, candidates):
@@ -82,12 +81,12 @@ def finder(folder, images, dim, indexed, candidates):
     make_collection(folder, images)
     world = open_collection(folder)
     seed_everything(0)
-    config = replace(PRESETS["scenes"].network, dim=dim)
+    config = replace(recipe().network, dim=dim)
     model = Network.build(replace(config, regions=replace(config.regions, features=4)), world.captions.texts).eval()
     vectors = Encoded(torch.zeros(images, dim), unit_sets([36]*images, dim, 0), world.image_ids)
     if indexed:
         model.save(folder/"model") # for `--opened`
-        index = Index.open(folder/"index", model, IndexConfig(dtype="float16"))
+        index = Index(model, folder/"index")
         index.add(vectors)
         index.optimize()
         index.candidates = candidates
@@ -229,7 +228,7 @@ def main():
     if args.quick: args.images,args.dim,args.sentences = [100],64,3
     if args.opened: # the pictures are made before JupyterLab starts, so that it only opens them
         world = Path(args.world or tempfile.mkdtemp())
-        make_collection(world, len(Index.open(args.opened)))
+        make_collection(world, len(Index(None, args.opened)))
     if args.browser:
         print(f"{machine()}; JupyterLab and Chromium, {args.opened}\n", flush=True)
         rows = in_browser(world, args.opened, args.run, args.sentences, args.screenshot)
@@ -238,7 +237,7 @@ def main():
     found = {}
     if args.opened:
         args.images = []
-        index = Index.open(args.opened)
+        index = Index(None, args.opened)
         opened = Finder(load_model(args.run, "cpu"), open_collection(world), encoded={"model": index})
         found[len(index)] = measure(opened, args.sentences, False)
     for n in args.images:

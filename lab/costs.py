@@ -10,11 +10,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from teran_nb.core.files import user_path
-from teran_nb.core.packed import Packed
 from teran_nb.model.encoder import Encoded
-from teran_nb.search.building import IndexConfig
-from teran_nb.search.candidates import candidates_for
-from teran_nb.search.centroids import default_centroid_count
+from teran_nb.search.first_stage import candidates_for
 from teran_nb.search.index import Index
 
 
@@ -31,11 +28,10 @@ class SearchCosts:
 
 def measure_costs(
     images:Encoded,  # Encoded images, at least as many as the largest size
-    sentences:Packed,  # Words of a few encoded sentences
+    sentences:Encoded,  # A few encoded sentences
     folder:str|Path,  # Where the indexes are made, and removed again
     sizes:tuple[int,int]=(1000,4000),  # Images of the two indexes
     candidates:tuple[int,int]=(50,800),  # Candidates of the searches
-    config:IndexConfig=IndexConfig(),  # Of the indexes
 ) -> SearchCosts:
     "Fill two indexes by Qdrant Edge and search them."
     if len(images.names) < max(sizes):
@@ -50,30 +46,31 @@ def measure_costs(
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place) as temporary:
         for n in sizes:
-            index = Index.open(Path(temporary)/f"index-{n}", config=config)
+            index = Index(None, Path(temporary)/f"index-{n}")
             start = time.process_time()
-            index.add(images.take(range(n)))
+            index.add(images[range(n)])
             index.optimize()
             build_seconds.append(time.process_time() - start)
             index_bytes.append(index.backend.bytes())
-            list_length = n*regions/len(index.backend.centroids)
+            list_length = n*regions/len(index.backend.first)
             for count in candidates:
                 searches.append([1,list_length,count])
                 milliseconds.append(_median_milliseconds(index, sentences, count))
             index.close()
     fixed,per_list_entry,per_candidate = nnls(np.array(searches, float), np.array(milliseconds))[0].tolist()
-    vector_bytes = lengths.mean().item()*images.parts.dim*np.dtype(config.dtype).itemsize
+    vector_bytes = lengths.mean().item()*images.parts.dim*2
     bytes_per_image = (index_bytes[1] - index_bytes[0])/(sizes[1] - sizes[0])
     build_seconds_per_image = build_seconds[1]/sizes[1]
     return SearchCosts(bytes_per_image, vector_bytes, build_seconds_per_image, regions, fixed, per_list_entry, per_candidate)
 
 def _median_milliseconds(index, sentences, candidates):
     "CPU milliseconds of a search for one sentence."
-    index.search(sentences[:1], candidates=candidates)  # a warm-up
+    index.candidates = candidates
+    index.search(sentences[0])  # a warm-up
     milliseconds = []
     for i in range(len(sentences)):
         start = time.process_time()
-        index.search(sentences[i:i+1], candidates=candidates)
+        index.search(sentences[i])
         milliseconds.append(1000*(time.process_time() - start))
     return statistics.median(milliseconds)
 
@@ -101,7 +98,7 @@ def cost(
     "What an index of so many images costs, extrapolated from measured costs."
     candidates = candidates or candidates_for(images)
     regions = images*measured.regions_per_image
-    list_length = regions/default_centroid_count(round(regions))
+    list_length = regions/max(1, min(2**13, int(8*regions**.5)))
     compared = min(candidates, images//shards)  # every shard proposes and compares the full number
     ms_per_shard = measured.ms_fixed + measured.ms_per_list_entry*list_length/shards + measured.ms_per_candidate*compared
     memory_bytes = images*(measured.bytes_per_image - measured.vector_bytes_per_image)*replicas/shards

@@ -1,7 +1,6 @@
 """A pretrained dual encoder goes through the same places as our own models, on drawn scenes with pictures."""
 import json
 import re
-from dataclasses import replace
 
 import html5lib
 import matplotlib
@@ -17,7 +16,7 @@ from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
-from teran_nb.training.runs import evaluate_run, load_model
+from teran_nb.training.runs import evaluate_runs, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.word_search import best_regions, show_word, word_vector
@@ -25,8 +24,8 @@ from teran_nb.core.registry import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
 from teran_nb.zoo.scratch import ScratchConfig, train_clip
-from teran_nb.search.index import Index
-from teran_nb.search.own_pictures import encode_or_index, open_own_pictures
+from teran_nb.search.index import Index, ask
+from teran_nb.search.own_pictures import encode_or_index, open_models, prepare_own
 
 matplotlib.use("Agg")
 SMALL = ScratchConfig(size=64, patch=16, dim=32, layers=2, heads=4, epochs=1, batch_size=8, captions_per_image=1)
@@ -114,11 +113,11 @@ def test_windows_ground_too(drawn, clip):
 
 
 def test_a_run_of_evaluation_by_the_folder(drawn, clip):
-    model, result = evaluate_run(clip, drawn)
+    model, result = evaluate_runs(clip, drawn)
     assert isinstance(model, DualEncoder) and result.about["model"] == "clip"
-    _, pooled = evaluate_run(clip, drawn, pooling="mrsw")
+    _, pooled = evaluate_runs(clip, drawn, pooling="mrsw")
     assert pooled.about["pooling"] == "mrsw" and not torch.allclose(pooled.sim, result.sim)
-    model, other = evaluate_run(clip, drawn, dual={"dense": "kk", "regions": "windows"})
+    model, other = evaluate_runs(clip, drawn, dual={"dense": "kk", "regions": "windows"})
     assert (model.config.dense, model.config.regions) == ("kk", "windows") and torch.allclose(other.sim, result.sim, atol=1e-4)
     assert other.about["changed"] == "dense kk, regions windows" and not result.about["changed"]
 
@@ -141,19 +140,20 @@ def test_files_of_other_libraries_are_named(tmp_path):
 
 
 def test_own_pictures(clip, tmp_path):
-    mine = open_own_pictures(clip, output=tmp_path / "mine", show_progress_bar=False)
-    asked = mine.ask("a house")
-    assert len(asked.sim) == len(mine.collection) and "clip" in mine._repr_markdown_()
+    models = open_models(clip)
+    mine = prepare_own(models, output=tmp_path / "mine", show_progress_bar=False).open()
+    hits, = ask(models["clip"], encode_or_index(models, mine, tmp_path / "encoded")["clip"], "a house", top=0)
+    assert len(hits) == len(mine) and hits[0].path.is_file() and hits[0].alignment.boxes is not None
 
 
 @pytest.mark.slow
 def test_memory_is_that_of_the_patches(clip, tmp_path):
     "The collection has 36 regions a picture, the model 160 patches; only the patches need more than this memory."
-    mine = open_own_pictures(clip, output=tmp_path / "mine", show_progress_bar=False, dual={"regions": "windows"})
-    images = encode_or_index(mine.model, mine.collection, tmp_path / "index", memory=4e-4)
-    mine = replace(mine, encoded={mine.name: images})
-    assert isinstance(mine.images, Index) and "in two stages" in mine._repr_markdown_()
-    assert len(mine.ask("a house").sim) == 36
+    models = open_models(clip, dual={"regions": "windows"})
+    mine = prepare_own(models, output=tmp_path / "mine", show_progress_bar=False).open()
+    images = encode_or_index(models, mine, tmp_path / "index", memory=4e-4)["clip"]
+    assert isinstance(images, Index) and "in two stages" in repr(images)
+    assert len(ask(models["clip"], images, "a house", top=0)[0]) == 36
 
 
 def pages_of(folder):
@@ -217,13 +217,13 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
     played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
-    asked, mine = played["answers"], played["photos"]
-    assert mine.model.config.words == "tokens" and "No single token" in mine.model.model_note
-    assert asked.texts == ["a red house", "two dogs"]
-    assert torch.allclose(asked.sim, load_model(clip).similarity(mine.collection, asked.texts), atol=1e-4)
+    asked, photos = played["answers"], played["photos"]
+    assert played["model"].config.words == "tokens" and "No single token" in played["model"].info.note
+    assert asked.sentences == ["a red house", "two dogs"]
+    assert torch.allclose(asked.matrix(photos.image_ids), load_model(clip).similarity(photos, asked.sentences), atol=1e-4)
     pages, figures = pages_of(tmp_path)
     assert figures == {"samples", "answers"} and {"index.html", "sentences-1.html"} <= pages.keys()
-    assert all(text in pages["sentences-1.html"] for text in asked.texts)
+    assert all(text in pages["sentences-1.html"] for text in asked.sentences)
 
 
 def test_an_index_does_not_mix_the_boxes_of_two_functions(drawn, clip, tmp_path):
@@ -239,12 +239,12 @@ def test_an_index_does_not_mix_the_boxes_of_two_functions(drawn, clip, tmp_path)
 
     paths = [drawn[i].path for i in range(3)]
     with pytest.raises(ValueError, match=r'give it one, such as `boxes\.name = "halves"`'):
-        Index.open(tmp_path / "index", model_by(halves)).add(paths)
+        Index(model_by(halves), tmp_path / "index").add(paths)
     assert Index(model_by(halves)).add(paths) == 3
     halves.name, middle.name = "halves", "middle"
-    index = Index.open(tmp_path / "index", model_by(halves))
+    index = Index(model_by(halves), tmp_path / "index")
     index.add(paths[:2])
-    assert [len(index.parts[i]) for i in range(2)] == [2, 2]
+    assert index[:2].parts.lengths.tolist() == [2, 2]
     index.close()
     with pytest.raises(ValueError, match="holds what another model encoded"):
-        Index.open(tmp_path / "index", model_by(middle))
+        Index(model_by(middle), tmp_path / "index")

@@ -23,7 +23,6 @@ from teran_nb.training.train_config import TrainConfig
 from teran_nb.training.runs import load_model
 from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
-from teran_nb.search.answers import ask
 from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
 from teran_nb.look.show import show_receipt
 from teran_nb.look.show import show_grounding, show_alignment
@@ -34,7 +33,7 @@ from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
 from teran_nb.model.losses import LOSSES
 from teran_nb.model.network import Network, small_network
-from teran_nb.search.collection_index import index_images, similarity_of
+from teran_nb.search.index import Index, ask
 
 matplotlib.use("Agg")
 
@@ -67,9 +66,10 @@ def look_at(model, collection, folder):
     assert "srcdoc" in explorer.view.value
     write_site(folder / "site", model, collection, result, max_queries=4)
     assert "scene-0" in (folder / "site" / "index.html").read_text(encoding="utf8")
-    index = index_images(model, collection, folder / "index")
+    index = Index(model, folder / "index")
+    index.add(collection)
     captions = model.encode_captions(collection)
-    assert torch.allclose(similarity_of(model, index, captions), result.sim, atol=1e-2)
+    assert torch.allclose(ask(model, index, captions, 0).matrix(collection.image_ids), result.sim, atol=1e-2)
     return result
 
 
@@ -145,11 +145,11 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             model = Network.build(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
-            assert loaded.ranks_by == kind.ranks_by and loaded.is_cross_encoder == (kind is Crossed)
+            assert loaded.info.ranks_by == kind.ranks_by and loaded.info.is_cross_encoder == (kind is Crossed)
             sim = evaluate(loaded, drawn).sim
             with torch.no_grad():
                 assert torch.allclose(sim, model.eval().similarity(model.encode_images(drawn), model.encode_captions(drawn)), atol=1e-4)
-            assert kind.ranks_by in loaded.index_refusal  # an index refuses it in these words
+            assert kind.ranks_by in loaded.info.not_indexed  # an index refuses it in these words
         finally:
             del HEADS[name]
     with pytest.raises(ValueError, match="if it is your own, run the cell that defines it first"):

@@ -28,7 +28,8 @@ def user_path(
 ) -> Path: # With the home directory in place of `~`
     "A path from a user; an empty one is refused (ValueError)."
     if not str(path).strip(): raise ValueError("the path is empty; name a file or folder, or `.` for the working directory")
-    return Path(path).expanduser()
+    try: return Path(path).expanduser()
+    except RuntimeError: raise ValueError(f"no home directory is known for {path}; name the path in full") from None
 
 # %% ../../nbs/core/02_files.ipynb #d35c9f05
 def project_path(

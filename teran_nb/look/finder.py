@@ -35,9 +35,7 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import vector_gigabytes
 from ..measure.retrieval import ranking, ranks
-from ..training.datasets import Data
-from ..search.index import Index
-from ..search.collection_index import similarity_of
+from ..search.index import Index, ask as ask_images
 from .word_search import UNKNOWN_PIECES, RegionMatch, best_regions, word_vectors
 from .view import AlignmentView
 
@@ -115,7 +113,7 @@ class Finder:
     "A query, the results of one or two models, and where the true match stands in them."
     def __init__(self,
         models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two are shown
-        data:Collection|Data, # A collection, or the data of an experiment
+        data:Collection, # With or without splits
         split:str="", # Which images; `test` where there is such a split, else all
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
@@ -124,7 +122,7 @@ class Finder:
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
-        self.whole = data.collection if isinstance(data, Data) else data # all splits
+        self.whole = data # all splits
         self.splits = [*sorted(set(self.whole.captions.splits or ())),"all"] # that can be chosen
         self.examples = list(examples)
         self.encoded = dict(encoded or {})
@@ -235,15 +233,13 @@ def captions(self:Finder,
         with _without_word_warnings(): return self.models[name].encode_captions(self.collection)
     return self._once(("captions",name), encode)
 
-def _rows(images, rows): return images.take(rows) if isinstance(images, Index) else images[rows]
-
 @patch
 def image_row(self:Finder,
     name:str, # Of a model
     item:int, # Row of an image in the split
 ) -> Encoded: # One row
     "One image of the split as a model encodes it."
-    return _rows(self.images(name), [item])
+    return self.images(name)[[item]]
 
 @patch
 def _encode_images(self:Finder, name):
@@ -261,7 +257,7 @@ def _encode_images(self:Finder, name):
     if missing:
         raise ValueError(f"{len(missing)} of {len(image_ids)} images were not encoded before, such as {missing[0]}; "
                          "encode the collection anew")
-    return _rows(encoded, [row_of[image_id] for image_id in image_ids])
+    return encoded[[row_of[image_id] for image_id in image_ids]]
 
 @patch
 def _require_memory(self:Finder, name, side, vector_count):
@@ -321,11 +317,13 @@ def _ask(self:Finder, name, previous_rank):
     start = time.perf_counter()
     if query.direction == "t2i":
         with _without_word_warnings(): encoded_query = model.encode_captions([query.sentence])
-        sims = similarity_of(model, images, encoded_query, query.pooling, query.rerank)[:,0]
+        answers = ask_images(model, images, encoded_query, 0, query.pooling, query.rerank)
+        sims = answers.matrix(self.collection.image_ids)[:,0]
     else:
         own = isinstance(query.picture, int)
         encoded_query = self.image_row(name, query.picture) if own else model.encode_images([query.picture])
-        sims = similarity_of(model, encoded_query, captions, query.pooling, query.rerank)[0]
+        options = {"rerank": query.rerank} if model.info.is_cross_encoder and not query.pooling else {}
+        sims = model.similarity(encoded_query, captions, pooling=query.pooling, **options)[0]
     compared = (sims != -torch.inf).nonzero().ravel() # of an index, a few thousand
     order = compared[ranking(sims[compared][None])[0]]
     rank = torch.full((len(sims),), len(order))
@@ -388,7 +386,8 @@ def filter_cosines(self:Finder,
 def _word_cosines(self:Finder, name, vectors):
     "Cosine of a word with the best region, averaged over the words, for all images."
     images,packed = self.images(name),Packed(vectors, [0,len(vectors)])
-    if isinstance(images, Index): return images.similarity(packed, "mravgw")[:,0]
+    if isinstance(images, Index):
+        return ask_images(None, images, Encoded(None, packed, [""]), 0, "mravgw").matrix(images.names)[:,0]
     return similarity(images.parts, packed, "mravgw")[:,0]
 
 @patch
@@ -468,7 +467,8 @@ def _query_ranks(self:Finder, name):
             raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                              "ask a smaller split for its failures")
         long = len(images.names)*len(captions.names) > 10_000_000
-        sims = similarity_of(self.models[name], images, captions, pooling, rerank, show_progress_bar=long)
+        options = {"rerank": rerank} if rerank and not pooling and self.models[name].info.is_cross_encoder else {}
+        sims = self.models[name].similarity(images, captions, pooling=pooling, show_progress_bar=long, **options)
         return ranks(sims, self.collection.captions.image_of)
     return self._once((name,pooling,rerank), compute)
 
@@ -506,7 +506,7 @@ def nearest_regions(self:Finder,
     if isinstance(images, Index): # it proposes the images
         cosines = self._word_cosines(name, vector[None])
         rows = [i for i in ranking(cosines[None], n)[0].tolist() if cosines[i] > -torch.inf]
-        images = _rows(images, rows)
+        images = images[rows]
     matches = []
     for match in best_regions(vector, images, n):
         if 0 < self.min_cosine and match.cosine < self.min_cosine: continue

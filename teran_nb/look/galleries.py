@@ -22,7 +22,7 @@ from ..model.encoder import Encoder
 from ..measure.relevance import Relevance
 from ..measure.retrieval import ndcg_at_k, ranking, ranks
 from ..measure.grounding import Grounded, GroundingRule, heat_scores
-from ..search.answers import SentenceAnswers
+from ..search.answers import Answers
 from .figures import (
     COLOURS, centre_note, draw_box, content_words, empty_figure, evenly, grid, image_picture, wrapped)
 from .show import show_grounding
@@ -194,15 +194,15 @@ def _picture_rows(collection, sim, texts, true, k, model, title):
 # %% ../../nbs/look/03_galleries.ipynb #04be1135
 def show_answers(
     collection:Collection, # Images with pictures
-    answers:SentenceAnswers, # From `ask`
+    answers:Answers, # From `ask`
     k:int=5, # Results of each sentence
     model:Encoder|None=None, # Draws the regions of the sentence's words in each result
     title:str="", # Title of the figure
 ) -> list[Axes]: # `k` axes per sentence
     "The best pictures for sentences of your own."
     title = "\n".join(line for line in (title, answers.note) if line)
-    true = [set() for _ in answers.texts] # not known
-    return _picture_rows(collection, answers.sim, answers.texts, true, k, model, title)
+    true = [set() for _ in answers.sentences] # not known
+    return _picture_rows(collection, answers.matrix(collection.image_ids), answers.sentences, true, k, model, title)
 
 # %% ../../nbs/look/03_galleries.ipynb #052c9061
 def show_sentences(

@@ -24,8 +24,7 @@ from ..measure.retrieval import ranking, ranks
 from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
 from .galleries import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
-from ..search.index import Index
-from ..search.answers import SentenceAnswers
+from ..search.answers import Answers
 from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title
 from .cards import Thumbnails
@@ -63,22 +62,20 @@ class _SiteBuilder:
     def __init__(self, model, collection, result, thumbnails, show_progress_bar=False):
         self.model = model
         self.collection = collection
-        self.result = result # its answers; `SentenceAnswers` for sentences without a known true picture
+        self.result = result # its answers; `Answers` for sentences without a known true picture
         self.thumbnails = thumbnails
         self.show_progress_bar = show_progress_bar
         self.title = collection_title(collection.name)
-        self.known = not isinstance(result, SentenceAnswers) # whether the true matches are
+        self.known = not isinstance(result, Answers) # whether the true matches are
         self.image_of = collection.captions.image_of
         self.texts = result.captions.names
-        self.sim = torch.as_tensor(result.sim).cpu()
+        self.sim = torch.as_tensor(result.sim if self.known else result.matrix(collection.image_ids)).cpu()
         self.ranks = ranks(self.sim, self.image_of) if self.known else None
         self.region_pages = {} # address of a caption's page with every region
 
     def align(self, row, caption):
         "Align an image with a caption."
-        images = self.result.images
-        row = images.take([row]) if isinstance(images, Index) else images[row]
-        return self.model.align(row, self.result.captions[caption])
+        return self.model.align(self.result.images[row], self.result.captions[caption])
 
     def shown_image(self, caption):
         "The image shown with a caption: its own, or the best answer if that is not known."
@@ -280,7 +277,7 @@ def write_site(
     folder:str|Path, # Where to; other files in it stay
     model:Encoder, # The evaluated model
     collection:Collection, # What it was evaluated on; its name is the site's title
-    result:Evaluation|SentenceAnswers, # Its answers; `SentenceAnswers` for sentences without a known true picture
+    result:Evaluation|Answers, # Its answers; `Answers` for sentences without a known true picture
     max_queries:int=0, # Number of queries in each direction; 0: all, up to 1,000
     relevance:Relevance|Sequence[Relevance]|None=None, # For the rule "wrong, and yet relevant"; the first of several
     region_pages:int=24, # Number of sentences with a page of all regions

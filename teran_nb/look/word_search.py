@@ -108,7 +108,7 @@ def best_regions(
     best = [np.zeros(0)]
     regions = [np.zeros(0, int)]
     for i in range(0, len(images.names), 2048): # bounds the memory
-        parts = images.parts[i:i+2048]
+        parts = images[i:i+2048].parts
         if parts.dim != len(vector):
             raise ValueError(f"regions have {parts.dim} dimensions, the word {len(vector)}; "
                              "encode both with the same model")
@@ -125,8 +125,9 @@ def best_regions(
     matches = []
     for i in rows.tolist():
         region = int(regions[i])
-        box = None if images.boxes is None else tuple(images.boxes[i][region].tolist())
-        size = None if images.sizes is None else tuple(images.sizes[i].tolist())
+        image = images[i]
+        box = None if image.boxes is None else tuple(image.boxes[0][region].tolist())
+        size = None if image.sizes is None else tuple(image.sizes[0].tolist())
         matches.append(RegionMatch(i, region, float(best[i]), images.names[i], box, size))
     return RegionHits(matches)
 

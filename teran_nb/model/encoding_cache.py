@@ -6,16 +6,11 @@
 __all__ = ['encoding_key', 'load_or_encode', 'vector_gigabytes']
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #486db302
-import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ..core.packed import Packed
-from ..core.files import atomic, digest, remove_leftovers, user_path
-from ..core.processes import Share, wait_for
+from ..core.files import atomic, digest, user_path
 from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
 from ..data.collection import Collection
 from .encoded import Encoded
@@ -33,39 +28,28 @@ def encoding_key(
 def _save_encoded(images, path):
     "Write encoded images as a folder of tensors."
     tensors = {"whole": images.whole}
+    if images.boxes is not None: tensors["boxes"] = images.boxes.values
     if images.sizes is not None: tensors["sizes"] = images.sizes
     try:
         with atomic(path) as tmp:
             tmp.mkdir()
             save_packed(images.parts, tmp/"regions.safetensors")
-            if images.boxes is not None: save_packed(images.boxes, tmp/"boxes.safetensors")
-            save_tensors(tensors, tmp/"whole.safetensors")
+            save_tensors(tensors, tmp/"images.safetensors")
     except OSError:
         if not path.is_dir(): raise # otherwise another process wrote it first
 
-def _open_vectors(path):
-    "What `_save_encoded` wrote, without names; several chunks are joined in memory."
-    if not (path/"whole.safetensors").is_file():
-        chunks = [_open_vectors(chunk) for chunk in sorted(path.iterdir())]
-        def joined(join, field):
-            values = [getattr(chunk, field) for chunk in chunks]
-            return None if values[0] is None else join(values)
-        return Encoded(joined(torch.cat, "whole"), joined(Packed.cat, "parts"), boxes=joined(Packed.cat, "boxes"),
-                       sizes=joined(torch.cat, "sizes"))
-    tensors = load_tensors(path/"whole.safetensors")
-    parts = open_packed(path/"regions.safetensors", verify=True)
-    has_boxes = (path/"boxes.safetensors").is_file()
-    boxes = open_packed(path/"boxes.safetensors", verify=True) if has_boxes else None
-    return Encoded(tensors["whole"], parts, boxes=boxes, sizes=tensors.get("sizes"))
-
 def _open_encoded(path, collection):
     "The encoded images of a collection."
-    try: images = _open_vectors(path)
+    try:
+        tensors = load_tensors(path/"images.safetensors")
+        parts = open_packed(path/"regions.safetensors", verify=True)
+        boxes = Packed(tensors["boxes"], parts.offsets) if "boxes" in tensors else None
     except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
-    if len(images) != len(collection):
-        raise ValueError(f"{path} has {len(images)} images, the collection {len(collection)}; remove it, and it is made "
+    if len(parts) != len(collection):
+        raise ValueError(f"{path} has {len(parts)} images, the collection {len(collection)}; remove it, and it is made "
                          "again")
-    return replace(images, names=list(collection.image_ids), images=collection)
+    return Encoded(tensors["whole"], parts, list(collection.image_ids), boxes=boxes, sizes=tensors.get("sizes"),
+                   images=collection)
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #81d048da
 def load_or_encode(
@@ -74,21 +58,16 @@ def load_or_encode(
     folder:str|Path, # Where encoded collections are stored; the encoder's own `cache_folder` comes first
     show_progress_bar:bool=False, # Whether to show progress
     encode:Callable[[],Encoded]|None=None, # Encodes them; `encoder.encode_images` by default
-    share:Share=Share(), # Which of several processes this is, such as `this_share()`; all of them must call
-    chunk:int=2048, # Images that one of several processes encodes and stores at a time, from 1; multiples of the batch
-) -> Encoded: # Memory-mapped when it comes from the disk, where one process wrote it
+) -> Encoded: # Memory-mapped when it comes from the disk
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
-    if chunk < 1: raise ValueError(f"chunk={chunk}; store at least 1 image at a time")
     if encoder.info.not_stored:
         raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.info.not_stored}")
     path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
-    if share.processes > 1: _encode_share(encoder, collection, path, share, chunk, show_progress_bar)
-    elif not path.is_dir():
-        images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
-        # an encoder with a `cache_folder` has stored its images itself
-        if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
-        return images
-    return _open_encoded(path, collection)
+    if path.is_dir(): return _open_encoded(path, collection)
+    images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
+    # an encoder with a `cache_folder` has stored its images itself
+    if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
+    return images
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #6a977163
 def vector_gigabytes(
@@ -99,30 +78,3 @@ def vector_gigabytes(
     "Memory that so many vectors of an encoder take; one image is encoded to learn their dimension."
     first = encoder.encode_images(collection.select([0]))
     return 4*vector_count*first.parts.dim/1e9
-
-# %% ../../nbs/model/20_encoding_cache.ipynb #f920304b
-def _encode_share(encoder, collection, path, share, size, show_progress_bar):
-    "Encode this process's chunks of a collection; the first process waits for all, and then names their folder."
-    unfinished = path.with_name(f".{path.name}.{size}.unfinished") # chunks of another size cannot be joined with these
-    starts = range(0, len(collection), size)
-    chunks = [unfinished/f"{start:012}" for start in starts]
-    # marks: a chunk's folder is there a moment before its writer has tidied up
-    done = [chunk.with_suffix(".done") for chunk in chunks]
-    cache_folder,encoder.cache_folder = encoder.cache_folder,None # only the chunks are stored
-    try:
-        for k in range(share.rank, len(chunks), share.processes):
-            if path.is_dir(): break
-            if not chunks[k].is_dir():
-                rows = range(starts[k], min(starts[k]+size, len(collection)))
-                images = encoder.encode_images(collection.select(rows), show_progress_bar=show_progress_bar)
-                if type(images.parts) is not Packed:
-                    raise ValueError("the padded slots of published code are not stored; encode with one process")
-                _save_encoded(images, chunks[k])
-            done[k].touch()
-    finally: encoder.cache_folder = cache_folder
-    if share.rank == 0 and not path.is_dir():
-        wait_for(lambda: all(mark.is_file() for mark in done))
-        for mark in unfinished.glob("*.done"): mark.unlink()
-        remove_leftovers(unfinished)
-        os.replace(unfinished, path)
-    wait_for(path.is_dir)

@@ -25,12 +25,11 @@ from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
 from teran_nb.data.features import Features
 from teran_nb.training.learner import fit
-from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.recipe import TrainConfig
 from teran_nb.measure.relevance import rouge_l
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.network import Network
 from teran_nb.photos.prepare import Sources, prepare
-from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree", "shutil.copyfile")
@@ -132,7 +131,7 @@ def kept_state(folder):
 def indexing(folder, inputs):
     "Add images to an index, eight at a time, and note in a file on the disk what was acknowledged."
     noted = folder / "acknowledged"
-    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
+    index = Index(None, folder / "index")
     lost = set(noted.read_text().split() if noted.exists() else []) - set(index.names)
     assert not lost, f"acknowledged and lost: {sorted(lost)}"
     for first in range(0, 48, 8):
@@ -148,10 +147,10 @@ def indexing(folder, inputs):
 def index_content(folder):
     "Everything that an index holds and answers; its engine has threads, so no process that forks may run it."
     try:
-        index = Index.open(folder / "index")
+        index = Index(None, folder / "index")
         index.verify()
-        hits = index.search(encoded_batch(0, 2).parts, k=5, where={"place": "sea"})
-        return "right", digest([index.names, index.parts[list(range(len(index)))].values.tolist(), hits.names])
+        hits = [index.search(encoded_batch(0, 2)[j], 5, where={"place": "sea"}).ids for j in range(2)]
+        return "right", digest([index.names, index[:].parts.values.tolist(), hits])
     except BaseException as e:
         return "raw", describe(e)
 

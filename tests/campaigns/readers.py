@@ -1,5 +1,4 @@
 "Small files of every kind, their readers, and what must hold of what was read, whatever the file was."
-import atexit
 import json
 import shutil
 import tempfile
@@ -8,7 +7,6 @@ import zipfile
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -38,14 +36,11 @@ from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
 from teran_nb.data.words import stop_words
-from teran_nb.training.board import _cell
-from teran_nb.training.checkpoints import read_run_checkpoint
-from teran_nb.training.learner import fit
-from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.learner import _read_checkpoint, fit
+from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
-from teran_nb.training.run_folders import read_plan
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
-from teran_nb.training.runs import _origin, read_history
+from teran_nb.training.runs import Run, _origin
 from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
@@ -55,7 +50,6 @@ from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
 from teran_nb.photos.visual_words import VisualWords
 from teran_nb.zoo.originals import load_original, open_checkpoint, read_original, save_original
-from teran_nb.search.building import IndexConfig
 from teran_nb.search.index import Index
 
 
@@ -211,9 +205,8 @@ def make_run(folder):
     model = Network.build(TINY, world.captions.texts)
     config = TrainConfig(epochs=1, batch_size=8, captions_per_image=2)
     fit(model, world, world, config, folder, device="cpu")
-    plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
-    plan |= {"model": asdict(TINY), "train": asdict(config), "device": "cpu", "members": 1}
-    (folder / "config.json").write_text(json.dumps(plan))
+    saved = {"recipe": asdict(Recipe(scale="tiny", network=TINY, train=config)), "data": {"data": "toy"}, "sums": {}, "own_code": {}}
+    (folder / "run.json").write_text(json.dumps(saved))
     shutil.rmtree(folder.parent / "toy")
 
 
@@ -319,43 +312,20 @@ def encoded_batch(first, count=4):
 
 
 def make_index(folder):
-    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
+    index = Index(None, folder / "index")
     index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
     index.close()
 
 
 def read_index(folder):
     "What an index holds, and what it answers."
-    index = Index.open(folder / "index")
+    index = Index(None, folder / "index")
     try:
         index.verify()
-        hits = index.search(encoded_batch(0).parts[0:1], k=3)
-        return digest([index.names, packed_digest(index.parts[list(range(len(index)))]), hits.names, [h.metadata["place"] for h in hits[0]]])
+        hits = index.search(encoded_batch(0)[0], 3)
+        return digest([index.names, packed_digest(index[:].parts), hits.ids, [hit.payload["place"] for hit in hits]])
     finally:
         index.close()
-
-
-def make_unclosed(folder):
-    "An index as a killed process leaves it: nothing lists its files."
-    index = Index.open(folder / "index", config=IndexConfig(centroid_count=4))
-    index.add(encoded_batch(0), {"place": ["sea", "town", "sea", "wood"]})
-    atexit.register(index.close)  # it stays open as long as this process
-
-
-def read_unclosed(folder):
-    "The vectors of each image that is found, by its name."
-    index = Index.open(folder / "index")
-    try:
-        index.verify()
-        return {name: index.parts[i].tolist() for i, name in enumerate(index.names)}
-    finally:
-        index.close()
-
-
-def unclosed_hold(images):
-    "Each is an image that was added, to the last bit. One that is missing cannot be noticed."
-    batch = encoded_batch(0)
-    return all(name in batch.names and torch.equal(torch.tensor(rows), batch.parts[batch.names.index(name)].half().float()) for name, rows in images.items())
 
 
 def compressed_captions(folder):
@@ -384,18 +354,10 @@ def measured(folder):
 
 
 def make_measured(folder):
-    made(make_run, "config.json")(folder)
+    made(make_run, "run.json")(folder)
     measured = {"of": {"data": "toy"}, "metrics": {"t2i_r1": 0.5, "i2t_ndcg": None}, "about": {"model": "teran-mrsw", "protocol": "toy"}}
     (folder / "metrics-teran-mrsw.json").write_text(json.dumps(measured | {"ranks": {"t2i": [0, 3, 1], "i2t": [2, 0]}}))
     (folder / "environment.json").write_text(json.dumps({"seed": 0, "commit": "1234567", "cores": 2}))
-    (folder / "board.json").write_text(json.dumps({"metrics": {"t2i_r1": 0.5}, "about": {"protocol": "toy"}, "seconds": 9.5, "epochs": 1}))
-
-
-def read_cell(folder):
-    if not (folder / "board.json").is_file():
-        raise FileNotFoundError(f"{folder}/board.json is not there, and the cell is trained again")
-    test = SimpleNamespace(image_ids=["im0"], features=SimpleNamespace(extractor="toy"))
-    return _cell(SimpleNamespace(test=test), read_plan(folder), "mrsw", "triplet", folder)
 
 
 def make_registry(folder):
@@ -495,6 +457,8 @@ READERS = [
     Reader("captions: karpathy", copied("captions/karpathy.json"), captions_reader("karpathy.json"), captions_hold),
     Reader("captions: coco", copied("captions/coco.json"), captions_reader("coco.json"), captions_hold),
     Reader("captions: csv", copied("captions/captions.csv"), captions_reader("captions.csv"), captions_hold),
+    Reader("captions: xlsx", copied("captions/captions.xlsx"), captions_reader("captions.xlsx"), captions_hold),
+    Reader("captions: jsonl", copied("captions/captions.jsonl"), captions_reader("captions.jsonl"), captions_hold),
     Reader("captions: lines", copied("captions/lines.txt"), captions_reader("lines.txt"), captions_hold),
     Reader("captions: token", copied("captions/flickr.token"), captions_reader("flickr.token"), captions_hold),
     Reader("captions: entities", copied("captions/entities"), captions_reader("entities"), captions_hold),
@@ -523,8 +487,7 @@ READERS = [
            lambda f: open_packed(f / "p.safetensors"), lambda p: int(p.offsets[-1]) == len(p.values)),
     Reader("encoded images", read_encoded, read_encoded, sealed=True),
     Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
-    Reader("search index: engine", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/*"),
-    Reader("search index: never closed", make_unclosed, read_unclosed, unclosed_hold, writes=True, threads=True, only="index/shard/**/*"),
+    Reader("search index: vectors", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/vector_storage-regions/vectors/chunk_0.mmap"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
     Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
@@ -539,13 +502,14 @@ READERS = [
     Reader("pictures: same", make_same, read_same, lambda s: s.images <= 6, only="a.*", writes=True),
     Reader("pictures: uploaded", make_pictures, read_uploaded, lambda ps: all(p.mode == "RGB" for p in ps)),
     Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
-    Reader("run: plan", made(make_run, "config.json"), read_plan, lambda p: p.network.dim > 0, only="config.json"),
-    Reader("run: log", made(make_run, "log.jsonl", "config.json"), read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
+    Reader("recipe", lambda f: (f / "a.yaml").write_text("base: teran-mrsw # ours\nlearning_rate: 5e-4\ntext.layers: 2\n"),
+           lambda f: recipe(str(f / "a.yaml"), "tiny"), lambda r: r.network.dim > 0, only="a.yaml"),
+    Reader("run: recipe", made(make_run, "run.json"), lambda f: Run(f).recipe, lambda r: r.network.dim > 0, only="run.json"),
+    Reader("run: log", made(make_run, "log.jsonl", "run.json"), lambda f: Run(f).history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
     Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
-    Reader("run: cell of a board", make_measured, read_cell, lambda c: np.isfinite(c.seconds) and all(v is None or np.isfinite(v) for v in c.result.metrics.values()), only="board.json"),
     Reader("registry", make_registry, lambda f: read_table(f), results_hold),
-    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_run_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
     Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
