@@ -14,7 +14,7 @@ from teran_nb.core.show import markdown_table
 from teran_nb.core.processes import environment
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.results import Measured, Result
-from teran_nb.training.runs import evaluate_run
+from teran_nb.training.runs import evaluate_runs
 from teran_nb.zoo.random_models import toy_folder
 from teran_nb.zoo.scratch import ScratchConfig
 
@@ -35,7 +35,7 @@ METRICS = ["t2i_r1","t2i_r10","i2t_r1","i2t_r10","grounding","grounding_random",
 
 def measured(run, world, **options):
     "What one model reaches, with the scores of its heat maps."
-    result = evaluate_run(run, world, **options)[1]
+    result = evaluate_runs(run, world, **options)[1]
     here = environment(ScratchConfig().seed) # of the CLIP, which has no run that records it
     where = ", ".join(str(here[name]) for name in ("platform","device_name","device","cores")) + " cores"
     known = {name: value for name,value in result.about.items() if value != "unknown"}

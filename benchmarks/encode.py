@@ -16,7 +16,7 @@ from PIL import Image
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.show import markdown_table
 from teran_nb.data.features import Regions
-from teran_nb.training.presets import PRESETS
+from teran_nb.training.recipe import recipe
 from teran_nb.model.network import Network
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.opening import family_of
@@ -57,7 +57,7 @@ def sentences(count):
 
 def ours(count):
     "An untrained model of the preset for drawn scenes, and 36 regions for each image."
-    network = PRESETS["scenes"].network
+    network = recipe().network
     g,dim = torch.Generator().manual_seed(0),network.regions.features
     features = [torch.randn(36, dim, generator=g).numpy() for _ in range(count)]
     seed_everything(0)

@@ -35,7 +35,7 @@ from teran_nb.data.collection import Collection
 from teran_nb.look.finder import Finder
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.network import Network
-from teran_nb.training.presets import PRESETS
+from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import load_model
 from teran_nb.search.index import Index
 
@@ -81,7 +81,7 @@ def finder(folder, images, dim, indexed, candidates):
     make_collection(folder, images)
     world = open_collection(folder)
     seed_everything(0)
-    config = replace(PRESETS["scenes"].network, dim=dim)
+    config = replace(recipe().network, dim=dim)
     model = Network.build(replace(config, regions=replace(config.regions, features=4)), world.captions.texts).eval()
     vectors = Encoded(torch.zeros(images, dim), unit_sets([36]*images, dim, 0), world.image_ids)
     if indexed:

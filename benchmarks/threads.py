@@ -20,13 +20,13 @@ def step_ms(seconds):
     import torch
     from teran_nb.core.processes import seed_everything
     from teran_nb.data.features import Regions
-    from teran_nb.training.presets import PRESETS
+    from teran_nb.training.recipe import recipe
     from teran_nb.model.losses import triplet
     from teran_nb.model.network import Network
     from teran_nb.model.regions import region_batch
 
     seed_everything(0)
-    network = PRESETS["scenes"].network
+    network = recipe().network
     network = replace(network, regions=replace(network.regions, features=383))
     texts = ["a red kite flies above the small house near two dogs"]*64
     model = Network.build(network, texts)

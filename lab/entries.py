@@ -18,9 +18,8 @@ from teran_nb.core.files import digest, project_path, read_json, write_json
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
-from teran_nb.training.rows import ROWS
-from teran_nb.training.run_folders import read_plan
-from teran_nb.training.runs import read_history
+from teran_nb.training.recipe import recipe_names
+from teran_nb.training.runs import Run
 
 # the files
 
@@ -130,7 +129,7 @@ def read_table(
     entries = [read_entry(path) for path in sorted(folder.glob("*.json"))]
     if not entries: raise FileNotFoundError(f"no entry in {folder}; name a folder with .json files of the registry")
     by_row = {entry.row: entry for entry in entries}
-    of_papers = [row for row in ROWS if row in by_row]
+    of_papers = [row for row in recipe_names() if row in by_row]
     order = rows or dict.fromkeys([*of_papers,*by_row])
     return Result({row: _results_of(by_row[one_of(row, by_row, f"row of {folder}")]) for row in order})
 
@@ -193,7 +192,7 @@ def _saved_run(run):
     "Results of a run: one for each row that it was tested as."
     files = sorted(run.glob("metrics*.json"))
     if not files: raise FileNotFoundError(f"no metrics.json or metrics-<row>.json in {run}; name a run that was tested, or a table's .json")
-    trained = {"epochs": read_plan(run).training.epochs, "run": str(run)}
+    trained = {"epochs": Run(run).recipe.train.epochs, "run": str(run)}
     results = []
     for path in files:
         measured = checked(RunMetrics, read_json(path, dict), path)
@@ -223,7 +222,7 @@ def record_of(
         threads = environment.get("threads") or threads
         versions = {name: environment[name] for name in _PACKAGES if name in environment}
     if run and (run/"log.jsonl").is_file():
-        history = read_history(run).epochs
+        history = Run(run).history.epochs
         epochs, seconds = len(history), round(sum(epoch["seconds"] for epoch in history), 1)
     return Record(seed=about.get("seed", NOT_RECORDED), metrics=result.metrics, epochs=epochs, seconds=seconds, commit=recorded("commit"),
                   versions=versions, machine=machine, threads=threads, data=fingerprint, command=command)
@@ -231,15 +230,14 @@ def record_of(
 
 def _fingerprints(results, data):
     "The fingerprint of the data of each result, by its place; a result without a run was measured on the data of those beside it."
-    given = data_fingerprint(load_data(data).collection) if data else ""
+    given = data_fingerprint(load_data(data)) if data else ""
     by_source, by_run = {}, {}
     for seeds in results.lines.values():
         for result in seeds:
             run = project_path(result.about.get("run") or ".")
-            if given or not (run/"config.json").is_file(): continue
-            source = read_plan(run).about["data"]
-            key = json.dumps(source)
-            if key not in by_source: by_source[key] = data_fingerprint(load_data(**source).collection)
+            if given or not (run/"run.json").is_file(): continue
+            key = json.dumps(Run(run).saved["data"])
+            if key not in by_source: by_source[key] = data_fingerprint(Run(run).own_data())
             by_run[result.about["run"]] = by_source[key]
     beside = next(iter(by_source.values())) if len(by_source) == 1 else NOT_RECORDED
     def fingerprint_of(result): return given or by_run.get(result.about.get("run"), result.about.get("data", beside))

@@ -20,12 +20,10 @@ from teran_nb.core.config import one_of
 from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.core.files import atomic, project_path, read_json, read_text
 from teran_nb.measure.results import Result
-from teran_nb.training.ablations import without_contexts
-from teran_nb.training.board import board_of
-from teran_nb.training.compare import trainings
-from teran_nb.training.datasets import load_data
-from teran_nb.training.run_folders import read_plan
+from teran_nb.training.compare import trainings, without_contexts
+from teran_nb.training.runs import Run
 
+from .board import Board
 from .claims import findings
 from .entries import NOT_RECORDED, enter, read_measured, read_table, require_reproduced
 
@@ -98,7 +96,7 @@ def registry_table(
     results = read_table(table, rows)
     if kind == "claims": return findings(results)._repr_markdown_()
     if kind == "trainings": return _frame_table(trainings(results))
-    if kind == "board": return board_of(results)._repr_markdown_() + _first_command(results)
+    if kind == "board": return Board(results)._repr_markdown_() + _first_command(results)
     if kind == "conditions": return _conditions_line(_shared_conditions(results))
     conditions = _conditions_line(_own_conditions(results, usual or {}))
     return _frame_table(results.table(metrics)) + "\n\n" + conditions + _first_command(results)
@@ -190,7 +188,7 @@ def main(
     if options.pairs:
         command = command or "python -m lab.registry " + shlex.join(arguments or sys.argv[1:])
         first, *_ = next(iter(measured.lines.values()))
-        measured = without_contexts(measured, load_data(**read_plan(first.about["run"]).about["data"]))
+        measured = without_contexts(measured, Run(first.about["run"]).own_data())
     if not command: parser.error("say by --command what measures them")
     enter(measured, options.table, command, options.data)
     return read_table(options.table)

@@ -8,35 +8,23 @@ from importlib import import_module
 # OpenMP reads the variable when torch is imported, so it has no effect if torch was imported before.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-_SHORT = {
-    "load_data": "training.datasets",
-    "make_plan": "training.plans",
-    "train_run": "training.runs",
-    "load_model": "training.runs",
-    "evaluate": "measure.evaluation",
-    "Collection": "data.collection",
-    "register": "core.registry",
-    "check": "core.registry",
-    "show_grounding": "look.show",
-    "show_alignment": "look.show",
-    "show_heat": "look.show",
-    "view": "look.view",
-    "show_receipt": "look.show",
-    "Index": "search.index",
-    "ask": "search.index",
-    "open_models": "search.own_pictures",
-}
+# What a user types most, for completion; every other public function and class can be imported from here too.
+__all__ = [
+    "load_data", "recipe", "train", "Run", "load_model", "evaluate", "compare", "Collection", "Index",
+    "register", "check", "show_grounding", "show_alignment", "show_heat", "view", "show_receipt",
+]
 
 
 def __getattr__(name):
-    "Import the names that a user types most on first use, so that `import teran_nb` alone stays cheap."
-    if name in _SHORT:
-        return getattr(import_module(f"teran_nb.{_SHORT[name]}"), name)
+    "Import a public function or class from its module on first use, so that `import teran_nb` alone stays cheap."
+    if not name.startswith("_"):
+        from teran_nb._modidx import d
+
+        for module, names in d["syms"].items():
+            if f"{module}.{name}" in names:
+                return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = list(_SHORT)
-
-
 def __dir__():
-    return [*globals(), *_SHORT]
+    return [*globals(), *__all__]

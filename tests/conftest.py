@@ -28,13 +28,13 @@ PAPERMILL = [sys.executable, "-m", "papermill", "--no-progress-bar"]
 
 def smallest(notebook):
     "The parameter of a workflow that makes it quick; explore and gallery take the scenes of their run, others none."
-    if notebook in ("train", "tour", "compare", "ablations", "board"):
-        return {"preset": "tiny"}
-    return {"world": "tiny"} if notebook == "evaluate" else {}
+    if notebook in ("train", "tour", "compare", "ablations"):
+        return {"scale": "tiny"} | ({"world": "tiny"} if notebook == "tour" else {})
+    return {"options": {"world": "tiny"}} if notebook == "evaluate" else {}
 
 
 def command(notebook, out, **parameters):
-    "The papermill command of a workflow on the smallest preset."
+    "The papermill command of a workflow on the smallest scale."
     words = [*PAPERMILL, str(ROOT / "nbs" / f"{notebook}.ipynb"), str(out)]
     for k, v in (smallest(notebook) | parameters).items():
         words += ["-y", f"{k}: {json.dumps(v)}"]
@@ -42,7 +42,7 @@ def command(notebook, out, **parameters):
 
 
 def papermill(notebook, out, cwd=ROOT, **parameters):
-    "Run a workflow on the smallest preset; its own error message is the test's."
+    "Run a workflow on the smallest scale; its own error message is the test's."
     done = subprocess.run(command(notebook, out, **parameters), cwd=cwd, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(Path(out).read_text(encoding="utf8"))
@@ -103,7 +103,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toured(tmp_path_factory):
-    "The executed tour of the smallest preset."
+    "The executed tour of the smallest scale."
     folder = made_once(tmp_path_factory, "toured", lambda f: papermill("tour", f / "tour.ipynb", output=str(f / "runs"), epochs=1))
     return folder / "tour.ipynb"
 

@@ -87,30 +87,29 @@ def device():
         return made
     def home(x): return tree_map(lambda t: t.detach().cpu() if isinstance(t, Pretended) else t, x) # a real GPU's tensors save themselves
     torch.__future__.set_swap_module_params_on_conversion(True)
-    chosen = [patch(f"teran_nb.training.{module}.pick_device", lambda *name: GPU) for module in ("learner","plans","run_folders","runs")]
-    with (chosen[0], chosen[1], chosen[2], chosen[3], patch("teran_nb.core.processes.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
+    chosen = [patch(f"teran_nb.training.{module}.pick_device", lambda *name: GPU) for module in ("learner","runs","parameters")]
+    with (chosen[0], chosen[1], chosen[2], patch("teran_nb.core.processes.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
           patch("teran_nb.model.saving.save_tensors", lambda d, *a, **k: save_tensors(home(d), *a, **k)),
           patch("torch.save", lambda o, *a, **k: save(home(o), *a, **k)), Pretending()): yield
 
 def trained(row, text, output):
     "A tiny run's folder and the loss of its first epoch."
     from teran_nb.training.datasets import load_data
-    from teran_nb.training.plans import make_plan
-    from teran_nb.training.run_folders import new_run_folder
-    from teran_nb.training.runs import train_run
+    from teran_nb.training.recipe import recipe
+    from teran_nb.training.runs import run_folder, train
     world = load_data("scenes", world="tiny")
-    todo = make_plan(world, row, "tiny", text=text)
-    folder = new_run_folder(todo, output)
-    return folder,train_run(todo, world, folder).epochs[0]["loss"]
+    todo = recipe(row, "tiny", text=text or None)
+    run = train(todo, world, run_folder(output, todo.run_name()))
+    return run.folder,run.history.epochs[0]["loss"]
 
 def asked(folder):
     "What a trained model says: the similarity of every pair, an alignment, relations, what a sentence finds; and its device."
     from teran_nb.look.finder import Finder
     from teran_nb.model.single_stream import word_relations
     from teran_nb.training.datasets import load_data
-    from teran_nb.training.runs import evaluate_run
+    from teran_nb.training.runs import evaluate_runs
     world = load_data("scenes", world="tiny").test
-    model,result = evaluate_run(folder, world)
+    model,result = evaluate_runs(folder, world)
     image = world[0]
     said = [result.sim, model.align(image, image.captions[0]).cosines]
     if "joint" in model.config.training_heads: said += [word_relations(model, image, image.captions[0]).words]

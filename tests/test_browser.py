@@ -20,7 +20,7 @@ from conftest import ROOT
 from teran_nb.scenes.drawing import compose
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
-from teran_nb.training.presets import PRESETS
+from teran_nb.training.recipe import recipe
 from teran_nb.look.website import write_site
 from teran_nb.look.view import AlignmentView, TEMPLATES
 from teran_nb.model.network import Network
@@ -246,7 +246,7 @@ def test_in_a_cell_the_frame_answers_and_hides_the_figure(offline, tmp_path):
 def site(tmp_path_factory):
     "A gallery site of the tiny world, by a model that was never trained."
     data, folder = load_data(world="tiny"), tmp_path_factory.mktemp("site")
-    config = PRESETS["tiny"].network
+    config = recipe(scale="tiny").network
     config = replace(config, regions=replace(config.regions, features=data.test.features.dim))
     torch.manual_seed(0)
     model = Network.build(config, data.train.captions.texts).eval()

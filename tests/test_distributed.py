@@ -11,12 +11,11 @@ from accelerate import Accelerator
 from teran_nb.core.config import override
 from teran_nb.core.processes import seed_everything
 from teran_nb.training.batches import Batches, split_into_batches
-from teran_nb.training.objective import Objective
-from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.learner import Objective
+from teran_nb.training.recipe import TrainConfig, recipe
 from teran_nb.model.network import Network
 from teran_nb.training.datasets import load_data
-from teran_nb.training.plans import make_plan
-from teran_nb.training.runs import train_run
+from teran_nb.training.runs import train
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 
@@ -24,12 +23,12 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def step(model, rank=0, world=1):
     "Loss and gradients of one batch, or of this process's share of it."
     data = load_data(world="tiny")
-    p = make_plan(data, model, "tiny", device="cpu")
+    p = recipe(model, "tiny").for_data(data)
     seed_everything(0)
     m = Network.build(p.network, data.train.captions.texts)
     batch = Batches(data.train, m.text.tokenize(data.train.captions.texts), split_into_batches(data.train.captions.image_of, 15, 2), rank, world)[0]
     accelerator = Accelerator(cpu=True)
-    objective = accelerator.prepare(Objective(m, TrainConfig(iais=p.training.iais)))
+    objective = accelerator.prepare(Objective(m, TrainConfig(iais=p.train.iais)))
     loss = objective(batch, 1.0)
     accelerator.backward(loss)
     bare = accelerator.unwrap_model(objective)
@@ -39,10 +38,11 @@ def step(model, rank=0, world=1):
 @pytest.mark.slow
 def test_the_first_error_is_shown(tmp_path):
     data = load_data(world="tiny")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "last.pt").write_bytes(b"cut off")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "last.pt").write_bytes(b"cut off")
     with pytest.raises(RuntimeError, match=r"failed: Traceback[\s\S]+Error: [^\n]*last.pt"):
-        train_run(make_plan(data, preset="tiny", epochs=1, device="cpu"), data, tmp_path / "run", processes=2)
+        train(recipe("teran-mrsw", "tiny", epochs=1), data, run, "cpu", processes=2)
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def encoder():
     "A model that is not trained, of the features of windows."
     data = load_data(world="tiny")
     seed_everything(0)
-    config = override(make_plan(data, "teran-symm", "tiny", device="cpu").network, {"regions.extractor": ""})
+    config = override(recipe("teran-symm", "tiny").for_data(data).network, {"regions.extractor": ""})
     return Network.build(config, data.train.captions.texts).eval()
 
 

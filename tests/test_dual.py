@@ -16,7 +16,7 @@ from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
-from teran_nb.training.runs import evaluate_run, load_model
+from teran_nb.training.runs import evaluate_runs, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.word_search import best_regions, show_word, word_vector
@@ -113,11 +113,11 @@ def test_windows_ground_too(drawn, clip):
 
 
 def test_a_run_of_evaluation_by_the_folder(drawn, clip):
-    model, result = evaluate_run(clip, drawn)
+    model, result = evaluate_runs(clip, drawn)
     assert isinstance(model, DualEncoder) and result.about["model"] == "clip"
-    _, pooled = evaluate_run(clip, drawn, pooling="mrsw")
+    _, pooled = evaluate_runs(clip, drawn, pooling="mrsw")
     assert pooled.about["pooling"] == "mrsw" and not torch.allclose(pooled.sim, result.sim)
-    model, other = evaluate_run(clip, drawn, dual={"dense": "kk", "regions": "windows"})
+    model, other = evaluate_runs(clip, drawn, dual={"dense": "kk", "regions": "windows"})
     assert (model.config.dense, model.config.regions) == ("kk", "windows") and torch.allclose(other.sim, result.sim, atol=1e-4)
     assert other.about["changed"] == "dense kk, regions windows" and not result.about["changed"]
 

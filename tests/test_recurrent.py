@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from teran_nb.core.config import override
-from teran_nb.training.presets import PRESETS
-from teran_nb.training.rows import ROWS
+from teran_nb.training.recipe import recipe
 from teran_nb.model.network import Network
 
 TEXTS = ["a red kite above a house", "dogs", "two dogs run on the wide green grass"]
@@ -41,7 +39,7 @@ def states(vectors, step, weights):
 
 @pytest.mark.parametrize("row", ["teran-mrsw-bigru", "teran-mrsw-bilstm", "cgam"])
 def test_recurrent_rows(row):
-    network = override(PRESETS["tiny"].network, ROWS[row].network | {"regions.features": 4, "crossgraph.heads": 2})
+    network = recipe(row, "tiny", **{"regions.features": 4, "crossgraph.heads": 2}).network
     torch.manual_seed(0)
     text = Network.build(network, TEXTS*2).text.eval()
     weights = {name: p.detach().numpy().astype("float64") for name, p in text.network.state_dict().items()}

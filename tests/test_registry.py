@@ -18,8 +18,8 @@ from teran_nb.core import processes
 from teran_nb.core.files import write_json
 from teran_nb.measure.results import Measured, Result, toy_result
 from teran_nb.training.datasets import load_data
-from teran_nb.training.plans import make_plan
-from teran_nb.training.run_folders import same_run_folder
+from teran_nb.training.recipe import recipe
+from teran_nb.training.runs import _record
 
 ENTRIES = sorted((ROOT / "results").rglob("*.json"))
 
@@ -126,7 +126,7 @@ def test_drawn_scenes_may_differ_between_machines():
 
 def toy_run(folder, data, **settings):
     "A finished run of the row `teran-mrsw` with two epochs, without a training."
-    folder = same_run_folder(make_plan(data, preset="tiny", epochs=2, **settings), folder)
+    _record(recipe("teran-mrsw", "tiny", epochs=2, **settings).for_data(data), data, folder, "cpu")
     (measured,) = toy_result(.1).lines["teran-mrsw"]
     write_json(folder / "metrics-teran-mrsw.json", {"metrics": measured.metrics, "about": measured.about})
     (folder / "log.jsonl").write_text("\n".join(json.dumps({"epoch": epoch, "rsum": .4, "seconds": 8.}) for epoch in (1., 2.)))
@@ -141,7 +141,7 @@ def changed(results, **about):
 
 def test_a_run_is_entered(tmp_path):
     data = load_data(world="tiny")
-    whole = data_fingerprint(data.collection)
+    whole = data_fingerprint(data)
     assert len(whole) == 16 != data_fingerprint(data.test)
     run = read_measured([toy_run(tmp_path / "runs/tiny-teran-mrsw-seed0", data)])
     (path,) = enter(run, tmp_path / "table", "OMP_NUM_THREADS=1 papermill nbs/ablations.ipynb out.ipynb")

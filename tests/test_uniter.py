@@ -14,11 +14,10 @@ from teran_nb import load_model
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 from teran_nb.data.words import make_tokenizer
-from teran_nb.training.datasets import Data, load_data
+from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
-from teran_nb.training.plans import make_plan
-from teran_nb.training.run_folders import new_run_folder
-from teran_nb.training.runs import train_run
+from teran_nb.training.recipe import recipe
+from teran_nb.training.runs import train
 from teran_nb.look.charts import show_relations
 from teran_nb.model.heads import reranked
 from teran_nb.model.single_stream import word_relations
@@ -147,7 +146,7 @@ def test_everything_that_reads_a_joint_head(published, tmp_path):
     "Evaluate with ISDa, draw relations, rank again what another model found."
     folder, _, tokenizer = published
     dataset = load_data("scenes", world="tiny")
-    features = dataset.collection.features.dim
+    features = dataset.features.dim
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
     torch.save(PublishedRetrieval(c, features).state_dict(), tmp_path / "uniter.pt")
@@ -183,27 +182,27 @@ def test_fine_tuning_by_the_preset_of_iais(published, tmp_path):
     dataset, source = load_data("scenes", world="tiny"), tmp_path / "uniter.pt"
     rows = []
     for split, n in {"train": 12, "val": 4, "test": 2}.items():
-        rows += np.flatnonzero(np.array(dataset.collection.captions.splits) == split)[:n].tolist()
-    dataset = Data(dataset.collection.select(rows), dataset.source)
+        rows += np.flatnonzero(np.array(dataset.captions.splits) == split)[:n].tolist()
+    dataset = dataset.select(rows)
     torch.manual_seed(1)
     c = BertConfig.from_pretrained(folder / "tokenizer", num_hidden_layers=1)
-    torch.save(PublishedRetrieval(c, dataset.collection.features.dim).state_dict(), source)
+    torch.save(PublishedRetrieval(c, dataset.features.dim).state_dict(), source)
     small = {"train.joint.hard_negatives": 2, "train.joint.candidates": 5, "train.steps": 3, "train.epochs": 2, "train.batch_size": 4, "train.warmup_steps": 2, "train.learning_rate": 1e-3}
-    todo = make_plan(dataset, "iais-singular", "iais", text=str(folder / "tokenizer"), begin=str(source), overrides=small)
-    assert (todo.network.training_heads, todo.network.joint.width, todo.training.optimizer, todo.training.schedule) == (("joint",), 128, "adamw", "linear")
+    todo = recipe("iais-singular", "iais", tokenizer=str(folder / "tokenizer"), begins=str(source), **small)
+    assert (todo.network.training_heads, todo.network.joint.width, todo.train.optimizer, todo.train.schedule) == (("joint",), 128, "adamw", "linear")
     with pytest.raises(ValueError, match="is a UNITER, and teran-mrsw has no joint head"):
-        make_plan(dataset, "teran-mrsw", "tiny", begin=str(source))
-    whole = train_run(todo, dataset, new_run_folder(todo, tmp_path, "whole"))
-    run, features = new_run_folder(todo, tmp_path, "stopped"), dataset.train.features
-    dataset.train.features = Interrupted(features, 4*9 + 12)  # each step reads 4 images and 5 candidates: in the fifth of six
+        recipe("teran-mrsw", "tiny", begins=str(source))
+    whole = train(todo, dataset, tmp_path / "whole")
+    run, features = tmp_path / "stopped", dataset.features
+    dataset.features = Interrupted(features, 4*9 + 12)  # each step reads 4 images and 5 candidates: in the fifth of six
     with pytest.raises(KeyboardInterrupt, match="stopped in epoch 2 after step"):
-        train_run(todo, dataset, run)
-    dataset.train.features = features
-    resumed = train_run(todo, dataset, run)
-    numbers = [[{k: v for k, v in epoch.items() if k != "seconds"} for epoch in h.epochs] for h in (whole, resumed)]
+        train(todo, dataset, run)
+    dataset.features = features
+    resumed = train(todo, dataset, run)
+    numbers = [[{k: v for k, v in epoch.items() if k != "seconds"} for epoch in r.history.epochs] for r in (whole, resumed)]
     assert numbers[0] == numbers[1] and len(numbers[0]) == 2
     first, opened = load_model(source, text=str(folder / "tokenizer")), load_model(run)
-    assert type(opened) is UniterMatcher and opened.config == todo.network
+    assert type(opened) is UniterMatcher and opened.config == todo.for_data(dataset).network
     before, after = first.state_dict(), opened.state_dict()
     still = {k for k, v in after.items() if torch.equal(v, before[k])}
     norm = "text.network.bert.embeddings.LayerNorm"  # the head has its scale and shift

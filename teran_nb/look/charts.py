@@ -17,6 +17,7 @@ from fastcore.basics import listify
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullLocator
 
+from ..model.alignment import POOLINGS
 from ..model.iais import SCHEDULES
 from ..model.single_stream import WordRelations
 from ..zoo.papers import PUBLISHED, published
@@ -24,8 +25,7 @@ from ..measure.results import RELEVANCE_LABELS, Result, metric_named
 from ..measure.relevance import Relevance
 from ..measure.retrieval import agreement, chance_bound
 from ..measure.pairs import PairScores
-from ..training.checkpoints import History
-from ..training.board import Board, ranker_title
+from ..training.learner import History
 from .figures import COLOURS, grid, new_axis, empty_figure, plain, shortened
 
 # %% ../../nbs/look/14_charts.ipynb #299315c3
@@ -294,28 +294,26 @@ def show_pairs(
     return ax
 
 # %% ../../nbs/look/14_charts.ipynb #244cfe2c
+_RANKERS = {"weighted": "learned weights", "gpo": "GPO", "global": "global vector"} # Titles of heads
+
 def show_board(
-    board:Board, # Its cells
+    results:Result, # Of `compare`; the lines of a board have the conditions `ranker` and `loss`
     metric:str="t2i_r1", # A metric in [0,1]
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "One metric of every ranker (a pooling or a head) and every loss, in %."
-    rankers = list(dict.fromkeys(cell.ranker for cell in board.cells))
-    losses = list(dict.fromkeys(cell.loss for cell in board.cells))
-    if not rankers: return empty_figure("no cell of the board is finished", ax=ax)[0]
-    values = np.full((len(rankers),len(losses)), np.nan)
-    for i,ranker in enumerate(rankers):
-        for j,loss in enumerate(losses):
-            results = [cell.result.metrics for cell in board.cells if (cell.ranker,cell.loss) == (ranker,loss)]
-            seeds = [metrics[metric] for metrics in results if metric in metrics]
-            if seeds: values[i,j] = 100*np.mean(seeds)
-    ax = new_axis(ax, (1.8+1.1*len(losses), 1.2+.28*len(rankers)))
+    frame = results.to_pandas()
+    if "ranker" not in frame or metric not in frame: return empty_figure("no line of a board is here", ax=ax)[0]
+    cells = frame.pivot_table(metric, "ranker", "loss", sort=False)
+    values = 100*cells.to_numpy()
+    ax = new_axis(ax, (1.8+1.1*len(cells.columns), 1.2+.28*len(cells)))
     ax.imshow(values, cmap="magma", vmin=0, vmax=100, aspect="auto")
     for i,j in np.argwhere(~np.isnan(values)):
         ink = "black" if values[i,j] > 60 else "white"
         ax.text(j, i, f"{values[i,j]:.0f}", ha="center", va="center", fontsize=8, color=ink)
-    ax.set_xticks(range(len(losses)), losses)
-    ax.set_yticks(range(len(rankers)), [ranker_title(ranker) for ranker in rankers])
+    titles = [POOLINGS[ranker].title if ranker in POOLINGS else _RANKERS.get(ranker, ranker) for ranker in cells.index]
+    ax.set_xticks(range(len(cells.columns)), cells.columns)
+    ax.set_yticks(range(len(cells)), titles)
     ax.set_title(f"{_metric_title(metric)}, %")
     return ax
 

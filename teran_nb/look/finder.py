@@ -35,7 +35,6 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import vector_gigabytes
 from ..measure.retrieval import ranking, ranks
-from ..training.datasets import Data
 from ..search.index import Index, ask as ask_images
 from .word_search import UNKNOWN_PIECES, RegionMatch, best_regions, word_vectors
 from .view import AlignmentView
@@ -114,7 +113,7 @@ class Finder:
     "A query, the results of one or two models, and where the true match stands in them."
     def __init__(self,
         models:Encoder|Mapping[str,Encoder], # One model, or several by name; the first two are shown
-        data:Collection|Data, # A collection, or the data of an experiment
+        data:Collection, # With or without splits
         split:str="", # Which images; `test` where there is such a split, else all
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
@@ -123,7 +122,7 @@ class Finder:
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
-        self.whole = data.collection if isinstance(data, Data) else data # all splits
+        self.whole = data # all splits
         self.splits = [*sorted(set(self.whole.captions.splits or ())),"all"] # that can be chosen
         self.examples = list(examples)
         self.encoded = dict(encoded or {})

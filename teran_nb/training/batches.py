@@ -17,7 +17,7 @@ from ..data.collection import Collection
 from ..data.hf_datasets import PICTURES_ONLY
 from ..model.text import TokenBatch, Tokens
 from ..model.regions import RegionBatch, region_batch
-from .train_config import TrainConfig
+from .recipe import TrainConfig
 
 # %% ../../nbs/training/01_batches.ipynb #82f2b653
 def split_into_batches(
@@ -28,11 +28,6 @@ def split_into_batches(
 ) -> list: # Batches, each a list of (image, its captions); a batch of one image has no negatives and is left out
     "Split the captions into batches without repeating an image in one."
     image_of = np.asarray(image_of)
-    if image_of.ndim != 1 or not len(image_of) or image_of.dtype.kind not in "iu":
-        raise ValueError(f"image_of is {image_of.dtype} of shape {image_of.shape}; it must hold the row of its image "
-                         "for each caption, of one caption at least")
-    if batch_size < 1 or captions_per_image < 1:
-        raise ValueError(f"batch_size={batch_size} and captions_per_image={captions_per_image} must be at least 1")
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(image_of))
     image_of_shuffled = image_of[shuffled]

@@ -25,7 +25,7 @@ from teran_nb.core.stores import StoreWriter
 from teran_nb.data.convert import Source, convert
 from teran_nb.data.features import Features
 from teran_nb.training.learner import fit
-from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.recipe import TrainConfig
 from teran_nb.measure.relevance import rouge_l
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.network import Network

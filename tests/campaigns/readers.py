@@ -7,7 +7,6 @@ import zipfile
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -37,14 +36,11 @@ from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
 from teran_nb.data.words import stop_words
-from teran_nb.training.board import _cell
-from teran_nb.training.checkpoints import read_run_checkpoint
-from teran_nb.training.learner import fit
-from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.learner import _read_checkpoint, fit
+from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
-from teran_nb.training.run_folders import read_plan
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
-from teran_nb.training.runs import _origin, read_history
+from teran_nb.training.runs import Run, _origin
 from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
@@ -209,9 +205,8 @@ def make_run(folder):
     model = Network.build(TINY, world.captions.texts)
     config = TrainConfig(epochs=1, batch_size=8, captions_per_image=2)
     fit(model, world, world, config, folder, device="cpu")
-    plan = {"about": {"model": "teran-mrsw", "data": {"data": "toy"}, "overrides": {}, "preset": "tiny", "pooling": ""}}
-    plan |= {"model": asdict(TINY), "train": asdict(config), "device": "cpu", "members": 1}
-    (folder / "config.json").write_text(json.dumps(plan))
+    saved = {"recipe": asdict(Recipe(scale="tiny", network=TINY, train=config)), "data": {"data": "toy"}, "sums": {}, "own_code": {}}
+    (folder / "run.json").write_text(json.dumps(saved))
     shutil.rmtree(folder.parent / "toy")
 
 
@@ -359,18 +354,10 @@ def measured(folder):
 
 
 def make_measured(folder):
-    made(make_run, "config.json")(folder)
+    made(make_run, "run.json")(folder)
     measured = {"of": {"data": "toy"}, "metrics": {"t2i_r1": 0.5, "i2t_ndcg": None}, "about": {"model": "teran-mrsw", "protocol": "toy"}}
     (folder / "metrics-teran-mrsw.json").write_text(json.dumps(measured | {"ranks": {"t2i": [0, 3, 1], "i2t": [2, 0]}}))
     (folder / "environment.json").write_text(json.dumps({"seed": 0, "commit": "1234567", "cores": 2}))
-    (folder / "board.json").write_text(json.dumps({"metrics": {"t2i_r1": 0.5}, "about": {"protocol": "toy"}, "seconds": 9.5, "epochs": 1}))
-
-
-def read_cell(folder):
-    if not (folder / "board.json").is_file():
-        raise FileNotFoundError(f"{folder}/board.json is not there, and the cell is trained again")
-    test = SimpleNamespace(image_ids=["im0"], features=SimpleNamespace(extractor="toy"))
-    return _cell(SimpleNamespace(test=test), read_plan(folder), "mrsw", "triplet", folder)
 
 
 def make_registry(folder):
@@ -470,6 +457,8 @@ READERS = [
     Reader("captions: karpathy", copied("captions/karpathy.json"), captions_reader("karpathy.json"), captions_hold),
     Reader("captions: coco", copied("captions/coco.json"), captions_reader("coco.json"), captions_hold),
     Reader("captions: csv", copied("captions/captions.csv"), captions_reader("captions.csv"), captions_hold),
+    Reader("captions: xlsx", copied("captions/captions.xlsx"), captions_reader("captions.xlsx"), captions_hold),
+    Reader("captions: jsonl", copied("captions/captions.jsonl"), captions_reader("captions.jsonl"), captions_hold),
     Reader("captions: lines", copied("captions/lines.txt"), captions_reader("lines.txt"), captions_hold),
     Reader("captions: token", copied("captions/flickr.token"), captions_reader("flickr.token"), captions_hold),
     Reader("captions: entities", copied("captions/entities"), captions_reader("entities"), captions_hold),
@@ -513,13 +502,14 @@ READERS = [
     Reader("pictures: same", make_same, read_same, lambda s: s.images <= 6, only="a.*", writes=True),
     Reader("pictures: uploaded", make_pictures, read_uploaded, lambda ps: all(p.mode == "RGB" for p in ps)),
     Reader("pictures", make_pictures, read_all_pictures, lambda ps: all(p.mode == "RGB" and max(p.size) <= 32 for p in ps)),
-    Reader("run: plan", made(make_run, "config.json"), read_plan, lambda p: p.network.dim > 0, only="config.json"),
-    Reader("run: log", made(make_run, "log.jsonl", "config.json"), read_history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
+    Reader("recipe", lambda f: (f / "a.yaml").write_text("base: teran-mrsw # ours\nlearning_rate: 5e-4\ntext.layers: 2\n"),
+           lambda f: recipe(str(f / "a.yaml"), "tiny"), lambda r: r.network.dim > 0, only="a.yaml"),
+    Reader("run: recipe", made(make_run, "run.json"), lambda f: Run(f).recipe, lambda r: r.network.dim > 0, only="run.json"),
+    Reader("run: log", made(make_run, "log.jsonl", "run.json"), lambda f: Run(f).history, lambda h: all(np.isfinite(e[h.select]) for e in h.epochs), only="log.jsonl"),
     Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
-    Reader("run: cell of a board", make_measured, read_cell, lambda c: np.isfinite(c.seconds) and all(v is None or np.isfinite(v) for v in c.result.metrics.values()), only="board.json"),
     Reader("registry", make_registry, lambda f: read_table(f), results_hold),
-    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_run_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
     Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
