@@ -144,11 +144,11 @@ def test_a_head_of_one_cell(drawn, tmp_path):
             model = Network.build(network_for(drawn, training_heads=(name,), ranking_head=name), drawn.captions.texts)
             fit(model, drawn, drawn, train, tmp_path / name, device="cpu")
             loaded = load_model(tmp_path / name)
-            assert loaded.ranks_by == kind.ranks_by and loaded.is_cross_encoder == (kind is Crossed)
+            assert loaded.info.ranks_by == kind.ranks_by and loaded.info.is_cross_encoder == (kind is Crossed)
             sim = evaluate(loaded, drawn).sim
             with torch.no_grad():
                 assert torch.allclose(sim, model.eval().similarity(model.encode_images(drawn), model.encode_captions(drawn)), atol=1e-4)
-            assert kind.ranks_by in loaded.index_refusal  # an index refuses it in these words
+            assert kind.ranks_by in loaded.info.not_indexed  # an index refuses it in these words
         finally:
             del HEADS[name]
     with pytest.raises(ValueError, match="if it is your own, run the cell that defines it first"):

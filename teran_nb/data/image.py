@@ -54,8 +54,6 @@ class Image:
     def __repr__(self):
         regions = "no regions" if self.regions is None else f"{len(self.regions)} regions"
         return f"{type(self).__name__}({self.id!r}, {regions}, {len(self.captions)} captions)"
-    @property
-    def image_id(self) -> str: return self.id # earlier name, until the last page has moved
     @cached_property
     def regions(self) -> Regions|None: # Vectors and boxes
         return self._regions() if callable(self._regions) else self._regions

@@ -64,8 +64,6 @@ class Encoded:
         "The same with its vectors on a device."
         whole = None if self.whole is None else self.whole.to(device)
         return replace(self, whole=whole, parts=self.parts.to(device))
-    def take(self, rows) -> "Encoded": return self[rows] # earlier name, until the last page has moved
-    def _replace(self, **changes) -> "Encoded": return replace(self, **changes) # likewise
 
 # %% ../../nbs/model/02_encoded.ipynb #62ee6a81
 @patch(cls_method=True)

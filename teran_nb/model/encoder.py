@@ -16,11 +16,10 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core.packed import Packed
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.image import Image
-from ..data.inputs import GivenImage, Images, Sentences, as_images
+from ..data.inputs import Images, Sentences, as_images
 from ..photos.extractors import Extractor, extract_picture
 from ..photos.extractor_lookup import rebuild_extractor
 from .alignment import POOLINGS
@@ -66,25 +65,6 @@ class Encoder:
     def name(self) -> str: return self.info.name # For titles and tables
     @property
     def pooling(self) -> str: return self.info.pooling # How its alignment is pooled, a name in `POOLINGS`
-    # earlier names, until the last page has moved to `info`
-    @property
-    def extractor(self) -> str: return self.info.extractor
-    @property
-    def own_regions(self) -> bool: return self.info.finds_regions
-    @property
-    def reads_pictures(self) -> bool: return self.info.reads == "both"
-    @property
-    def ranks_by(self) -> str: return self.info.ranks_by
-    @property
-    def ranks_by_alignment(self) -> bool: return self.info.ranks_by_alignment
-    @property
-    def is_cross_encoder(self) -> bool: return self.info.is_cross_encoder
-    @property
-    def model_note(self) -> str: return self.info.note
-    @property
-    def storage_refusal(self) -> str: return self.info.not_stored
-    @property
-    def index_refusal(self) -> str: return self.info.not_indexed
 
 # %% ../../nbs/model/04_encoder.ipynb #3cebc40f
 @patch
@@ -104,7 +84,6 @@ def find_extractor(self:Encoder) -> Extractor:
 @patch
 def extract_regions(self:Encoder, image:Image) -> Regions:
     "The regions of a picture that came without them."
-    if isinstance(image, GivenImage): image, = as_images(image)
     if self.picture_extractor is None:
         try: self.picture_extractor = self.find_extractor()
         except ValueError as e:
@@ -132,7 +111,7 @@ def eval_mode(self:Encoder) -> AbstractContextManager: return torch.no_grad() # 
 @patch
 def check_rerank(self:Encoder, rerank:int, pooling:str="") -> None:
     "Refuse to re-rank by an encoder that does not read image and caption together, or by a pooling (ValueError)."
-    if rerank and (pooling or not self.is_cross_encoder):
+    if rerank and (pooling or not self.info.is_cross_encoder):
         raise ValueError(f"rerank={rerank} needs a model that reads image and caption together, and no pooling; "
                          "leave it 0")
 
@@ -228,29 +207,3 @@ def alignments(self:Encoder,
     images = images or self.encode_images(collection)
     captions = captions or self.encode_captions(collection)
     for j,i in enumerate(collection.captions.image_of): yield self.align(images[int(i)], captions[j])
-
-# earlier names, until the last page has moved
-@patch
-def boxes_of(self:Encoder, images, i, regions=None) -> tuple:
-    "Earlier form of `Encoded.boxes` and `sizes`."
-    if getattr(images, "boxes", None) is not None:
-        return images.boxes[i].numpy(),tuple(images.sizes[i].tolist())
-    if regions is None: return None,None
-    return (None if self.own_regions else regions.boxes),regions.size
-
-@patch
-def cross_encode(self:Encoder, regions:Tensor, words:Tensor) -> tuple[Tensor,Tensor]:
-    "Earlier form of `encode_pair`."
-    image = Encoded(None, Packed(regions, [0,len(regions)]))
-    image,caption = self.encode_pair(image, Encoded(None, Packed(words, [0,len(words)])))
-    return image.parts[0],caption.parts[0]
-
-@patch
-def explain(self:Encoder, images, i, captions, j, regions=None, picture=None, pooling="") -> Alignment:
-    "Earlier form of `align` with rows."
-    row = images.take([i]) if not isinstance(images, Encoded) else images[i]
-    alignment = self.align(row, captions[j], pooling)
-    changes = {}
-    if picture is not None: changes["picture"] = picture
-    if alignment.boxes is None and regions is not None: changes |= {"boxes": regions.boxes, "size": regions.size}
-    return replace(alignment, **changes)

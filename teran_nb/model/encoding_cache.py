@@ -7,7 +7,6 @@ __all__ = ['encoding_key', 'load_or_encode', 'vector_gigabytes']
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #486db302
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from ..core.packed import Packed
@@ -29,32 +28,28 @@ def encoding_key(
 def _save_encoded(images, path):
     "Write encoded images as a folder of tensors."
     tensors = {"whole": images.whole}
+    if images.boxes is not None: tensors["boxes"] = images.boxes.values
     if images.sizes is not None: tensors["sizes"] = images.sizes
     try:
         with atomic(path) as tmp:
             tmp.mkdir()
             save_packed(images.parts, tmp/"regions.safetensors")
-            if images.boxes is not None: save_packed(images.boxes, tmp/"boxes.safetensors")
-            save_tensors(tensors, tmp/"whole.safetensors")
+            save_tensors(tensors, tmp/"images.safetensors")
     except OSError:
         if not path.is_dir(): raise # otherwise another process wrote it first
 
-def _open_vectors(path):
-    "What `_save_encoded` wrote, without names."
-    tensors = load_tensors(path/"whole.safetensors")
-    parts = open_packed(path/"regions.safetensors", verify=True)
-    has_boxes = (path/"boxes.safetensors").is_file()
-    boxes = open_packed(path/"boxes.safetensors", verify=True) if has_boxes else None
-    return Encoded(tensors["whole"], parts, boxes=boxes, sizes=tensors.get("sizes"))
-
 def _open_encoded(path, collection):
     "The encoded images of a collection."
-    try: images = _open_vectors(path)
+    try:
+        tensors = load_tensors(path/"images.safetensors")
+        parts = open_packed(path/"regions.safetensors", verify=True)
+        boxes = Packed(tensors["boxes"], parts.offsets) if "boxes" in tensors else None
     except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
-    if len(images) != len(collection):
-        raise ValueError(f"{path} has {len(images)} images, the collection {len(collection)}; remove it, and it is made "
+    if len(parts) != len(collection):
+        raise ValueError(f"{path} has {len(parts)} images, the collection {len(collection)}; remove it, and it is made "
                          "again")
-    return replace(images, names=list(collection.image_ids), images=collection)
+    return Encoded(tensors["whole"], parts, list(collection.image_ids), boxes=boxes, sizes=tensors.get("sizes"),
+                   images=collection)
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #81d048da
 def load_or_encode(
@@ -68,12 +63,11 @@ def load_or_encode(
     if encoder.info.not_stored:
         raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.info.not_stored}")
     path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
-    if not path.is_dir():
-        images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
-        # an encoder with a `cache_folder` has stored its images itself
-        if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
-        return images
-    return _open_encoded(path, collection)
+    if path.is_dir(): return _open_encoded(path, collection)
+    images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
+    # an encoder with a `cache_folder` has stored its images itself
+    if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
+    return images
 
 # %% ../../nbs/model/20_encoding_cache.ipynb #6a977163
 def vector_gigabytes(

@@ -7,7 +7,7 @@ __all__ = ['Pieces', 'Alignment', 'WordMatch']
 
 # %% ../../nbs/model/02_pair.ipynb #2069020c
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from fastcore.basics import patch
 from PIL import Image
 from torch import Tensor
 
-from ..core.packed import Packed
 from ..core.config import one_of
 from ..core.show import markdown_table
 from ..core.boxes import heat_map
@@ -53,14 +52,6 @@ class Alignment:
     known:list[bool]|None = None # Whether each word was seen in training; None where that is not known
     model_note:str = "" # What a reader should know of the model, such as that it does not rank by these cosines
     warning:str = "" # Why the cosines may mean little: picture or words unlike those of the training; else empty
-    def __post_init__(self):
-        regions,words = self.cosines.shape
-        if self.known is not None and len(self.known) != words:
-            raise ValueError(f"known says of {len(self.known)} words whether they are known, and there are {words}")
-        if not len(self.words) == len(self.spans) == words:
-            raise ValueError(f"{len(self.words)} words and {len(self.spans)} spans for {words} columns of cosines")
-        if self.boxes is not None and len(self.boxes) != regions:
-            raise ValueError(f"{len(self.boxes)} boxes for {regions} rows of cosines; one box a region")
     def __repr__(self):
         image = f", image {self.image_id!r}" if self.image_id else ""
         return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{image})"
@@ -221,15 +212,6 @@ def of(cls:Alignment,
         image_id=image.names[0] if len(image.names) else "",
         picture=given.picture if given is not None and given.has_picture else None,
         pooling=pooling, pieces=pieces, model_note=model_note)
-
-@patch(cls_method=True)
-def from_vectors(cls:Alignment, regions, vectors, words, boxes=None, size=None, caption="", image_id="", picture=None,
-                 pooling="mrsw", model_note="") -> Alignment:
-    "Earlier form of `Alignment.of`, until the last page has moved."
-    image = Encoded(None, Packed(regions, [0,len(regions)]), [image_id])
-    sentence = Encoded(None, Packed(vectors, [0,len(vectors)]), [caption], [words])
-    if boxes is not None: boxes = np.asarray(boxes)
-    return replace(cls.of(image, sentence, pooling, model_note), boxes=boxes, size=size, picture=picture)
 
 # %% ../../nbs/model/02_pair.ipynb #ebccd9a9
 @patch
