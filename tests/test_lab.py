@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import SHARED
+from conftest import SHARED, toy_result
 from torch import nn
 
 from lab.claims import CLAIMS, Claim, claim_interval, findings, verdict
@@ -15,7 +15,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.packed import Packed
 from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
-from teran_nb.measure.results import Result, format_seeds, toy_result
+from teran_nb.measure.results import Result, format_seeds
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
@@ -136,7 +136,7 @@ def test_a_published_batch_is_one_of_ours():
         reference_batch(features+1, boxes, [7, 7, 5], tokens.ids, [9, 4, 6])
     outputs = reference_outputs(model, images, captions)
     assert (outputs["img_feats"].shape, outputs["cap_lengths"]) == ((7, 3, 8), [9, 4, 6])
-    torch.testing.assert_close(outputs["img_emb_aggr"], model(images, captions)[0][0])
+    torch.testing.assert_close(outputs["img_emb_aggr"], model(images, captions)[0].whole)
     losses = reference_losses(model, *model(images, captions))
     assert set(losses) == {"alignment-loss"}
     sum(losses.values()).backward()
@@ -145,7 +145,7 @@ def test_a_published_batch_is_one_of_ours():
 
 def test_two_objectives_and_a_frozen_text():
     both, *_, batch = toy_matcher(training_heads=("alignment", "global"), variant=Variant(measure="order"), reference=Reference("teran", stop_words=True))
-    assert reference_outputs(both, *batch)["cap_lengths"] == [6, 4, 4] and (both(*batch)[0][0] >= 0).all()
+    assert reference_outputs(both, *batch)["cap_lengths"] == [6, 4, 4] and (both(*batch)[0].whole >= 0).all()
     assert set(reference_losses(both, *both(*batch))) == {"alignment-loss", "matching-loss"}
     model, *_ = toy_matcher()
     frozen = PublishedMatcher(replace(model.config, text=replace(model.config.text, fine_tune=False)), model.text)

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 SIZES = {"7": (64, 32), "42": (32, 64), "99": (128, 128)}
 CLASSES = ("sky", "kite", "house", "tree")
@@ -96,6 +97,9 @@ def databases(out):
 def captions(out):
     "The drawn scenes of `captions/karpathy.json` in two more layouts; the nouns are the phrases of Flickr30k Entities."
     found, o = json.loads((out/"karpathy.json").read_text())["images"], fresh(out/"entities")
+    rows = pd.DataFrame([{"file_name": f"{i['id']}.jpg", "text": s["raw"]} for i in found for s in i["sentences"]])
+    rows.to_json(out/"captions.jsonl", orient="records", lines=True, force_ascii=False)
+    rows.to_excel(out/"captions.xlsx", index=False)
     lines(out/"flickr.token", [(f"{i['id']}.jpg#{k}", s["raw"]) for i in found for k, s in enumerate(i["sentences"])])
     for i in found:
         chains = {}

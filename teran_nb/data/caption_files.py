@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SPLIT_NAMES', 'table_rows', 'read_captions']
 
-# %% ../../nbs/data/04_caption_files.ipynb #ea1083c9
+# %% ../../nbs/data/04_caption_files.ipynb #8ce229cc
 import ast, io, re, warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,12 +17,13 @@ import pandas as pd
 from pydantic import Strict
 from typing_extensions import TypedDict
 
-from ..core.files import gc_paused, most_unpacked, read_bytes, read_json, read_json_lines, read_text, require_file, user_path
+from ..core.files import (
+    gc_paused, most_unpacked, read_bytes, read_json, read_json_lines, read_text, require_file, user_path)
 from ..core.config import checked, one_of, stops_at_bad
 from .names import image_name, read_names
 from .captions import Captions, Link, is_link, some_names
 
-# %% ../../nbs/data/04_caption_files.ipynb #ae12c167
+# %% ../../nbs/data/04_caption_files.ipynb #46ba33c6
 class _Row(NamedTuple):
     "One caption of a file, or one image."
     where:str # Place in the file
@@ -33,11 +34,6 @@ class _Row(NamedTuple):
     links:tuple|None=None # None where the file has none
     problem:str="" # Why the reader cannot use the row
     is_file:bool=True # Whether the name is that of a picture, with or without its ending
-
-class _Image(NamedTuple):
-    name:str
-    split:str|None
-    size:tuple|None
 
 def _is_size(size):
     try: return len(size) == 2 and all(0 < float(side) < 2**31 for side in size)
@@ -51,10 +47,11 @@ def _problem_of(row, image_id, images, declares):
     if not image_id: return "names no image"
     if row.size is not None and not _is_size(row.size):
         return f"image {name} has the width and height {str(row.size)[:60]}, not two numbers above 0"
-    if image and image.name != row.name: return f"{image.name[:100]} and {name} would both be image {image_id[:100]}; rename one"
+    if image and image.name != row.name:
+        return f"{image.name[:100]} and {name} would both be image {image_id[:100]}; rename one"
     if row.text is None: return f"image {name} occurs twice" if image else ""
     if declares and image is None: return f"({row.text[:100]!r}) belongs to image {name}, which is unknown"
-    if image and (row.split or row.size) and (row.split,row.size) != image[1:]:
+    if image and (row.split or row.size) and (row.split,row.size) != (image.split,image.size):
         return f"image {name} has another split or size than above"
     if not row.text.strip(): return f"the caption of image {name} is empty"
     wrong = next((link for link in row.links or () if not is_link(link, len(row.text))), None)
@@ -68,7 +65,7 @@ SPLIT_NAMES = { # Splits of this library, by the names that files give them, in 
 def _to_captions(path, rows, bad, declares=False):
     "Captions of the rows that can be used; `declares`: a file that lists its images has no others."
     stops = stops_at_bad(bad)
-    images = {}
+    images = {} # image id to the row that declares it
     captions = []
     problems = []
     for row in rows:
@@ -76,7 +73,7 @@ def _to_captions(path, rows, bad, declares=False):
         problem = _problem_of(row, image_id, images, declares)
         if problem and stops: raise ValueError(f"{path} {row.where}: {problem}; {_LEAVE_OUT}")
         if problem: problems.append(f"{row.where}: {problem}")
-        elif row.text is None or image_id not in images: images[image_id] = _Image(row.name, row.split, row.size)
+        elif row.text is None or image_id not in images: images[image_id] = row
         if not problem and row.text is not None: captions.append((image_id,row))
     captioned = {image_id for image_id,_ in captions}
     uncaptioned = [image_id for image_id in images if image_id not in captioned]
@@ -102,7 +99,7 @@ def _of_all_images(path, field, values):
         _warn(f"{path}: {missing} of {len(values)} images have no {field}, so the {field}s of the others are not used")
     return None if missing else values
 
-# %% ../../nbs/data/04_caption_files.ipynb #a3cc82d9
+# %% ../../nbs/data/04_caption_files.ipynb #fbc2dcd6
 def _text_cells(path):
     "Place and cells of each row of a table of text; in place of cells, the reason why a row is broken."
     text = read_text(path)
@@ -115,10 +112,11 @@ def _text_cells(path):
     quoting = 3 if separator == "|" else 0 # Flickr30k has quotation marks in captions, and none around cells
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
-        try: table = pd.read_csv(io.StringIO(text, newline=None), sep=separator, quoting=quoting, header=None, dtype=str,
-                                 keep_default_na=False, engine="python", on_bad_lines="warn", skip_blank_lines=False)
-        except Exception as e: # an empty file, a null byte
-            raise ValueError(f"{path} is not a table ({' '.join(str(e).split())[:200]}); the first line names the columns") from None
+        try: table = pd.read_csv(
+            io.StringIO(text, newline=None), sep=separator, quoting=quoting, header=None, dtype=str,
+            keep_default_na=False, engine="python", on_bad_lines="warn", skip_blank_lines=False)
+        except Exception as e: # such as an empty file
+            raise ValueError(f"{path} is not a table ({' '.join(str(e).split())[:200]})") from None
     broken = {}
     for message in messages:
         for number,reason in re.findall(r"Skipping line (\d+): (.*)", str(message.message)):
@@ -164,7 +162,8 @@ def table_rows(
         try: rows = _named_cells(iter(list(_workbook_cells(path))), path)
         except (FileNotFoundError, ImportError): raise
         except Exception as e: # a damaged workbook raises any error
-            raise ValueError(f"{path} is not a workbook ({' '.join(str(e).split())[:200]}); save it again, or as CSV") from None
+            problem = " ".join(str(e).split())[:200]
+            raise ValueError(f"{path} is not a workbook ({problem}); save it again, or as CSV") from None
     else: rows = _named_cells(_text_cells(path), path)
     for where,row in rows:
         if isinstance(row, dict):
@@ -172,8 +171,8 @@ def table_rows(
                 if alias in row and column not in row: row[column] = row.pop(alias)
             missing = [column for column in required if column not in row]
             if missing:
-                raise ValueError(f"{path} {where} has no column {', '.join(missing)}, only {', '.join(row)[:200]}; name the columns "
-                                 "in the first line")
+                raise ValueError(f"{path} {where} has no column {', '.join(missing)}, only {', '.join(row)[:200]}; the first "
+                                 "line names the columns")
         yield where,row
 
 _COLUMN_NAMES = { # of Flickr30k's results.csv, of metadata.csv of the library datasets, and of others
@@ -194,15 +193,14 @@ def _table(path):
         if isinstance(row, str):
             yield _Row(where, "", problem=row)
             continue
-        name = row["image"]
         size = tuple(row.get(side) or None for side in ("width","height"))
-        if all(map(_is_size, ((side,side) for side in size))): size = tuple(map(float, size))
+        if size == (None,None): size = None
+        elif _is_size(size): size = tuple(map(float, size))
         texts = _texts_of(row["caption"])
-        problem = "" if texts and isinstance(name, str|int) else "its caption is no text or list of texts; write a row for each caption"
-        for text in texts or [""]:
-            yield _Row(where, str(name), text, row.get("split") or None, None if size == (None,None) else size, problem=problem)
+        problem = "" if texts else "its caption is no text or list of texts; write a row for each caption"
+        for text in texts or [""]: yield _Row(where, str(row["image"]), text, row.get("split") or None, size, problem=problem)
 
-# %% ../../nbs/data/04_caption_files.ipynb #00c7753f
+# %% ../../nbs/data/04_caption_files.ipynb #cefb8493
 def _text_lines(path): return read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 def _lines(path, per_image, image_ids):
@@ -215,7 +213,8 @@ def _lines(path, per_image, image_ids):
     if image_ids is None and beside != path and beside.is_file(): image_ids = beside
     if isinstance(image_ids, (str,Path)): image_ids = read_names(image_ids, n)
     image_ids = range(n) if image_ids is None else image_ids
-    if len(image_ids) != n: raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
+    if len(image_ids) != n:
+        raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
     for name in map(str, image_ids): yield _Row(f"image {name}", name)
     for i,text in enumerate(lines): yield _Row(f"line {i+1}", str(image_ids[i//per_image]), text)
 
@@ -226,7 +225,7 @@ def _tokens(path):
         problem = "" if tab and "#" in name else f"is not `picture.jpg#0`, a tab and a caption: {line[:40]!r}"
         yield _Row(f"line {n}", name.rpartition("#")[0], text, problem=problem)
 
-# %% ../../nbs/data/04_caption_files.ipynb #f69ac2c3
+# %% ../../nbs/data/04_caption_files.ipynb #b4d0035b
 _Link = Annotated[tuple[int,int,str,list[list[float]]], Strict(False)] # start, end, kind, boxes; JSON has lists
 
 class _Sentence(TypedDict):
@@ -234,10 +233,15 @@ class _Sentence(TypedDict):
     tokens:NotRequired[list[str]]
     links:NotRequired[list[_Link]]
 
-_KarpathyImage = TypedDict("_KarpathyImage", {
-    "filename": NotRequired[str|int], "id": NotRequired[str|int], "cocoid": NotRequired[str|int], "imgid": NotRequired[str|int],
-    "split": NotRequired[str|None], "width": NotRequired[float], "height": NotRequired[float],
-    "sentences": NotRequired[list[_Sentence]]})
+class _KarpathyImage(TypedDict):
+    filename:NotRequired[str|int]
+    id:NotRequired[str|int]
+    cocoid:NotRequired[str|int]
+    imgid:NotRequired[str|int]
+    split:NotRequired[str|None]
+    width:NotRequired[float]
+    height:NotRequired[float]
+    sentences:NotRequired[list[_Sentence]]
 
 class _Karpathy(TypedDict):
     images:list[_KarpathyImage]
@@ -255,12 +259,12 @@ def _karpathy(path, value):
         name = str(image[key])
         yield _Row(where, name, None, image.get("split") or None, _json_size(image), is_file=is_file)
         for n,sentence in enumerate(image.get("sentences", ())):
-            if not {"raw","tokens"} & sentence.keys(): raise ValueError(f"{path}: {where}.sentences[{n}] has no raw and no tokens")
-            text = sentence["raw"] or "" if "raw" in sentence else " ".join(sentence["tokens"])
+            problem = "" if {"raw","tokens"} & sentence.keys() else "has no raw and no tokens"
+            text = sentence["raw"] or "" if "raw" in sentence else " ".join(sentence.get("tokens", ()))
             links = None
             if "links" in sentence:
                 links = tuple(Link(*link[:3], tuple(map(tuple, link[3]))) for link in sentence["links"])
-            yield _Row(f"{where}.sentences[{n}]", name, text, links=links, is_file=is_file)
+            yield _Row(f"{where}.sentences[{n}]", name, text, links=links, is_file=is_file, problem=problem)
 
 # %% ../../nbs/data/04_caption_files.ipynb #a4705983
 class _CocoImage(TypedDict):
@@ -289,14 +293,15 @@ def _coco(path, value):
         image_id = str(annotation["image_id"])
         yield _Row(f"annotations[{i}]", name_of.get(image_id, image_id), annotation["caption"] or "")
 
-# %% ../../nbs/data/04_caption_files.ipynb #c718b6c5
+# %% ../../nbs/data/04_caption_files.ipynb #97165178
 def _read_chains(path):
     "Size of the picture and the boxes of each chain of phrases, from an annotation file."
     data = read_bytes(path)
-    if re.search(rb"<!(DOCTYPE|ENTITY)|\0", data, re.IGNORECASE): # entities can grow without bounds; \0: UTF-16 hides them
+    if re.search(rb"<!(DOCTYPE|ENTITY)|\0", data, re.IGNORECASE): # entities grow without bounds; \0: UTF-16 hides them
         raise ValueError("declares a document type or entities, which annotations never do")
     try: tree = ElementTree.fromstring(data)
-    except (ElementTree.ParseError, ValueError, LookupError) as e: raise ValueError(f"is cut off or not XML: {e}") from None
+    except Exception as e: # also errors of the encoding that it names
+        raise ValueError(f"is cut off or not XML: {e}") from None
     def number(node, name):
         try: return float(node.findtext(name))
         except (AttributeError, TypeError, ValueError): raise ValueError(f"has no number {name}") from None
@@ -339,7 +344,7 @@ def _entities(path):
             text,links = _without_marks(line, boxes)
             yield _Row(f"Sentences/{file.name} line {n}", file.stem, text, links=links, is_file=False)
 
-# %% ../../nbs/data/04_caption_files.ipynb #01c82512
+# %% ../../nbs/data/04_caption_files.ipynb #6a560ed3
 _TABLES = (".csv",".tsv",".xlsx",".jsonl")
 
 def _is_table(path):
@@ -360,16 +365,14 @@ def read_captions(
     "Read captions in any of the known layouts."
     path = user_path(path)
     if path.is_dir():
-        metadata = next((path/name for name in ("metadata.jsonl","metadata.csv") if (path/name).is_file()), None)
-        if metadata is None and not (path/"Sentences").is_dir():
-            raise FileNotFoundError(f"{path} holds no metadata.jsonl, metadata.csv or Sentences of Flickr30k Entities; name a file of captions")
-        path = metadata or path
-    kind = next((s.lower() for s in reversed(path.suffixes) if s.lower() != ".gz"), "") if not path.is_dir() else "folder"
+        path = next((path/name for name in ("metadata.jsonl","metadata.csv") if (path/name).is_file()), path)
+    kind = next((s.lower() for s in reversed(path.suffixes) if s.lower() != ".gz"), "")
     declares = True # the file lists its images
-    if kind == "folder": rows = _entities(path)
+    if (path/"Sentences").is_dir(): rows = _entities(path)
+    elif path.is_dir():
+        raise FileNotFoundError(f"{path} holds no metadata.jsonl, metadata.csv or Sentences; name a file of captions")
     elif kind == ".json":
-        value = read_json(path)
-        if not isinstance(value, dict): raise ValueError(f"{path} holds a {type(value).__name__}, not an object with images; {_OTHER_LAYOUT}")
+        value = checked(read_json(path), dict, path, _OTHER_LAYOUT)
         rows = _coco(path, value) if "annotations" in value else _karpathy(path, value)
     else:
         one_of(kind, (*_TABLES,".json",".token",".txt"), "ending of a captions file")
@@ -377,5 +380,5 @@ def read_captions(
         declares = kind == ".txt" and not is_tokens and not _is_table(path)
         if declares: rows = _lines(path, per_image, image_ids)
         else: rows = _tokens(path) if is_tokens else _table(path)
-    if split: rows = (row._replace(split=row.split or split) if row.text is None or not declares else row for row in rows)
-    return _to_captions(path, rows, bad, declares)
+    def named(row): return row if row.split or (declares and row.text is not None) else row._replace(split=split or None)
+    return _to_captions(path, map(named, rows), bad, declares)

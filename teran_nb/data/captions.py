@@ -24,7 +24,7 @@ from ..core.files import atomic, user_path
 from ..core.stores import row_numbers
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
-# %% ../../nbs/data/01_captions.ipynb #bf011ce1
+# %% ../../nbs/data/01_captions.ipynb #9011e916
 @dataclass(frozen=True, eq=False, repr=False)
 class Captions(MarkdownRepr):
     "Captions of images: `texts[i]` describes image `image_ids[image_of[i]]`."
@@ -37,7 +37,8 @@ class Captions(MarkdownRepr):
     def __post_init__(self):
         for name in ("texts","image_ids","splits","links"): # they may be columns of pandas or numpy
             values = getattr(self, name)
-            if values is not None: object.__setattr__(self, name, values.tolist() if hasattr(values, "tolist") else list(values))
+            if hasattr(values, "tolist"): values = values.tolist()
+            if values is not None: object.__setattr__(self, name, list(values))
         image_of = np.asarray(self.image_of)
         if np.any(image_of % 1): raise ValueError("image_of has values that are no whole numbers")
         object.__setattr__(self, "image_of", image_of.astype(np.int64))
@@ -69,7 +70,7 @@ class Captions(MarkdownRepr):
         rows = [[self.image_ids[i], text] for i,text in zip(self.image_of[:3], self.texts)]
         return f"{len(self):,} captions of {images}, {each} an image\n\n{markdown_table(['image','caption'], rows)}"
 
-# %% ../../nbs/data/01_captions.ipynb #9e6807a7
+# %% ../../nbs/data/01_captions.ipynb #11f70835
 class Link(NamedTuple):
     "Characters `[start, end)` of a caption mean the things in these boxes."
     start:int # First character
@@ -84,12 +85,13 @@ def is_link(
     n:int, # Number of characters of its caption
 ) -> bool: # False too where a box is inverted or not finite
     "Whether a value is a link into a caption; its numbers may be those of numpy."
-    if not isinstance(link, Link) or not isinstance(link.start, Integral) or not isinstance(link.end, Integral): return False
-    if not 0 <= link.start <= link.end <= n or not isinstance(link.kind, str): return False
+    if not isinstance(link, Link) or not isinstance(link.kind, str): return False
+    if not (isinstance(link.start, Integral) and isinstance(link.end, Integral)): return False
+    if not 0 <= link.start <= link.end <= n: return False
     try: return all(-_FAR < x1 <= x2 < _FAR and -_FAR < y1 <= y2 < _FAR for x1,y1,x2,y2 in link.boxes)
     except (TypeError, ValueError): return False # a box has another number of corners, or they are no numbers
 
-# %% ../../nbs/data/01_captions.ipynb #9d5cbcd5
+# %% ../../nbs/data/01_captions.ipynb #6e366386
 def some_names(
     names:list, # Names, such as image ids
 ) -> str: # Each cut to 100 letters
@@ -106,25 +108,27 @@ def _problems(captions) -> Iterator[str]:
     for name in [*image_ids, *(captions.splits or ())]:
         if not isinstance(name, str): yield f"image ids and splits are text, and {name!r} is not"
     repeated = [image_id for image_id,n in Counter(image_ids).items() if n > 1]
-    if repeated: yield f"{len(repeated)} image ids occur more than once: {some_names(repeated)}; give each image its own"
+    if repeated: yield f"{len(repeated)} image ids occur more than once: {some_names(repeated)}; rename them"
     outside = np.flatnonzero((image_of < 0) | (image_of >= len(image_ids)))
-    if len(outside): yield f"caption {outside[0]+1} belongs to an unknown image: its index {image_of[outside[0]]} is not below {len(image_ids)}"
-    for i,text in enumerate(texts):
-        if not isinstance(text, str) or not text.strip():
-            yield f"caption {i+1} of {len(texts)} (image {image_ids[image_of[i]][:100]}) is {text!r}, empty or no text; correct or remove it"
+    for i in outside: yield f"caption {i+1} belongs to an unknown image: its index {image_of[i]} is not below {len(image_ids)}"
+    places = [f"caption {i+1} of {len(texts)} (image {image_ids[k][:100]})" for i,k in enumerate(image_of)]
+    for place,text in zip(places, texts):
+        if not isinstance(text, str) or not text.strip(): yield f"{place} is {text!r}; correct or remove it"
     uncaptioned = np.flatnonzero(np.bincount(image_of, minlength=len(image_ids)) == 0)
     if len(uncaptioned) and texts:
-        yield f"{len(uncaptioned)} images have no caption: {some_names([image_ids[i] for i in uncaptioned])}; add some, or remove them"
+        names = some_names([image_ids[i] for i in uncaptioned])
+        yield f"{len(uncaptioned)} images have no caption: {names}; add some, or remove these images"
     try: "".join([*texts, *image_ids]).encode("utf8")
     except UnicodeEncodeError as e: # half of a UTF-16 pair, which damaged JSON may hold and no file can keep
         yield f"a caption or image id holds half of a letter: {e.object[max(0, e.start-20):e.end+20]!r}; correct it"
     if captions.sizes is not None:
-        are_sizes = captions.sizes.shape == (len(image_ids),2) and ((captions.sizes > 0) & np.isfinite(captions.sizes)).all()
-        if not are_sizes: yield "sizes are the width and height of each picture, `(images, 2)`, finite and above 0"
-    for i,(text,links) in enumerate(zip(texts, captions.links or ())):
+        are_lengths = (captions.sizes > 0) & np.isfinite(captions.sizes)
+        if captions.sizes.shape != (len(image_ids),2) or not are_lengths.all():
+            yield "sizes are the width and height of each picture, `(images, 2)`, finite and above 0"
+    for place,text,links in zip(places, texts, captions.links or ()):
         if not isinstance(links, (tuple,list)) or not all(is_link(link, len(text)) for link in links):
-            yield (f"caption {i+1} of {len(texts)} (image {image_ids[image_of[i]][:100]}, {len(text)} characters) has a wrong link in "
-                   f"{str(links)[:100]}: give a tuple of Link inside the caption, whose boxes (x1,y1,x2,y2) are finite and not inverted")
+            yield (f"{place} has a wrong link in {str(links)[:100]}: give a tuple of Link inside its {len(text)} characters, "
+                   "whose boxes (x1,y1,x2,y2) are finite and not inverted")
 
 # %% ../../nbs/data/01_captions.ipynb #7169258d
 @patch
@@ -196,7 +200,7 @@ def resized(self:Captions,
         links.append(tuple(scaled(link, factors[i]) for link in of_caption))
     return replace(self, sizes=sizes, links=links)
 
-# %% ../../nbs/data/01_captions.ipynb #bfa3269c
+# %% ../../nbs/data/01_captions.ipynb #5834cde6
 def _to_karpathy(captions):
     images = []
     for i,image_id in enumerate(captions.image_ids):
@@ -206,13 +210,14 @@ def _to_karpathy(captions):
         image["sentences"] = sentences = []
         for j in captions.of(i):
             sentences.append({"raw": captions.texts[j]})
-            if captions.links is not None: sentences[-1]["links"] = [[l.start, l.end, l.kind, l.boxes] for l in captions.links[j]]
+            if captions.links is not None: sentences[-1]["links"] = list(map(list, captions.links[j]))
         images.append(image)
-    return json.dumps({"images": images}, ensure_ascii=False, default=lambda value: value.tolist()) # of numbers of numpy
+    def number(value): return value.tolist() # of numpy
+    return json.dumps({"images": images}, ensure_ascii=False, default=number)
 
 def _to_csv(captions, path):
-    if captions.links is not None: raise ValueError(f"{path}: a CSV has no room for links; save as .json, or without links")
-    if not captions.texts: raise ValueError(f"{path}: a CSV has no room for images without captions; save as .json")
+    if captions.links is not None or not captions.texts:
+        raise ValueError(f"{path}: a CSV has no room for links or for images without captions; save as .json")
     table = pd.DataFrame({"image": np.array(captions.image_ids, object)[captions.image_of], "caption": captions.texts})
     if captions.sizes is not None: table[["width","height"]] = captions.sizes[captions.image_of]
     if captions.splits is not None: table["split"] = np.array(captions.splits, object)[captions.image_of]

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['read_sizes', 'read_class_names', 'Source', 'Report', 'convert', 'write_table']
 
-# %% ../../nbs/data/08_convert.ipynb #7dd2e24f
-import base64, json, re, shutil
+# %% ../../nbs/data/08_convert.ipynb #e2dddfbb
+import base64, re, shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from .features import FeatureWriter, Regions
 from .caption_files import table_rows
 from .formats import FORMATS, SourceRegions, SourceRow, recognise, source_files
 
-# %% ../../nbs/data/08_convert.ipynb #4b820aec
+# %% ../../nbs/data/08_convert.ipynb #327de90d
 _NAMES = ("file_name","filename","image","id","image_id") # what names an image in a table of sizes; the first counts
 
 def read_sizes(
@@ -32,22 +32,22 @@ def read_sizes(
     path = user_path(path)
     if path.suffix.lower() == ".json":
         value = read_json(path)
-        if isinstance(value, dict) and "images" not in value:
-            value = [(size if isinstance(size, dict) else dict(zip(("width","height"), np.atleast_1d(size)))) | {"id": name}
-                     for name,size in value.items()]
-        entries = value["images"] if isinstance(value, dict) else value
+        entries = value["images"] if isinstance(value, dict) and "images" in value else value
+        if isinstance(entries, dict):
+            entries = [{"id": name, "size": size} | (size if isinstance(size, dict) else {}) for name,size in entries.items()]
         rows = enumerate(checked(entries, list[dict], path, "it needs id, width and height of each image"), 1)
     else: rows = table_rows(path)
     sizes = {}
     for where,row in rows:
         try:
             name = str(next(row[key] for key in _NAMES if row.get(key) not in (None,"")))
-            size = float(row["width"]),float(row["height"])
+            width,height = row["size"] if isinstance(row.get("size"), list) else (row["width"],row["height"])
+            size = float(width),float(height)
         except (AttributeError, LookupError, StopIteration, TypeError, ValueError, OverflowError): size = 0,0
         if not all(0 < v < np.inf for v in size):
             raise ValueError(f"{path}: entry {where} has no id, or no width and height above 0")
         if sizes.setdefault(name, size) != size:
-            raise ValueError(f"{path}: entry {where} gives image {name[:100]} another size than one above; remove one of them")
+            raise ValueError(f"{path}: entry {where} gives image {name[:100]} another size than one above; remove one")
     return sizes
 
 def read_class_names(
@@ -57,17 +57,17 @@ def read_class_names(
     names = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     odd = next((name for name in names if not name.isprintable() or len(name) > 200), None)
     if not names or odd or len(set(names)) < len(names):
-        problem = f"holds {odd[:40]!r}" if odd else f"holds {len(names)} class names, of which {len(set(names))} are different"
-        raise ValueError(f"{path} {problem}; it needs one class name a line, each once")
+        problem = repr(odd[:40]) if odd else f"{len(names)} class names, of which {len(set(names))} are different"
+        raise ValueError(f"{path} holds {problem}; it needs one class name a line, each once")
     return tuple(names)
 
-# %% ../../nbs/data/08_convert.ipynb #8c4ddac0
+# %% ../../nbs/data/08_convert.ipynb #b76db48e
 @dataclass(frozen=True)
 class Source:
     "Published region features; iterating over it gives `Regions` and stops at the first broken row."
     path:str|Path|tuple # File or folder, or a tuple of them
     format:str="" # A key of `FORMATS`; recognised when empty
-    sizes:str|Path|Mapping|None=None # Picture sizes: a file for `read_sizes`, a dict, or `unit` to keep boxes as fractions
+    sizes:str|Path|Mapping|None=None # Picture sizes: a file for `read_sizes`, a dict, or `unit`: boxes stay fractions
     pattern:str="" # Regular expression for the image id in the file's own: `0*(\d+)$` finds 42 in `COCO_000000000042`
     ids:str="" # Text file with one image id per line, for arrays without ids (SCAN, HDF5)
     geometry:bool=False # Whether the last six numbers of a vector are its box as fractions, to be split off (VinVL)
@@ -94,10 +94,9 @@ class Source:
 def _cause(error):
     "Why a row or file cannot be read, as one clause."
     text = " ".join(str(error).split())[:400] # some errors hold bytes or arrays of the file
-    if "pickle" in text or "Python objects" in text:
-        return "holds Python objects or is a pickle: reading it could run any program, so it is refused; save plain arrays"
-    is_ours = isinstance(error, ValueError|FileNotFoundError) and not isinstance(error, json.JSONDecodeError|UnicodeError)
-    return text if is_ours else f"is broken or cut off ({type(error).__name__}: {text})"
+    if "pickle" in text: return "holds Python objects, which could run any program, so it is refused; save plain arrays"
+    if type(error) is FileNotFoundError: return text
+    return f"cannot be read ({type(error).__name__}: {text}); it is cut off, damaged or of another layout"
 
 @patch
 def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
@@ -108,7 +107,7 @@ def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
         except (ImportError, FileNotFoundError): raise
         except Exception as e: # a damaged file may raise any error inside the library of its format
             if isinstance(e, ValueError) and str(path) in str(e): raise
-            raise ValueError(f"{path}: {_cause(e)}") from None
+            raise ValueError(f"{path} {_cause(e)}") from None
 
 @patch
 def image_id(self:Source,
@@ -126,7 +125,7 @@ def _class_names_of(self:Source, classes):
     classes = np.asarray(classes).reshape(-1)
     if classes.dtype.kind in "US": return classes.astype(str)
     if classes.dtype.kind not in "iuf" or not ((classes == classes.round()) & (classes >= 0) & (classes < 2**31)).all():
-        raise ValueError(f"classes such as {classes[:3].tolist()} are neither names nor whole numbers from 0 to 2,147,483,647")
+        raise ValueError(f"classes such as {classes[:3].tolist()} are neither names nor whole numbers below 2**31")
     if not self.class_names: return classes.astype(np.int32)
     if classes.max(initial=0) >= len(self.class_names):
         raise ValueError(f"class {classes.max():g} has no name: {self.classes} holds {len(self.class_names)}")
@@ -151,8 +150,8 @@ def _fit_boxes(boxes, size, tolerance):
     excess = np.maximum(-boxes, boxes-limit).max(1)
     if (excess > tolerance).any():
         i = int(np.argmax(excess))
-        raise ValueError(f"boxes[{i}] = {boxes[i].round(1).tolist()} leaves its {size[0]:g} x {size[1]:g} picture by {excess[i]:.1f}; "
-                         "the boxes belong to another size of it")
+        raise ValueError(f"boxes[{i}] = {boxes[i].round(1).tolist()} leaves its {size[0]:g} x {size[1]:g} picture by "
+                         f"{excess[i]:.1f}; the boxes belong to another size of it")
     return boxes.clip(0, limit), int((excess > 1e-3*tolerance).sum())
 
 @patch
@@ -170,7 +169,7 @@ def _to_regions(self:Source, image_id, published:SourceRegions):
         or_unit = ", or 'unit'" if published.unit else ""
         raise ValueError(f"the size of the picture is not known; give sizes, a file of id, width and height{or_unit}")
     if keep_fractions and not published.unit:
-        raise ValueError("boxes are in pixels, so sizes='unit' does not fit; give a file of sizes, or none where the format has them")
+        raise ValueError("boxes are in pixels, so sizes='unit' does not fit; give a file of sizes")
     boxes = published.boxes*np.array([*size,*size], np.float32) if published.unit else published.boxes
     boxes,counts["boxes clipped"] = _fit_boxes(boxes, size, .01 if keep_fractions else 1.)
     return regions(boxes, tuple(size)), counts
@@ -180,12 +179,14 @@ def read(self:Source,
     row:SourceRow, # A row of this source
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped and of its vectors were padding
     "Decode a row; a broken one raises a `ValueError` that names the row."
-    try: return self._to_regions(self.image_id(row), row.decode())
-    except Exception as e: # damaged rows raise any error of NumPy and of the libraries of the formats
-        if isinstance(e, ValueError) and str(e).startswith(str(row)): raise
+    image_id = self.image_id(row)
+    try: published = row.decode()
+    except Exception as e: # of NumPy and of the libraries of the formats
         raise ValueError(f"{row}: {_cause(e)}") from None
+    try: return self._to_regions(image_id, published)
+    except (ValueError, TypeError, IndexError) as e: raise ValueError(f"{row}: {e}") from None
 
-# %% ../../nbs/data/08_convert.ipynb #89008bfc
+# %% ../../nbs/data/08_convert.ipynb #2f6f4ff9
 @dataclass(frozen=True, repr=False)
 class Report(MarkdownRepr):
     "What a conversion did."
@@ -216,7 +217,7 @@ def _first_regions(source, stops):
         except ValueError as e:
             if stops: raise ValueError(f"{e}; {_LEAVE_OUT}") from None
             first_error = first_error or e
-    raise ValueError(f"{source.path}: not one row can be read; {f'the first: {first_error}' if first_error else 'it holds none'}")
+    raise ValueError(f"{source.path}: not one row can be read; the first: {first_error or 'there is none'}")
 
 def _add_source_row(writer, source, row, first):
     "Put one row into the store, with classes and confidences where the first row has them."
@@ -247,11 +248,13 @@ def convert(
     settings = [source.format, source.pattern, source.geometry, str(source.sizes)]
     first = _first_regions(source, stops)
     left_out = {}
-    with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names, boxes=first.boxes is not None,
-                       source_hash=digest(file_stamps(source.files) + settings)) as writer:
+    fingerprint = digest(file_stamps(source.files) + settings)
+    with FeatureWriter(path, extractor, first.features.shape[-1], dtype, source.class_names,
+                       boxes=first.boxes is not None, source_hash=fingerprint) as writer:
         finished = set(writer.ids)
         resumed = len(writer.ids)
-        for row in progress(source.rows(), f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
+        rows = source.rows()
+        for row in progress(rows, f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
             try:
                 image_id = source.image_id(row)
                 if image_id in finished: finished.discard(image_id) # another row of the same id is refused below
@@ -260,8 +263,8 @@ def convert(
                 if stops: raise ValueError(f"{e}; {_LEAVE_OUT}") from None
                 left_out[str(row)] = str(e).removeprefix(f"{row}: ")
         if left_out: writer.counts["rows left out"] = len(left_out)
-    counts = writer.counts
-    return Report(path, len(writer.ids), writer.total, resumed, counts["boxes clipped"], counts["padding cut"], left_out, writer.boxes)
+    clipped,padding = writer.counts["boxes clipped"],writer.counts["padding cut"]
+    return Report(path, len(writer.ids), writer.total, resumed, clipped, padding, left_out, writer.boxes)
 
 # %% ../../nbs/data/08_convert.ipynb #e5fde8a0
 def write_table(

@@ -205,7 +205,8 @@ def _image_problems(writer, regions) -> Iterator[str]:
     if (regions.boxes is None) == writer.boxes:
         yield "boxes are for all images or, with boxes=False, for none"
     if writer.boxes: yield from _box_problems(regions.boxes, len(features), regions.size)
-    if writer.optional_parts not in (None,_optional_parts(regions)): yield "classes and confidences are for all images or for none"
+    if writer.optional_parts not in (None,_optional_parts(regions)):
+        yield "classes and confidences are for all images or for none"
     for name,values in (("classes",classes), ("confidences",confidences)):
         if values is not None and values.shape != (len(features),):
             yield f"{name} have the shape {values.shape}, not ({len(features)},)"
@@ -228,7 +229,8 @@ def add(self:FeatureWriter,
     if self.source_hash and len(self.unkept_ids) >= 256: self._keep() # only now the caller's counts of the last image are complete
     def array(values, dtype=None): return None if values is None else np.asarray(values, dtype)
     size = None if size is None else tuple(size)
-    regions = Regions(str(image_id), np.asarray(features), array(boxes, np.float32), size, array(classes), array(confidences))
+    boxes,classes,confidences = array(boxes, np.float32),array(classes),array(confidences)
+    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
     problem = next(_image_problems(self, regions), "")
     if problem: raise ValueError(f"image {regions.image_id!r}: {problem}")
     self.optional_parts = _optional_parts(regions)
@@ -300,15 +302,16 @@ def join_features(
     first,*others = stores
     for store in others:
         for key in ("extractor","dim","dtype","class_names","boxes"):
-            if store.manifest[key] == first.manifest[key]: continue
-            raise ValueError(f"{store.path} cannot be opened together with {first.path}: {key} is {store.manifest[key]!r} in "
-                             f"one and {first.manifest[key]!r} in the other; extract both in the same way")
+            here,there = store.manifest[key],first.manifest[key]
+            if here == there: continue
+            raise ValueError(f"{store.path} cannot be opened together with {first.path}: {key} is {here!r} in one and "
+                             f"{there!r} in the other; extract both in the same way")
     occurrences = Counter(chain.from_iterable(store.image_ids for store in stores))
     repeated = [image_id for image_id,n in occurrences.items() if n > 1]
     if repeated:
         paths = [str(store.path) for store in stores if repeated[0] in store.index]
-        raise ValueError(f"{' and '.join(paths)} both have image {repeated[0]!r}, and {len(repeated)} images are in several "
-                         "of these stores; give the images of each store names of their own")
+        raise ValueError(f"{' and '.join(paths)} both have image {repeated[0]!r}, and {len(repeated)} images are in "
+                         "several of these stores; give the images of each store names of their own")
     return _JoinedFeatures(list(stores)) if others else first
 
 # %% ../../nbs/data/03_features.ipynb #6bf55a73

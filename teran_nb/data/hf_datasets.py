@@ -25,30 +25,30 @@ from .features import FeatureWriter, Regions, extract_each
 from .caption_files import SPLIT_NAMES
 from .collection import Collection
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #3857e2c4
+# %% ../../nbs/data/15_hf_datasets.ipynb #c9bf3920
 _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 
 def _encoded_picture(value, root):
     "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
-    if isinstance(value, dict): value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays as it is
+    if isinstance(value, dict): value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays
     if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
         raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
     if isinstance(value, str):
         path = within(root, value) if root else None
         if path is None:
-            raise ValueError(f"{value!r} is the name of a file; give the folder of these files as `root`, which no name may leave")
+            raise ValueError(f"{value!r} is the name of a file; give its folder as `root`, which no name may leave")
         value = path
     if isinstance(value, Path): value = value.read_bytes()
     picture = Image.open(BytesIO(value)) if isinstance(value, bytes) else value
     if not isinstance(picture, Image.Image):
-        raise ValueError(f"{type(value).__name__} is no picture: neither bytes, nor the name of a file, nor decoded pixels")
+        raise ValueError(f"{type(value).__name__} is no picture, bytes or name of a file")
     if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
     file = BytesIO()
     upright(picture)[0].save(file, "PNG")
     return file.getvalue(),".png"
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #50636d46
+# %% ../../nbs/data/15_hf_datasets.ipynb #a25dbd63
 @contextmanager
 def _naming(where, column):
     "Let errors name the row and the column."
@@ -57,7 +57,7 @@ def _naming(where, column):
         reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
         raise ValueError(f"{where}, column {column!r}: {reason}") from None
 
-def _python_number(value): return value.item() if hasattr(value, "item") else value # of torch or numpy, in formatted datasets
+def _python_number(value): return value.item() if hasattr(value, "item") else value # of torch or numpy
 
 def _captions_of(row, columns):
     "The captions of a row: a sentence or a list of them in each column."
@@ -98,7 +98,7 @@ def _dataset_rows(dataset, image, split):
                                  "change the column to text such as 'train'")
             yield where,SPLIT_NAMES.get((split_of_row or "").lower(), split_of_row),row
 
-# %% ../../nbs/data/15_hf_datasets.ipynb #132ae8f2
+# %% ../../nbs/data/15_hf_datasets.ipynb #5649d550
 PICTURES_ONLY = "pictures only" # Name of the extractor of a collection without region features
 _BATCH = 16 # Pictures that are described together
 
@@ -130,13 +130,13 @@ def _write_rows(dataset, folder, columns, root, refuse):
                 image_id = _image_id_of(row[ids]) if ids else f"{number:08}"
                 first = images.get(image_id)
                 if first and split_of_row != first.split:
-                    raise ValueError(f"{image_id!r} is the id of {first.where} too, whose split is {first.split!r} and not "
-                                     f"{split_of_row!r}; an image belongs to one split: correct the split or the id")
+                    raise ValueError(f"{image_id!r} is the id of {first.where} too, whose split is {first.split!r} and "
+                                     f"not {split_of_row!r}; correct the split or the id")
             with _naming(where, image):
                 content,ending = _encoded_picture(row[image], root)
                 if first and digest(content) != first.checksum:
-                    raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture; give each "
-                                     "image an id of its own")
+                    raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture; "
+                                     "give each image an id of its own")
         except ValueError as e:
             refuse(e)
             continue
@@ -158,7 +158,7 @@ def _describe(images, writer, extractor, column, refuse):
         pictures = []
         for image_id,first in entries[start:start+_BATCH]:
             try: pictures.append((image_id,first,*read_picture(first.path, extractor.max_side)))
-            except ValueError as e: leave_out(first, str(e).removeprefix(f"{first.path} ")) # its folder has another name at the end
+            except ValueError as e: leave_out(first, str(e).removeprefix(f"{first.path} ")) # this folder is temporary
         results = extract_each(extractor, [picture for _,_,picture,_ in pictures])
         for (image_id,first,picture,size),regions in zip(pictures, results):
             try:
@@ -195,14 +195,18 @@ def from_dataset(
         with FeatureWriter(tmp/"features", extractor.name, extractor.dim, class_names=extractor.class_names) as writer:
             _describe(images, writer, extractor, image, refuse)
             if not writer.ids:
-                raise ValueError(f"no row can be used, so {folder} was not written: {some_names(problems) or 'there are no rows'}")
+                reason = some_names(problems) or "there are no rows"
+                raise ValueError(f"no row can be used, so {folder} was not written: {reason}")
         index = {image_id: i for i,image_id in enumerate(writer.ids)}
         texts = [(index[image_id],text) for image_id,text in texts if image_id in index]
         splits = [images[image_id].split for image_id in index]
         missing = sum(not split for split in splits)
         if 0 < missing < len(splits):
-            warnings.warn(f"{missing} of {len(splits)} images have no split, so the splits of the others are not used", stacklevel=2)
-        Captions([text for _,text in texts], [i for i,_ in texts], list(index), splits=None if missing else splits).save(tmp/"captions.json")
+            problem = f"{missing} of {len(splits)} images have no split, so the splits of the others are not used"
+            warnings.warn(problem, stacklevel=2)
+        if missing: splits = None
+        image_of = [i for i,_ in texts]
+        Captions([text for _,text in texts], image_of, list(index), splits=splits).save(tmp/"captions.json")
     if problems: warnings.warn(f"left out {len(problems)} rows: {problems[0]}", stacklevel=2)
     return Collection.open(folder)
 

@@ -24,7 +24,7 @@ def image_name(
     ending = Path(name).suffix
     return name[:-len(ending)] if ending.lower() in PICTURE_SUFFIXES else name
 
-# %% ../../nbs/data/00_names.ipynb #63e3c7e4
+# %% ../../nbs/data/00_names.ipynb #c6400811
 def id_by_pattern(
     name:str, # Name of a file, or in a file
     pattern:str, # Regular expression for the image id; its group where it has one
@@ -39,7 +39,8 @@ def _forms(name, pattern):
     whole = image_name(name)
     base = whole.rpartition("/")[2]
     number = re.fullmatch(r"(?:COCO_(?:train|val|test)\d{4}_)?0*(\d+)", base)
-    return [name, whole, whole.casefold(), base, base.casefold(), id_by_pattern(whole, pattern), number[1] if number else base]
+    part = id_by_pattern(whole, pattern)
+    return [name, whole, whole.casefold(), base, base.casefold(), part, number[1] if number else base]
 
 def _folders_agree(*names):
     folders = [f"/{image_name(name).casefold()}".rpartition("/")[0] for name in names]
@@ -99,7 +100,7 @@ def match_names(
         left_out[name] = f"would be image {image_id!r} like {first}; rename one of them"
     return {name: image_id for image_id,name in name_of.items()}
 
-# %% ../../nbs/data/00_names.ipynb #534a3aaf
+# %% ../../nbs/data/00_names.ipynb #ab2b303c
 def read_names(
     path:str|Path, # Text file with one name a line
     images:int, # Number of images; the file may repeat each name the same number of times in a row
@@ -112,6 +113,6 @@ def read_names(
     for row,name in enumerate(names):
         first = row - row%copies
         if name == names[first]: continue
-        raise ValueError(f"{path}: name {row+1} is {name[:100]!r} and name {first+1} is {names[first][:100]!r}, but {len(names)} "
-                         f"names for {images} images repeat each name {copies} times in a row; write one for each image")
+        raise ValueError(f"{path}: name {row+1} is {name[:100]!r} and name {first+1} is {names[first][:100]!r}, but "
+                         f"{len(names)} names for {images} images repeat each name {copies} times; write one for each image")
     return names[::copies]

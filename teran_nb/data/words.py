@@ -63,7 +63,7 @@ def phrase_places(
         if begins_with_word and ends_with_word: places.append(list(dict.fromkeys(word_of[start:end])))
     return places
 
-# %% ../../nbs/data/09_words.ipynb #f43f34ff
+# %% ../../nbs/data/09_words.ipynb #feaea3b8
 STOP_WORDS = frozenset("""
     i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him his himself
     she she's her hers herself it it's its itself they them their theirs themselves what which who whom this that that'll
@@ -82,7 +82,7 @@ def stop_words(
     if name == "nltk": return STOP_WORDS
     path = project_path(name)
     if not path.is_file():
-        raise FileNotFoundError(f"no list of stop-words in {path}; say 'nltk', or name a text file with one word a line")
+        raise FileNotFoundError(f"no stop-words in {path}; say 'nltk', or name a text file with one word a line")
     return frozenset(read_text(path).lower().split())
 
 # %% ../../nbs/data/09_words.ipynb #65f3363b
@@ -134,7 +134,7 @@ def make_tokenizer(
     t.post_processor = processors.BertProcessing(("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"]))
     return PreTrainedTokenizerFast(tokenizer_object=t, **SPECIAL_TOKENS)
 
-# %% ../../nbs/data/09_words.ipynb #936cec5a
+# %% ../../nbs/data/09_words.ipynb #efa1d6de
 _ROUNDED = .001 # share of a side by which a box may end outside the picture
 
 def _phrase_of_row(row, index, sizes, pixels):
@@ -148,10 +148,11 @@ def _phrase_of_row(row, index, sizes, pixels):
     try: box = np.array(corners, float)
     except ValueError: raise ValueError(f"the box {corners} of image {name} is not four numbers") from None
     if not (np.isfinite(box).all() and (box[:2] < box[2:]).all()):
-        raise ValueError(f"the box {box.tolist()} of image {name} is inverted; x1,y1 is its left upper corner, x2,y2 its right lower one")
+        raise ValueError(f"the box {box.tolist()} of image {name} is inverted; x1,y1 is its left upper corner")
     limits = np.tile(sizes[image_id], 2) if pixels else np.ones(4)
     if (box/limits).min() < -_ROUNDED or (box/limits).max() > 1+_ROUNDED:
-        where = f"its {limits[0]:g} x {limits[1]:g} picture" if pixels else "0..1; boxes are fractions, pixels=True reads pixels"
+        where = "0..1; boxes are fractions, pixels=True reads pixels"
+        if pixels: where = f"its {limits[0]:g} x {limits[1]:g} picture"
         raise ValueError(f"the box {box.tolist()} of image {name} lies outside {where}")
     return image_id,words,tuple((np.clip(box, 0, limits)*np.tile(sizes[image_id], 2)/limits).tolist())
 
@@ -198,8 +199,8 @@ def read_phrases(
             if isinstance(row, str): raise ValueError(row)
             image_id,words,box = _phrase_of_row(row, index, size_of, pixels)
         except ValueError as e:
-            if stops: raise ValueError(f"{path} {where}: {e}; correct it, or leave such rows out by bad='skip'") from None
             problems.append(f"{where}: {e}")
+            if stops: raise ValueError(f"{path} {problems[0]}; correct it, or leave such rows out by bad='skip'") from None
             continue
         _,boxes = phrases.setdefault(image_id, {}).setdefault(words, (row["phrase"], []))
         boxes.append(box)

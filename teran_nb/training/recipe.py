@@ -175,19 +175,22 @@ def change(self:Recipe,
         else: fields |= {_full_name(field): inner for field,inner in _flat({name: value}).items()}
     return override(self, fields)
 
-# %% ../../nbs/training/00_recipe.ipynb #61943efa
+# %% ../../nbs/training/00_recipe.ipynb #4d6ec56f
 RECIPES = files("teran_nb")/"recipes" # The YAML files of this library
 
 _STARTS = { # Name of a pooling to the fields with which its training starts
     "mwsr": {"train.start_pooling": "mrsw", "train.start_epochs": 2},
     "symm": {"train.start_pooling": "mrsw", "train.start_epochs": 2}}
 
+_OURS = ("cgam-one-head-printed","teran-mrsw-iais-singular","teran-mrsw-iais-distributed","single-stream-pretraining",
+         "single-stream-pretrained","iais-singular-pretrained","iais-distributed-pretrained") # Rows that no paper prints
+
 def recipe_names(
     folder:str="", # `scales` for the names of scales
 ) -> list[str]: # In the order of the papers' tables; then our own
     "The recipes, or the scales, of this library."
     names = [file.name.removesuffix(".yaml") for file in (RECIPES/folder).iterdir() if file.name.endswith(".yaml")]
-    order = list(PUBLISHED)
+    order = [*PUBLISHED,*_OURS]
     return sorted(names, key=lambda name: (order.index(name) if name in order else len(order),name))
 
 def _read(name, folder=""):
