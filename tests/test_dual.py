@@ -19,7 +19,7 @@ from teran_nb.measure.retrieval import retrieval
 from teran_nb.training.runs import evaluate_runs, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.finder import uploaded_picture
-from teran_nb.look.word_search import best_regions, show_word, word_vector
+from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.core.registry import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder

@@ -84,7 +84,7 @@ class Store:
     "A folder of arrays with a manifest, memory-mapped and read only."
     def __init__(self,
         path:str|Path, # Folder that a `StoreWriter` wrote
-        format:int|Sequence[int], # Version of the layout that the caller can read, or several
+        format:int, # Version of the layout that the caller can read
         kind:str="store", # What it is called in errors, such as `feature store`
         schema:type=dict, # A `TypedDict` of what the manifest must hold
     ):
@@ -94,9 +94,8 @@ class Store:
         if not self.path.is_dir(): raise FileNotFoundError(f"{kind} {self.path} is not there")
         cure = f"copy the {kind} again, or give another folder"
         self.manifest = manifest = read_json(file, _Manifest, cure)
-        formats = [format] if isinstance(format, int) else format
-        if manifest["format"] not in formats:
-            raise ValueError(f"{self.path} has format {manifest['format']}; this version reads {' and '.join(map(str, formats))}")
+        if manifest["format"] != format:
+            raise ValueError(f"{self.path} has format {manifest['format']}; this version reads {format}")
         if manifest.pop("self") != digest(manifest): raise ValueError(f"{file} does not match its checksum; {cure}")
         checked(manifest, schema, file, cure)
 

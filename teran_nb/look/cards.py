@@ -21,7 +21,7 @@ from ..data.pictures import read_picture
 from ..scenes.minimal_pairs import scene_pairs
 from ..model.alignment import POOLINGS
 from ..measure.pairs import score_pairs
-from .word_search import RegionMatch
+from .galleries import RegionMatch
 from .view import AlignmentView, TEMPLATES
 from .finder import Finder, RankedItem
 
@@ -170,6 +170,6 @@ def pair_table(
     pairs = scene_pairs(one)
     scores = {}
     for name in finder.query.models:
-        images = finder.image_row(name, picture)
+        images = finder.images(name)[picture]
         scores[name] = score_pairs(finder.models[name], pairs, one, images=images, pooling=finder.query.pooling)
     return TEMPLATES.fragment("explore_pairs.html", pairs=pairs.items, scores=scores)

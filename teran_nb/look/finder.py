@@ -36,7 +36,7 @@ from ..model.encoder import Encoded, Encoder
 from ..model.encoding_cache import vector_gigabytes
 from ..measure.retrieval import ranking, ranks
 from ..search.index import Index, ask as ask_images
-from .word_search import UNKNOWN_PIECES, RegionMatch, best_regions, word_vectors
+from .galleries import UNKNOWN_PIECES, RegionMatch, best_regions, word_vectors
 from .view import AlignmentView
 
 # %% ../../nbs/look/08_finder.ipynb #d857d49e
@@ -234,14 +234,6 @@ def captions(self:Finder,
     return self._once(("captions",name), encode)
 
 @patch
-def image_row(self:Finder,
-    name:str, # Of a model
-    item:int, # Row of an image in the split
-) -> Encoded: # One row
-    "One image of the split as a model encodes it."
-    return self.images(name)[[item]]
-
-@patch
 def _encode_images(self:Finder, name):
     model,encoded = self.models[name],self.encoded.get(name)
     image_ids = self.collection.image_ids
@@ -310,6 +302,13 @@ def edit(self:Finder,
 
 # %% ../../nbs/look/08_finder.ipynb #af26460e
 @patch
+def _similarity(self:Finder, name, images, captions, **options):
+    "Similarity of every pair under the query's settings; only a cross-encoder re-ranks."
+    model,query = self.models[name],self.query
+    if model.info.is_cross_encoder and not query.pooling: options["rerank"] = query.rerank
+    return model.similarity(images, captions, pooling=query.pooling, **options)
+
+@patch
 def _ask(self:Finder, name, previous_rank):
     "The result of the query by one model."
     query,model,images = self.query,self.models[name],self.images(name) # encoded before the clock starts
@@ -321,9 +320,8 @@ def _ask(self:Finder, name, previous_rank):
         sims = answers.matrix(self.collection.image_ids)[:,0]
     else:
         own = isinstance(query.picture, int)
-        encoded_query = self.image_row(name, query.picture) if own else model.encode_images([query.picture])
-        options = {"rerank": query.rerank} if model.info.is_cross_encoder and not query.pooling else {}
-        sims = model.similarity(encoded_query, captions, pooling=query.pooling, **options)[0]
+        encoded_query = images[query.picture] if own else model.encode_images([query.picture])
+        sims = self._similarity(name, encoded_query, captions)[0]
     compared = (sims != -torch.inf).nonzero().ravel() # of an index, a few thousand
     order = compared[ranking(sims[compared][None])[0]]
     rank = torch.full((len(sims),), len(order))
@@ -460,17 +458,14 @@ QUERY_CHOICES = ("all","failures","successes","differences") # Which captions or
 @patch
 def _query_ranks(self:Finder, name):
     "Rank of the true match of each of the split's own captions and images, computed once for a pooling."
-    pooling,rerank = self.query.pooling,self.query.rerank
     def compute():
         images,captions = self.images(name),self.captions(name)
         if isinstance(images, Index):
             raise ValueError("ranks of all sentences take the similarity of every pair, which an index is there to avoid; "
                              "ask a smaller split for its failures")
         long = len(images.names)*len(captions.names) > 10_000_000
-        options = {"rerank": rerank} if rerank and not pooling and self.models[name].info.is_cross_encoder else {}
-        sims = self.models[name].similarity(images, captions, pooling=pooling, show_progress_bar=long, **options)
-        return ranks(sims, self.collection.captions.image_of)
-    return self._once((name,pooling,rerank), compute)
+        return ranks(self._similarity(name, images, captions, show_progress_bar=long), self.collection.captions.image_of)
+    return self._once((name,self.query.pooling,self.query.rerank), compute)
 
 @patch
 def queries(self:Finder,
@@ -522,7 +517,7 @@ def align(self:Finder,
     if name not in self.results: raise ValueError("nothing was asked yet; type a sentence first")
     query,pooling = self.results[name].encoded_query,self.query.pooling
     if self.query.direction == "i2t": return self.models[name].align(query, self.captions(name)[item], pooling)
-    return self.models[name].align(self.image_row(name, item), query, pooling)
+    return self.models[name].align(self.images(name)[item], query, pooling)
 
 @patch
 def region_of_word(self:Finder,

@@ -23,9 +23,9 @@ from ..measure.relevance import Relevance
 from ..measure.retrieval import ranking, ranks
 from ..measure.evaluation import Evaluation
 from .figures import content_words, evenly
-from .galleries import hard_failures, hard_successes, ranking_with_true, spread, wrong_but_relevant
+from .galleries import (
+    best_regions, hard_failures, hard_successes, ranking_with_true, spread, word_vector, wrong_but_relevant)
 from ..search.answers import Answers
-from .word_search import best_regions, word_vector
 from .view import AlignmentView, TEMPLATES, collection_title
 from .cards import Thumbnails
 

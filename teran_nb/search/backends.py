@@ -110,14 +110,14 @@ def fulfils(
         if not any(least <= v <= most for v in numbers): return False
     return True
 
-# %% ../../nbs/search/01_backends.ipynb #38a9e5d6
+# %% ../../nbs/search/01_backends.ipynb #d5baf0ac
 class Request(NamedTuple):
     "A search, the same for every backend."
     vector:np.ndarray # Words of a sentence `(words, dim)`; or one vector `(dim,)`, compared with the `whole` of images
     limit:int # Images to return
     candidates:int = 0 # Images that the first stage proposes; 0: compare all
     conditions:Mapping = {} # Read by `read_conditions`
-    with_vectors:bool = True # Whether the answers bring their vectors and payload, or only name and order
+    with_vectors:bool = True # Whether the answers bring their vectors and payload, or only their names
     pooling:str = "mrsw" # How regions and words are compared in memory; an engine knows only this one
     @property
     def by_regions(self) -> bool: return self.vector.ndim == 2

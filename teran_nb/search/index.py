@@ -39,7 +39,7 @@ from .qdrant import open_edge
 from .server import ServerBackend
 from .answers import Answers, Hit, Hits
 
-# %% ../../nbs/search/05_index.ipynb #90de12bc
+# %% ../../nbs/search/05_index.ipynb #0e46a257
 class Index:
     "Encoded images that sentences search."
     def __init__(self,
@@ -72,9 +72,7 @@ class Index:
     def candidates(self) -> int: # Images whose regions a search compares; set it to change the number, to 0 for the automatic one
         return len(self) if self.backend.exact else min(len(self), self._candidates or candidates_for(len(self)))
     @candidates.setter
-    def candidates(self, count:int):
-        if count < 0: raise ValueError(f"{count} candidates; at least one is needed, and 0 is the automatic number")
-        self._candidates = count
+    def candidates(self, count:int): self._candidates = max(0, count)
 
     def __len__(self): return self.backend.count()
     def __repr__(self):
@@ -295,7 +293,7 @@ def _known(self:Index, images, encoded, i, row):
     if isinstance(images, Collection) and images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
     return payload
 
-# %% ../../nbs/search/05_index.ipynb #a6808825
+# %% ../../nbs/search/05_index.ipynb #13437099
 @patch
 def search(self:Index,
     sentence:str|Encoded, # One sentence, encoded or not
@@ -330,9 +328,7 @@ def _captions(self:Index, sentences):
 def _require_valid(self:Index, top, pooling, rerank):
     "Refuse a search that cannot be answered."
     model = self.model
-    if top < 0: raise ValueError(f"the best {top} images; give 0 for all that were compared, or more")
     if pooling: one_of(pooling, POOLINGS, "pooling")
-    if rerank < 0: raise ValueError(f"re-rank the best {rerank} images; give 0, or more")
     is_cross_encoder = model is not None and model.info.is_cross_encoder and not pooling
     if rerank and not is_cross_encoder:
         raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; "
@@ -430,12 +426,15 @@ def _rerank(self:Index, ranked, caption, count):
     shift = best[-1][0] - ranked[0][0] - 1
     return best + [(score + shift,image) for score,image in ranked[count:]]
 
-# %% ../../nbs/search/05_index.ipynb #d20e21b8
+# %% ../../nbs/search/05_index.ipynb #ff20c83d
 @patch
-def _read(self:Index, image_ids):
-    "Stored images with their vectors; another process may have deleted some."
+def _read(self:Index, image_ids, strict=False):
+    "Stored images with their vectors; one that another process has deleted is left out, or refused (KeyError)."
     images = {}
     for chunk in chunked(image_ids, 256): images |= {image.image_id: image for image in self.backend.read(chunk)}
+    missing = [image_id for image_id in image_ids if image_id not in images]
+    if missing and strict:
+        raise KeyError(f"{missing[0]!r} was deleted from {self.backend.place} meanwhile; search again, or open the index again")
     return [images[image_id] for image_id in image_ids if image_id in images]
 
 @patch
@@ -459,8 +458,7 @@ def _encoded(self:Index, images):
 @patch
 def _hit(self:Index, caption, pooling, known, image_id, score):
     "The hit of one image."
-    image = known.get(image_id) or next(iter(self._read([image_id])), None)
-    if image is None: raise KeyError(f"{image_id!r} was deleted from {self.backend.place} meanwhile; search again")
+    image = known.get(image_id) or self._read([image_id], strict=True)[0]
     row = self._encoded([image])
     payload = {column: value for column,value in image.payload.items() if column not in RESERVED}
     return Hit(image_id, score, row, payload, partial(self._align, row, caption, pooling))
@@ -481,7 +479,7 @@ def delete(self:Index,
     if image_ids and self.layout: self.backend.remove(image_ids)
     self._names = None
 
-# %% ../../nbs/search/05_index.ipynb #aa2eaa08
+# %% ../../nbs/search/05_index.ipynb #5b7a9a1b
 @patch(as_prop=True)
 def names(self:Index) -> list[str]:
     "Names of all images in the order in which they were added; read once, and again after a change by this object."
@@ -498,11 +496,7 @@ def __getitem__(self:Index,
     "Some of the images, read into memory."
     rows = i if isinstance(i, slice) else np.array(i, int)
     names = [self.names[row] for row in np.atleast_1d(np.arange(len(self.names))[rows]).tolist()]
-    images = self._read(names)
-    if len(images) < len(names):
-        missing = next(name for name in names if name not in {image.image_id for image in images})
-        raise KeyError(f"{missing!r} was deleted from {self.backend.place} meanwhile; open the index again")
-    return self._encoded(images)
+    return self._encoded(self._read(names, strict=True))
 
 # %% ../../nbs/search/05_index.ipynb #9041d989
 @patch

@@ -22,12 +22,13 @@ from ..core.stores import load_tensors, save_tensors
 from .first_stage import SEARCH_EXTRA, Centroids, Sparse
 from .backends import Layout, Request, StoredImage, read_layout
 
-# %% ../../nbs/search/02_qdrant.ipynb #9355df24
+# %% ../../nbs/search/02_qdrant.ipynb #62ad4c41
 class QdrantBackend:
     "Points, filters and queries of Qdrant."
     exact = False
     is_durable = True
     is_imitation = False # Whether the client only imitates a server, and compares everything
+    def __init__(self): self.name_of = {} # By the id of a point; ids are made of names, so none of them ever changes
     types:Any = None # The module with the client's types
     layout:Layout|None = None # None before the first image
     first:Centroids|None = None # The first stage
@@ -114,7 +115,7 @@ def filter_for(self:QdrantBackend,
         must.append(types.Filter(should=matches))
     return types.Filter(must=must)
 
-# %% ../../nbs/search/02_qdrant.ipynb #5a5b2ce3
+# %% ../../nbs/search/02_qdrant.ipynb #25866eb5
 @patch
 def query_for(self:QdrantBackend,
     request:Request, # Of `search`
@@ -128,11 +129,8 @@ def query_for(self:QdrantBackend,
         vector = self._sparse(self.first.of_sentence(request.vector))
         prefetches = [types.Prefetch(**self.stage(vector, "first", []), limit=request.candidates, **common)]
     last = self.stage(request.vector.tolist(), "regions" if request.by_regions else "whole", prefetches)
-    return types.QueryRequest(**last, limit=request.limit, **common, with_payload=self._payload(request.with_vectors),
+    return types.QueryRequest(**last, limit=request.limit, **common, with_payload=request.with_vectors,
                               with_vector=self._vectors(request.with_vectors))
-
-@patch
-def _payload(self:QdrantBackend, with_vectors): return True if with_vectors else ["image","order"]
 
 @patch
 def _vectors(self:QdrantBackend, with_vectors):
@@ -144,12 +142,21 @@ def _vectors(self:QdrantBackend, with_vectors):
 def search(self:QdrantBackend, requests:Sequence[Request]) -> list[list[StoredImage]]:
     answers = []
     for request,points in zip(requests, self.query([self.query_for(request) for request in requests])):
-        answers.append([self.to_image(point, request.with_vectors, point.score) for point in points])
+        if request.with_vectors: answers.append([self.to_image(point, True, point.score) for point in points])
+        else: answers.append(self._only_names(points))
     return answers
 
 @patch
+def _only_names(self:QdrantBackend, points):
+    "Images by name only, of which thousands are cheap: each name is read once."
+    unknown = [str(point.id) for point in points if point.id not in self.name_of]
+    for point in self.retrieve(unknown, ["image"], False) if unknown else (): self.name_of[point.id] = point.payload["image"]
+    nothing = np.zeros((0,self.layout.dim), np.float32)
+    return [StoredImage(self.name_of[point.id], nothing, score=point.score) for point in points if point.id in self.name_of]
+
+@patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
-    points = self.retrieve([point_id(image_id) for image_id in image_ids], self._vectors(with_vectors))
+    points = self.retrieve([point_id(image_id) for image_id in image_ids], True, self._vectors(with_vectors))
     return [self.to_image(point, with_vectors) for point in points]
 
 @patch
@@ -159,11 +166,12 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
     vectors = with_vectors and [*self._vectors(True),"first"]
     offset = None
     while True:
-        points,offset = self.page(offset, limit, self._payload(with_vectors), vectors)
+        points,offset = self.page(offset, limit, with_vectors or ["image","order"], vectors)
+        self.name_of |= {point.id: (point.payload or {}).get("image", "") for point in points}
         if points: yield [self.to_image(point, with_vectors) for point in points]
         if offset is None: return
 
-# %% ../../nbs/search/02_qdrant.ipynb #7c2d3c21
+# %% ../../nbs/search/02_qdrant.ipynb #3d7484d1
 def edge_engine() -> ModuleType: # `qdrant_edge`
     "Qdrant Edge, or a clear ImportError."
     try: import qdrant_edge
@@ -179,6 +187,7 @@ class EdgeBackend(QdrantBackend):
     def __init__(self,
         folder:str|Path, # Of an index, or an empty one, or one that is not there
     ):
+        super().__init__()
         self.types = edge_engine()
         self.folder = user_path(folder)
         self.place = str(folder)
@@ -346,7 +355,7 @@ def optimize(self:EdgeBackend) -> None:
     if self.layout is None: return
     with self._engine_call() as shard: shard.optimize()
 
-# %% ../../nbs/search/02_qdrant.ipynb #dcb66a7f
+# %% ../../nbs/search/02_qdrant.ipynb #99265c52
 @patch
 def stage(self:EdgeBackend, vector:Any, field:str, prefetches:list) -> dict:
     return {"query": self.types.Query.Nearest(vector, using=field), "prefetches": prefetches}
@@ -356,8 +365,8 @@ def query(self:EdgeBackend, queries:list) -> list[list]: # Points of each query
     with self._engine_call() as shard: return [shard.query(query) for query in queries]
 
 @patch
-def retrieve(self:EdgeBackend, ids:list[str], with_vectors:list[str]|bool) -> list:
-    with self._engine_call() as shard: return shard.retrieve(ids, True, with_vectors)
+def retrieve(self:EdgeBackend, ids:list[str], with_payload:list[str]|bool, with_vectors:list[str]|bool) -> list:
+    with self._engine_call() as shard: return shard.retrieve(ids, with_payload, with_vectors)
 
 @patch
 def page(self:EdgeBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:

@@ -17,7 +17,7 @@ from .first_stage import SEARCH_EXTRA, Centroids
 from .backends import Layout, StoredImage, read_layout
 from .qdrant import QdrantBackend, payload_key, point_id
 
-# %% ../../nbs/search/03_server.ipynb #c589037b
+# %% ../../nbs/search/03_server.ipynb #3b7f05f9
 class ServerBackend(QdrantBackend):
     "Images on a Qdrant server."
     waits = (.5,2,8) # Seconds between tries
@@ -29,6 +29,7 @@ class ServerBackend(QdrantBackend):
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one
     ):
+        super().__init__()
         try: import qdrant_client
         except ImportError: raise ImportError(SEARCH_EXTRA) from None
         self.types = qdrant_client.models
@@ -141,7 +142,7 @@ def save(self:ServerBackend, layout:Layout) -> None:
     self.call("upsert", self.about_name, [point], wait=True)
     self.layout = layout
 
-# %% ../../nbs/search/03_server.ipynb #fac9586c
+# %% ../../nbs/search/03_server.ipynb #74d9f34d
 @patch
 def write(self:ServerBackend, images:Sequence[StoredImage]) -> None:
     points = []
@@ -171,8 +172,8 @@ def query(self:ServerBackend, queries:list) -> list[list]: # Points of each quer
     return [answer.points for answer in self.call("query_batch_points", self.name, queries)]
 
 @patch
-def retrieve(self:ServerBackend, ids:list[str], with_vectors:list[str]|bool) -> list:
-    return self.call("retrieve", self.name, ids, with_payload=True, with_vectors=with_vectors)
+def retrieve(self:ServerBackend, ids:list[str], with_payload:list[str]|bool, with_vectors:list[str]|bool) -> list:
+    return self.call("retrieve", self.name, ids, with_payload=with_payload, with_vectors=with_vectors)
 
 @patch
 def page(self:ServerBackend, offset:Any, limit:int, with_payload:Any, with_vectors:Any) -> tuple[list,Any]:
