@@ -10,12 +10,12 @@ import nbformat
 import pytest
 import torch
 
-from conftest import ROOT, papermill
+from conftest import ROOT, papermill, toy_result
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.registry import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
-from teran_nb.measure.results import METRICS, Result, toy_result
+from teran_nb.measure.results import METRICS, Result
 from teran_nb.measure.retrieval import Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
 from lab.registry import fill_document
@@ -28,6 +28,7 @@ from teran_nb.look.show import show_receipt
 from teran_nb.look.show import show_grounding, show_alignment
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
+from teran_nb.data.inputs import toy_regions
 from teran_nb.model.alignment import POOLINGS
 from teran_nb.model.heads import HEADS, CrossEncoderHead, Head
 from teran_nb.model.losses import LOSSES
@@ -229,6 +230,9 @@ def test_the_parts_of_the_library_pass():
             check(kind, name)
     for name in HEADS:
         check("head", name, small_network(32, features=12))
+    for head in ("alignment", "global", "joint"):
+        network = Network.build(replace(small_network(32, features=12), training_heads=(head,), ranking_head=head), ["a red kite", "two cats"])
+        check("encoder", network, toy_regions(), ["a red kite", "two cats and a red kite"])
     assert {"pooling", "loss", "head", "encoder", "metric"} == {kind for kind in PART_KINDS if PART_KINDS[kind].check}
 
 

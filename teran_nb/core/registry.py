@@ -28,7 +28,7 @@ PART_KINDS = {
     "pooling": PartKind("model.alignment", "POOLINGS", "Pooling", "_check_pooling"),
     "loss": PartKind("model.losses", "LOSSES", "Loss", "_check_loss"),
     "head": PartKind("model.heads", "HEADS", "_make_head", "_check_head"),
-    "encoder": PartKind("model.encoder_checks", check="_check_encoder"),
+    "encoder": PartKind("model.encoder", check="_check_encoder"),
     "metric": PartKind("measure.results", "METRICS", "_make_metric", "_check_metric"),
     "extractor": PartKind("photos.extractors", "EXTRACTORS", "_make_extractor"),
     "format": PartKind("data.formats", "FORMATS", "_make_format"),

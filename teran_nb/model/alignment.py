@@ -108,17 +108,18 @@ def _check_pooling(pooling):
         if getattr(scores, "shape", None) != (n,3):
             raise ValueError(f"{wrong} gives {getattr(scores, 'shape', scores)} for {n} images and 3 captions; return "
                              "one score for each image and caption")
-        if not scores.requires_grad: raise ValueError(f"{wrong} has no gradient, so it cannot be trained; do not detach")
-        if not torch.autograd.grad(scores.sum(), cosines, retain_graph=True)[0].isfinite().all():
-            raise ValueError(f"{wrong} has a gradient that is not finite; replace -inf and divisors of 0 before the "
-                             "operation, not after it")
+        gradient = torch.autograd.grad(scores.sum(), cosines)[0] if scores.requires_grad else torch.tensor(torch.nan)
+        if not gradient.isfinite().all():
+            raise ValueError(f"{wrong} has no gradient, or one that is not finite; use no detach, and replace -inf and "
+                             "divisors of 0 before the operation, not after it")
         if pooling.sum_over: _require_sum(pooling, scores, cosines, region_mask, word_mask)
         for i,j in product(range(n), range(3)):
             pair = cosines[i:i+1,j:j+1,region_mask[i]][...,word_mask[j]]
             masks = length_mask([pair.shape[2]]),length_mask([pair.shape[3]])
             own = [each[k:k+1,:m,:m] for each,k,m in zip(selves, (i,j), pair.shape[2:])]
-            alone = pooling(pair, *masks, *own).item()
-            if not pooling.all_images and not abs(scores[i,j].item() - alone) <= 1e-5:
+            if pooling.all_images: alone = pooling(cosines.masked_fill(~is_real, .5), region_mask, word_mask, *selves)[i,j].item()
+            else: alone = pooling(pair, *masks, *own).item()
+            if not abs(scores[i,j].item() - alone) <= 1e-5:
                 raise ValueError(f"{wrong} gives a pair {scores[i,j].item():.4f} in a batch, and {alone:.4f} alone; fill "
                                  "padding with -inf before a maximum and with 0 before a sum, divide a mean by the "
                                  "number of real slots; a number for each image needs [:,None], one for each caption [None]")

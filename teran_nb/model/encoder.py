@@ -9,6 +9,7 @@ __all__ = ['EncoderInfo', 'Encoder']
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Unpack
 
@@ -16,12 +17,13 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
+from ..core.config import one_of
 from ..data.features import Regions
 from ..data.collection import Collection
 from ..data.image import Image
-from ..data.inputs import Images, Sentences, as_images
+from ..data.inputs import Images, Sentences, as_images, given_sentences
 from ..photos.extractors import Extractor, extract_picture
-from ..photos.extractor_lookup import rebuild_extractor
+from ..photos.extraction import rebuild_extractor
 from .alignment import POOLINGS
 from .encoded import Encoded
 from .pair import Alignment
@@ -207,3 +209,52 @@ def alignments(self:Encoder,
     images = images or self.encode_images(collection)
     captions = captions or self.encode_captions(collection)
     for j,i in enumerate(collection.captions.image_of): yield self.align(images[int(i)], captions[j])
+
+# %% ../../nbs/model/04_encoder.ipynb #d2260ee7
+def _require_encoded(method, encoded, names):
+    "Refuse encoded images or captions that are not what `Encoded` says."
+    if not isinstance(encoded, Encoded) or encoded.names != names or len(encoded.whole) != len(names) != len(encoded.parts):
+        raise ValueError(f"{method} gives other names than {names[:3]}, or other numbers of vectors; return an Encoded with "
+                         "one whole vector and one set for each, in the given order, named by image id or caption")
+    unit_vectors = [encoded.parts.values,encoded.whole] if encoded.whole.any() else [encoded.parts.values]
+    for vectors in unit_vectors: # an encoder without whole vectors gives zeros
+        lengths = vectors.float().norm(dim=-1)
+        if not torch.allclose(lengths, torch.ones_like(lengths), atol=1e-2): # vectors of half precision pass
+            raise ValueError(f"{method} gives vectors of lengths from {lengths.min():.4g} to {lengths.max():.4g}, so inner "
+                             "products are no cosines; apply F.normalize(vectors, dim=-1), and leave out regions or words "
+                             "whose vector is zero")
+
+def _check_encoder(encoder, images, captions):
+    "Refuse an encoder whose vectors, words and scores do not fit together, or depend on a batch (ValueError)."
+    if not encoder.name or not encoder.fingerprint:
+        raise ValueError(f"{type(encoder).__name__} has no name or no fingerprint; caches and indexes tell encoders apart by "
+                         "the fingerprint, so set both")
+    one_of(encoder.info.reads, ("regions","pictures","both"), "value of info.reads")
+    images,captions = list(as_images(images)),given_sentences(captions)
+    if len(images) < 2 or len(captions) < 2:
+        raise ValueError(f"{len(images)} images and {len(captions)} captions show no batch; give at least two of each")
+    sides = []
+    for method,items,names in (("encode_images",images,[image.id for image in images]),("encode_captions",captions,captions)):
+        encode = getattr(encoder, method)
+        encoded = encode(items)
+        sides.append(encoded)
+        _require_encoded(f"{method} of {encoder.name!r}", encoded, names)
+        backwards = encode(items[::-1], batch_size=2)[::-1]
+        for i,item in enumerate(items):
+            for other in (backwards[i],encode([item], batch_size=1)):
+                vectors = [(other.parts[0],encoded.parts[i]),(other.whole[0],encoded.whole[i])]
+                if not all(a.shape == b.shape and torch.allclose(a, b, atol=1e-3) for a,b in vectors):
+                    raise ValueError(f"{method} of {encoder.name!r} gives other vectors for {encoded.names[i]!r} alone or in "
+                                     "another order; mask the padding, switch dropout off, and keep the given order; "
+                                     "rounding in bfloat16 or float16 can also cause this: check in float32")
+    counts = [len(words.word_of) for words in sides[1].words]
+    if counts != sides[1].parts.lengths.tolist():
+        raise ValueError(f"encode_captions of {encoder.name!r} gives {sides[1].parts.lengths.tolist()} vectors and words for "
+                         f"{counts}; `word_of` of each CaptionWords has the word of each vector, -1 for none")
+    pooling = encoder.pooling if encoder.pooling in POOLINGS and not POOLINGS[encoder.pooling].all_images else "mrsw"
+    sim = encoder.similarity(*sides, pooling=pooling)
+    for i,j in product(range(len(images)), range(len(captions))):
+        score = encoder.align(sides[0][i], sides[1][j], pooling).score()
+        if abs(score - float(sim[i,j])) > 1e-2*max(1, abs(score)):
+            raise ValueError(f"{encoder.name!r} gives {float(sim[i,j]):.4f} as the similarity of image {i} and caption {j}, and "
+                             f"its alignment scores {score:.4f}; given a pooling, `similarity` pools the cosines of `parts`")

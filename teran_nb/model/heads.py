@@ -93,13 +93,6 @@ class CrossEncoderHead(Head):
         return every_pair(self, regions, words, floats, device=device, **options)
 
 # %% ../../nbs/model/05_heads.ipynb #82830fac
-def _first_results(sim, k):
-    "True for the first k images of each caption and the first k captions of each image."
-    chosen = torch.zeros_like(sim, dtype=torch.bool)
-    if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(k, len(sim)), 0).indices, True)
-    if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
-    return chosen
-
 def reranked(
     head:CrossEncoderHead, # Scores the best pairs
     images:Encoded, # Whole vectors and packed regions
@@ -111,7 +104,9 @@ def reranked(
 ) -> Tensor: # `(images, captions)`, ordered as described; the numbers of the other pairs only order them
     "Similarities in which the first results of every query have the score of a cross-encoder head."
     if not sim.numel(): return sim
-    chosen = _first_results(sim, k)
+    chosen = torch.zeros_like(sim, dtype=torch.bool)
+    if len(sim) > 1 or sim.shape[1] == 1: chosen.scatter_(0, sim.topk(min(k, len(sim)), 0).indices, True)
+    if sim.shape[1] > 1: chosen.scatter_(1, sim.topk(min(k, sim.shape[1]), 1).indices, True)
     scores = torch.zeros_like(sim)
     by_image = len(sim) <= sim.shape[1] # one image at a time, or one caption where captions are fewer
     items = torch.arange(min(sim.shape), device=sim.device).split(1)
