@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from teran_nb.core.config import one_of
-from teran_nb.core.show import MarkdownRepr, markdown_table
 from teran_nb.core.files import project_path, read_json
+from teran_nb.core.show import MarkdownRepr, markdown_table
 from teran_nb.measure.results import Result, format_metric, format_seeds, metric_named, paired_bootstrap, read_result, welch
 from teran_nb.measure.retrieval import chance_bound
 from teran_nb.zoo.papers import PUBLISHED, paper_table, published

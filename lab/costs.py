@@ -48,7 +48,7 @@ def measure_costs(
         for n in sizes:
             index = Index(None, Path(temporary)/f"index-{n}")
             start = time.process_time()
-            index.add(images[range(n)])
+            index.add(images[:n])
             index.optimize()
             build_seconds.append(time.process_time() - start)
             index_bytes.append(index.backend.bytes())

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from scipy.special import stdtrit
 
 from teran_nb.core.config import one_of
-from teran_nb.core.show import markdown_table
 from teran_nb.core.files import digest, project_path, read_json, write_json
+from teran_nb.core.show import markdown_table
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import OF_SEED, OWN_LINE, Measured, Result, read_result
 from teran_nb.training.datasets import load_data
-from teran_nb.training.recipe import recipe_names
 from teran_nb.training.runs import Run
+from teran_nb.zoo.papers import PUBLISHED
 
 # the files
 
@@ -129,7 +129,7 @@ def read_table(
     entries = [read_entry(path) for path in sorted(folder.glob("*.json"))]
     if not entries: raise FileNotFoundError(f"no entry in {folder}; name a folder with .json files of the registry")
     by_row = {entry.row: entry for entry in entries}
-    of_papers = [row for row in recipe_names() if row in by_row]
+    of_papers = [row for row in PUBLISHED if row in by_row]
     order = rows or dict.fromkeys([*of_papers,*by_row])
     return Result({row: _results_of(by_row[one_of(row, by_row, f"row of {folder}")]) for row in order})
 

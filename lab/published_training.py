@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from teran_nb.core.packed import length_mask
+from teran_nb.model.encoded import Encoded
 from teran_nb.model.regions import RegionBatch
 from teran_nb.model.text import TokenBatch
 from teran_nb.zoo.published_matcher import PublishedMatcher
@@ -53,8 +54,8 @@ def reference_outputs(
 
 def reference_losses(
     model:PublishedMatcher,  # Repeats published code
-    images:tuple,  # First output of `model(...)`: whole vectors and parts
-    captions:tuple,  # Second output; caption `k` belongs to image `k`
+    images:Encoded,  # First output of `model(...)`
+    captions:Encoded,  # Second output; caption `k` belongs to image `k`
 ) -> dict:  # `alignment-loss`, `matching-loss`, or both; training minimises their sum
     "The training losses of the published code."
     names = {"alignment": "alignment-loss", "global": "matching-loss"}

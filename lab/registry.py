@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from teran_nb.core.config import one_of
-from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.core.files import atomic, project_path, read_json, read_text
+from teran_nb.core.show import escape_markdown, markdown_table
 from teran_nb.measure.results import Result
 from teran_nb.training.compare import trainings, without_contexts
 from teran_nb.training.runs import Run
 
-from .board import Board
+from .board import board_table
 from .claims import findings
 from .entries import NOT_RECORDED, enter, read_measured, read_table, require_reproduced
 
@@ -49,7 +49,7 @@ def _shared_conditions(results): return {k: v for k, v in _conditions_of(results
 
 def _changes(results):
     "What all rows change, or else the names of the fields that some rows change; rows of a board are named by it."
-    if any("networks" in seeds[0].about for seeds in results.lines.values()): return ""
+    if any("ranker" in seeds[0].about for seeds in results.lines.values()): return ""
     changes = {seeds[0].about.get("changed", ""): None for seeds in results.lines.values()}
     if len(changes) == 1: return next(iter(changes))
     fields = {}
@@ -96,7 +96,7 @@ def registry_table(
     results = read_table(table, rows)
     if kind == "claims": return findings(results)._repr_markdown_()
     if kind == "trainings": return _frame_table(trainings(results))
-    if kind == "board": return Board(results)._repr_markdown_() + _first_command(results)
+    if kind == "board": return board_table(results) + _first_command(results)
     if kind == "conditions": return _conditions_line(_shared_conditions(results))
     conditions = _conditions_line(_own_conditions(results, usual or {}))
     return _frame_table(results.table(metrics)) + "\n\n" + conditions + _first_command(results)

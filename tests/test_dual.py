@@ -192,7 +192,7 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
-    asked = {"world": "tiny", "max_queries": 6, "region_pages": 2, "word": "red kite", "dual": {"dense": "kk", "phrases": "red kite"}}
+    asked = {"max_queries": 6, "region_pages": 2, "word": "red kite", "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
     world = load_data(world="tiny").test
     pages, figures = pages_of(tmp_path)
@@ -204,7 +204,7 @@ def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
-    explorer = play("explore", run=str(clip), world="tiny", query="a red kite", output=str(tmp_path), dual={"regions": "windows"})["shown"][-1]
+    explorer = play("explore", run=str(clip), query="a red kite", output=str(tmp_path), options={"world": "tiny", "regions": "windows"})["shown"][-1]
     finder = explorer.finder
     assert len(finder.models["clip"].align(finder.collection[0], "a kite").boxes) == 10 * 16
     sim = load_model(clip).similarity(finder.collection, "a red kite")[:, 0]
@@ -216,7 +216,7 @@ def test_explore_takes_a_folder_of_transformers(clip, tmp_path):
 
 @pytest.mark.slow
 def test_mine_takes_a_folder_of_transformers(clip, tmp_path):
-    played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), dual={"words": "tokens"})
+    played = play("mine", run=str(clip), queries=["a red house", "two dogs"], output=str(tmp_path), options={"words": "tokens"})
     asked, photos = played["answers"], played["photos"]
     assert played["model"].config.words == "tokens" and "No single token" in played["model"].info.note
     assert asked.sentences == ["a red house", "two dogs"]

@@ -60,7 +60,6 @@ READERS_OF = {  # of each module or group that opens files of other people: the 
     "model.saving": "model",
     "model.text": "text, model: settings",
     "photos.duplicates": "pictures: same",
-    "photos.extractor_lookup": "provenance",
     "photos.fine_tuning": "vision",
     "photos.prepare": "prepare",
     "photos.vision": "vision, detector",

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import SHARED
+from conftest import SHARED, toy_result
 from torch import nn
 
 from lab.claims import CLAIMS, Claim, claim_interval, findings, verdict
@@ -15,7 +15,7 @@ from teran_nb.core.processes import seed_everything
 from teran_nb.core.packed import Packed
 from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
-from teran_nb.measure.results import Result, format_seeds, toy_result
+from teran_nb.measure.results import Result, format_seeds
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import nbformat
 import pytest
 import yaml
-from conftest import ROOT, play
+from conftest import ROOT, play, toy_result
 
 from lab.entries import (
     NOT_RECORDED, compare_with_table, data_fingerprint, different_data, enter, entry_path, prediction_interval, read_entry, read_measured, read_table,
@@ -16,9 +16,9 @@ from lab.entries import (
 from lab.registry import fill_document, fill_documents, main, registry_table, workflow_command
 from teran_nb.core import processes
 from teran_nb.core.files import write_json
-from teran_nb.measure.results import Measured, Result, toy_result
+from teran_nb.measure.results import Measured, Result
 from teran_nb.training.datasets import load_data
-from teran_nb.training.recipe import recipe
+from teran_nb.training.recipe import _full_name, recipe, recipe_names
 from teran_nb.training.runs import _record
 
 ENTRIES = sorted((ROOT / "results").rglob("*.json"))
@@ -64,14 +64,20 @@ def test_every_command_can_be_typed():
         assert (ROOT / words[1]).is_file(), command
         if words[0] != "papermill":
             continue
-        typed = set()
-        for option, value in zip(words[3:], words[4:]):
+        typed = {}
+        for option, value, *_ in zip(words[3:], words[4:], words[5:] + [""]):
             if option == "-p":
-                typed.add(value)
+                typed[value] = None
             if option == "-y":
-                typed |= yaml.safe_load(value).keys()
-        unknown = typed - parameters_of(words[1].removeprefix("nbs/").removesuffix(".ipynb"))
+                typed |= yaml.safe_load(value)
+        unknown = typed.keys() - parameters_of(words[1].removeprefix("nbs/").removesuffix(".ipynb"))
         assert not unknown, f"{command} names {unknown}"
+        for row in [*typed.get("rows", ()), *typed.get("models", ()), *typed.get("varied", ())]:
+            assert row in recipe_names(), command
+        fields = typed.get("options", {}) | {name: values[0] for name, values in typed.get("grid", {}).items()}
+        fields |= {name: None for varied in typed.get("varied", {}).values() for names in varied for name in names.split(", ")}
+        for field, value in fields.items():
+            recipe().change(**{field: recipe().fields()[_full_name(field)] if value is None else value})
 
 
 # entries
@@ -268,14 +274,14 @@ def test_enter_show_and_check(tmp_path):
 @pytest.mark.slow
 def test_a_workflow_is_entered_and_compared(tmp_path, monkeypatch):
     "Two seeds are entered; the same row, trained again, agrees; an entry that says something else is noticed."
-    monkeypatch.setattr(environment, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
+    monkeypatch.setattr(processes, "git_commit_hash", lambda: "2adcbd9")  # a number of changed files is not entered
     about = {"rows": ["tern"], "epochs": 1, "grid": {}}
-    play("ablations", **about, output=str(tmp_path / "runs"), figures=str(tmp_path / "figures"), seeds=[0, 1])
-    main(["enter", str(tmp_path / "results"), str(tmp_path / "figures/ablations.json"), "--command", "papermill ..."])
+    play("ablations", **about, output=str(tmp_path / "runs"), seeds=[0, 1])
+    main(["enter", str(tmp_path / "results"), str(tmp_path / "runs/ablations.json"), "--command", "papermill ..."])
     path = tmp_path / "results/tern.json"
     entry = read_entry(path)
     assert [record.seed for record in entry.records] == [0, 1] and all(record.seconds > 0 and record.threads == 1 for record in entry.records)
-    play("ablations", **about, output=str(tmp_path / "again"), figures=str(tmp_path / "again"))
+    play("ablations", **about, output=str(tmp_path / "again"))
     check = ["check", str(tmp_path / "results"), str(tmp_path / "again/ablations.json")]
     compared = main(check)
     assert len(compared) > 5 and compared.inside.all()

@@ -10,12 +10,12 @@ import nbformat
 import pytest
 import torch
 
-from conftest import ROOT, papermill
+from conftest import ROOT, papermill, toy_result
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.registry import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
-from teran_nb.measure.results import METRICS, Result, toy_result
+from teran_nb.measure.results import METRICS, Result
 from teran_nb.measure.retrieval import Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
 from lab.registry import fill_document

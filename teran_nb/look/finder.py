@@ -28,7 +28,7 @@ from ..data.features import Features, Regions
 from ..data.image import Image
 from ..data.collection import Collection
 from ..photos.extractors import extract_picture
-from ..photos.extractor_lookup import rebuild_extractor
+from ..photos.extraction import rebuild_extractor
 from ..model.alignment import POOLINGS
 from ..model.pair import Alignment
 from ..model.similarity import similarity

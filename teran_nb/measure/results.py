@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['METRICS', 'RECALLS', 'RELEVANCE_LABELS', 'OWN_LINE', 'OF_SEED', 'Metric', 'metric_named', 'format_metric',
            'format_seeds', 'own_metrics', 'measure_own', 'Measured', 'Result', 'welch', 'paired_bootstrap', 'answered',
-           'read_result', 'toy_result']
+           'read_result']
 
 # %% ../../nbs/measure/00_results.ipynb #f473ae62
 import json, re
@@ -445,16 +445,3 @@ def read_result(
     for line,seeds in saved["lines"].items():
         lines[line] = tuple(Measured(_numbers(seed["metrics"]), seed["about"], seed.get("ranks")) for seed in seeds)
     return Result(lines, saved["title"], tuple(saved["shown"]), saved["names"])
-
-# %% ../../nbs/measure/00_results.ipynb #82a7b228
-def toy_result(
-    *recalls:float, # Recall@1 of image retrieval in [0,1], one a seed, from seed 0
-    **about, # Further conditions
-) -> Result: # One line, `teran-mrsw`
-    "Made-up results of one row, for lessons and tests."
-    conditions = {"protocol": "toy test", "candidates": "20 images x 100 captions", "model": "teran-mrsw",
-                  "commit": "2adcbd9", "changed": ""}
-    seeds = []
-    for seed,recall in enumerate(recalls):
-        seeds.append(Measured({"t2i_r1": recall, "grounding": .3}, conditions | {"seed": seed} | about))
-    return Result({"teran-mrsw": tuple(seeds)})

@@ -23,7 +23,7 @@ from ..data.collection import Collection
 from ..data.image import Image
 from ..data.inputs import Images, Sentences, as_images, given_sentences
 from ..photos.extractors import Extractor, extract_picture
-from ..photos.extractor_lookup import rebuild_extractor
+from ..photos.extraction import rebuild_extractor
 from .alignment import POOLINGS
 from .encoded import Encoded
 from .pair import Alignment

@@ -31,7 +31,7 @@ from ..data.inputs import Images, Sentences, as_images, given_sentences, region_
 from ..data.provenance import Provenance
 from ..data.words import split_words, stop_words
 from ..photos.extractors import Extractor, Patches, PatchesConfig
-from ..photos.extractor_lookup import rebuild_extractor, training_features
+from ..photos.extraction import rebuild_extractor
 from ..photos.fine_tuning import LearningBackbone
 from .alignment import POOLINGS
 from .encoded import Encoded
@@ -353,11 +353,9 @@ def find_extractor(self:Network) -> Extractor:
         cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
         cells.name = self.config.regions.extractor
         return cells
-    provenance = self.provenance
-    if provenance is None and self.folder is not None: provenance = training_features(self.folder)
     extractor = self.config.regions.extractor
-    if provenance is not None and extractor in ("",provenance.extractor): extractor = provenance
-    return rebuild_extractor(extractor, self.device.type)
+    is_known = self.provenance is not None and extractor in ("",self.provenance.extractor)
+    return rebuild_extractor(self.provenance if is_known else extractor, self.device.type)
 
 @patch
 def picture_warning(self:Network, regions:Regions) -> str:

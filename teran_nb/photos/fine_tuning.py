@@ -21,7 +21,7 @@ from ..core.boxes import roi_align
 from ..data.features import Features
 from .vision import VISION_ERROR_WORDS, Backbone, image_processor_settings
 from .extractors import DetectorBackbone
-from .extractor_lookup import rebuild_extractor
+from .extraction import rebuild_extractor
 
 # %% ../../nbs/photos/11_fine_tuning.ipynb #67afcdf8
 def _repeated_blocks(network):

@@ -115,7 +115,7 @@ def filter_for(self:QdrantBackend,
         must.append(types.Filter(should=matches))
     return types.Filter(must=must)
 
-# %% ../../nbs/search/02_qdrant.ipynb #25866eb5
+# %% ../../nbs/search/02_qdrant.ipynb #881de471
 @patch
 def query_for(self:QdrantBackend,
     request:Request, # Of `search`
@@ -149,10 +149,11 @@ def search(self:QdrantBackend, requests:Sequence[Request]) -> list[list[StoredIm
 @patch
 def _only_names(self:QdrantBackend, points):
     "Images by name only, of which thousands are cheap: each name is read once."
-    unknown = [str(point.id) for point in points if point.id not in self.name_of]
+    scores = {point.id: point.score for point in points} # `id` is made anew at each look
+    unknown = [str(key) for key in scores if key not in self.name_of]
     for point in self.retrieve(unknown, ["image"], False) if unknown else (): self.name_of[point.id] = point.payload["image"]
     nothing = np.zeros((0,self.layout.dim), np.float32)
-    return [StoredImage(self.name_of[point.id], nothing, score=point.score) for point in points if point.id in self.name_of]
+    return [StoredImage(self.name_of[key], nothing, score=score) for key,score in scores.items() if key in self.name_of]
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:

@@ -392,7 +392,7 @@ def make_jar(folder):
 
 def read_jar(folder):
     words, lists = read_synonyms(folder / "spice.jar"), read_subsets(folder / "spice.jar")
-    return digest([{word: sorted(numbers) for word, numbers in words.synsets.items()}, words.bases, {name: sorted(of) for name, of in lists.items()}])
+    return digest([{word: sorted(words(word)) for word in ("mouse", "mice", "car", "cars", "two")}, {name: sorted(of) for name, of in lists.items()}])
 
 
 def make_carded(folder):
