@@ -14,7 +14,7 @@ from ..core.files import project_path
 from ..core.config import checked, one_of
 from ..data.caption_files import read_captions
 from ..data.features import Features
-from ..data.collection import Collection
+from ..data.collection import Collection, join_collections
 from ..scenes.scenes import scenes
 from ..measure.spice import SUBSETS
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
@@ -26,29 +26,32 @@ WORLDS = { # Numbers of train, val and test scenes, and the seed
     "scenes": {"counts": (2000,250,250), "seed": 0}}
 
 def description(
-    data:str="scenes", # As in `load_data`
+    data:str|list="scenes", # As in `load_data`
     captions:str="", # As in `load_data`
     world:str="scenes", # As in `load_data`
 ) -> dict: # Plain values, without a path
     "What data are called, wherever they lie; nothing is opened."
     if data == "scenes": return {"data": "scenes", "world": one_of(world, WORLDS, "world"), "seed": WORLDS[world]["seed"]}
-    named = {"data": project_path(data).resolve().name}
+    folders = data if isinstance(data, (list,tuple)) else [data]
+    named = {"data": "+".join(project_path(folder).resolve().name for folder in folders)}
     return named | {"captions": Path(captions).name} if captions else named
 
 def load_data(
-    data:str="scenes", # `scenes`, or a folder: a collection, or a feature store
+    data:str|list="scenes", # `scenes`, or a folder: a collection, or a feature store; several collections are one
     captions:str="", # A captions file, for a feature store
     world:str="scenes", # Of `scenes`, how many are drawn: one of `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Collection: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
-    path = project_path(data)
+    several = isinstance(data, (list,tuple))
+    path = project_path("" if several else data)
     relevance = checked(relevance or {}, dict[str,dict[str,str]], "relevance",
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
     if data == "scenes":
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
         collection = scenes(**WORLDS[one_of(world, WORLDS, "world")])
+    elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif captions:
         collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
     elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
