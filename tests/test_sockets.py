@@ -19,7 +19,7 @@ from teran_nb.measure.results import METRICS, Result
 from teran_nb.measure.retrieval import Protocol, ranks
 from lab.entries import compare_with_table, enter, read_table
 from lab.registry import fill_document
-from teran_nb.training.train_config import TrainConfig
+from teran_nb.training.recipe import TrainConfig
 from teran_nb.training.runs import load_model
 from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
@@ -239,7 +239,7 @@ def test_the_parts_of_the_library_pass():
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, name, parameters", [
     ("loss", "wrong-images", {"loss": "wrong-images"}),
-    ("head", "product", {"head": "product"}),
+    ("head", "product", {"options": {"ranker": "product"}}),
 ])
 def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
     "The cells of a page above the parameters of a copy of train, as the page says."
@@ -247,10 +247,10 @@ def test_a_cell_in_a_workflow(kind, name, parameters, tmp_path):
     place = next(k for k, c in enumerate(book.cells) if "parameters" in c.metadata.get("tags", []))
     book.cells.insert(place, nbformat.v4.new_code_cell(own_cell(kind)))
     nbformat.write(book, tmp_path / "my-train.ipynb")
-    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", output=str(tmp_path / "runs"), preset="tiny", epochs=1, **parameters)
+    done = papermill(tmp_path / "my-train", tmp_path / "out.ipynb", output=str(tmp_path / "runs"), scale="tiny", epochs=1, name="mine", **parameters)
     assert name in json.dumps(done)
-    config = json.loads((tmp_path / f"runs/tiny-teran-mrsw-{name}/config.json").read_text(encoding="utf8"))
-    trained_with = config["train"]["loss"] if kind == "loss" else config["model"]["ranking_head"]
+    config = json.loads((tmp_path / "runs/mine/run.json").read_text(encoding="utf8"))["recipe"]
+    trained_with = config["train"]["loss"] if kind == "loss" else config["network"]["ranking_head"]
     assert trained_with == name
 
 

@@ -22,13 +22,14 @@ from ..core.stores import load_tensors, save_tensors
 from .first_stage import SEARCH_EXTRA, Centroids, Sparse
 from .backends import Layout, Request, StoredImage, read_layout
 
-# %% ../../nbs/search/02_qdrant.ipynb #62ad4c41
+# %% ../../nbs/search/02_qdrant.ipynb #db2d5a32
 class QdrantBackend:
     "Points, filters and queries of Qdrant."
     exact = False
     is_durable = True
     is_imitation = False # Whether the client only imitates a server, and compares everything
     def __init__(self): self.name_of = {} # By the id of a point; ids are made of names, so none of them ever changes
+    def key_of(self, point:Any) -> str|int: return point.id # Of a point, in `name_of`
     types:Any = None # The module with the client's types
     layout:Layout|None = None # None before the first image
     first:Centroids|None = None # The first stage
@@ -115,7 +116,7 @@ def filter_for(self:QdrantBackend,
         must.append(types.Filter(should=matches))
     return types.Filter(must=must)
 
-# %% ../../nbs/search/02_qdrant.ipynb #881de471
+# %% ../../nbs/search/02_qdrant.ipynb #4c31279f
 @patch
 def query_for(self:QdrantBackend,
     request:Request, # Of `search`
@@ -149,11 +150,12 @@ def search(self:QdrantBackend, requests:Sequence[Request]) -> list[list[StoredIm
 @patch
 def _only_names(self:QdrantBackend, points):
     "Images by name only, of which thousands are cheap: each name is read once."
-    scores = {point.id: point.score for point in points} # `id` is made anew at each look
-    unknown = [str(key) for key in scores if key not in self.name_of]
-    for point in self.retrieve(unknown, ["image"], False) if unknown else (): self.name_of[point.id] = point.payload["image"]
+    found = [(self.key_of(point),point.score) for point in points]
+    unknown = [str(point.id) for point,(key,_) in zip(points, found) if key not in self.name_of]
+    for point in self.retrieve(unknown, ["image"], False) if unknown else ():
+        self.name_of[self.key_of(point)] = point.payload["image"]
     nothing = np.zeros((0,self.layout.dim), np.float32)
-    return [StoredImage(self.name_of[key], nothing, score=score) for key,score in scores.items() if key in self.name_of]
+    return [StoredImage(self.name_of[key], nothing, score=score) for key,score in found if key in self.name_of]
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
@@ -168,11 +170,11 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
     offset = None
     while True:
         points,offset = self.page(offset, limit, with_vectors or ["image","order"], vectors)
-        self.name_of |= {point.id: (point.payload or {}).get("image", "") for point in points}
+        self.name_of |= {self.key_of(point): (point.payload or {}).get("image", "") for point in points}
         if points: yield [self.to_image(point, with_vectors) for point in points]
         if offset is None: return
 
-# %% ../../nbs/search/02_qdrant.ipynb #3d7484d1
+# %% ../../nbs/search/02_qdrant.ipynb #8eb44bf1
 def edge_engine() -> ModuleType: # `qdrant_edge`
     "Qdrant Edge, or a clear ImportError."
     try: import qdrant_edge
@@ -206,6 +208,7 @@ class EdgeBackend(QdrantBackend):
     @property
     def number_range(self) -> type: return self.types.RangeFloat
     def refresh(self) -> None: "No other process can have changed it."
+    def key_of(self, point:Any) -> str|int: return point.id.int # a UUID, whose own hash is slow
     def close(self) -> None:
         "Close the engine's files, and let other processes open the folder."
         shard,self.shard = self.shard,None
