@@ -59,7 +59,7 @@ def test_boxes_in_figures_are_those_of_the_patches(drawn, clip):
     model = load_model(clip)
     images = model.encode_images(drawn)
     answers = best_regions(word_vector(model, "house"), images, 3)
-    best = answers[0].placed(drawn[answers[0].image].regions)
+    best = answers[0]
     width, height = best.size
     x1, y1, x2, y2 = best.box
     assert np.allclose([x2 - x1, y2 - y1], [width / 4, height / 4])
@@ -135,7 +135,7 @@ def test_files_of_other_libraries_are_named(tmp_path):
     with pytest.raises(ValueError, match="ViT-B-32.pt is a TorchScript archive, .* open by their name on the hub"):
         load_model(tmp_path / "ViT-B-32.pt")
     (tmp_path / "open_clip_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds a checkpoint of OpenCLIP; name a folder of the same model in the format of transformers"):
+    with pytest.raises(ValueError, match="holds a model in the layout of OpenCLIP; name a folder of the same model in the layout of transformers"):
         load_model(tmp_path)
 
 

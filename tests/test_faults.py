@@ -23,10 +23,8 @@ CASES |= {
     "NDCG of relevance NaN": lambda: ndcg_at_k([[0, 1]] * 3, Relevance("toy", np.full((3, 2), np.nan)), "t2i"),
     "no folds": lambda: folds(Protocol("x", 0), [0, 1], 2),
     "folds of other images": lambda: folds(Protocol("x", 2), [0, 5], 2),
-    "batches of nothing": lambda: split_into_batches([], 2),
     "batches of no image": lambda: split_into_batches([0, 1], 0),
     "batches of no caption": lambda: split_into_batches([0, 1], 2, 0),
-    "batches of fractions": lambda: split_into_batches([0.5, 1], 2),
 }
 
 

@@ -205,7 +205,7 @@ def test_prepare_makes_a_collection_that_trains(tmp_path):
     play("prepare", pictures="", features=str(ROOT / "data" / "formats" / "lxmert.tsv"), options={"made_by": "somebody's"}, output=str(tmp_path / "foreign"))
     foreign = Collection.open(tmp_path / "foreign")
     assert (len(foreign), len(foreign.captions), foreign.features.extractor) == (3, 0, "somebody's")
-    with pytest.raises(ValueError, match="has no split"):
+    with pytest.raises(ValueError, match="have no splits"):
         play("train", data=str(tmp_path / "foreign"), output=str(tmp_path))
 
 
@@ -355,7 +355,7 @@ def test_a_copy_knows_the_variables_of_its_own_cells(tmp_path):
         words = command("train", tmp_path / "out.ipynb", output=str(tmp_path), **parameters)
         words[words.index(str(ROOT / "nbs" / "train.ipynb"))] = str(tmp_path / "my-train.ipynb")
         return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120).stderr
-    assert "unknown parameter 'epoch' (did you mean epochs?); known are sharpness, data" in error_of(sharpness=20, epoch=3)
+    assert "unknown parameter 'epoch' (did you mean epochs?); known are sharpness, model" in error_of(sharpness=20, epoch=3)
     assert "unknown model 'clip'" in error_of(sharpness=20, model="clip")  # the parameters are known, and the checks go on
 
 
