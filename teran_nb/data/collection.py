@@ -7,6 +7,7 @@ __all__ = ['MISSING', 'Pictures', 'match_captions', 'Collection', 'toy_collectio
 
 # %% ../../nbs/data/06_collection.ipynb #8a01d6f2
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -19,6 +20,7 @@ from fastcore.basics import patch
 
 from ..core.files import read_json, user_path
 from ..core.config import one_of
+from ..core.show import escape_markdown, markdown_table
 from .names import match_names
 from .captions import Captions
 from .caption_files import read_captions
@@ -130,6 +132,12 @@ class Collection:
         name = self.name or self.features.path.name
         return f"Collection({name}: {len(self):,} images, {len(self.captions):,} captions, {self.features!r})"
 
+    def _repr_markdown_(self):
+        table = markdown_table(["split","images"], Counter(self.captions.splits or ["all"]*len(self)).items())
+        links = "with" if self.captions.links else "without"
+        unused = len(set(self.features.image_ids) - set(self.all_captions.image_ids))
+        text = f"{table}\n\n{len(self.captions):,} captions, {links} known links; {escape_markdown(self.features)}"
+        return f"{text}; {unused:,} of its images have no captions and are not used" if unused else text
     @property
     def image_ids(self) -> list: return self.captions.image_ids
     @cached_property
