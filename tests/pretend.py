@@ -78,9 +78,9 @@ def device():
     "Everything of teran_nb that chooses a device chooses the pretended one."
     from unittest.mock import patch
     from accelerate.state import AcceleratorState, PartialState
-    from teran_nb.core import processes
+    import accelerate
     from teran_nb.model import saving
-    accelerator,save_tensors,save = distributed.Accelerator,saving.save_tensors,torch.save
+    accelerator,save_tensors,save = accelerate.Accelerator,saving.save_tensors,torch.save
     def moved(*args, cpu=True, **kwargs):
         made = accelerator(*args, cpu=True, **kwargs)
         for state in (PartialState,AcceleratorState): state._shared_state["device"] = GPU
@@ -88,7 +88,7 @@ def device():
     def home(x): return tree_map(lambda t: t.detach().cpu() if isinstance(t, Pretended) else t, x) # a real GPU's tensors save themselves
     torch.__future__.set_swap_module_params_on_conversion(True)
     chosen = [patch(f"teran_nb.training.{module}.pick_device", lambda *name: GPU) for module in ("learner","runs","parameters")]
-    with (chosen[0], chosen[1], chosen[2], patch("teran_nb.core.processes.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
+    with (chosen[0], chosen[1], chosen[2], patch("accelerate.Accelerator", moved), patch("torch.inference_mode", torch.no_grad),
           patch("teran_nb.model.saving.save_tensors", lambda d, *a, **k: save_tensors(home(d), *a, **k)),
           patch("torch.save", lambda o, *a, **k: save(home(o), *a, **k)), Pretending()): yield
 

@@ -162,8 +162,6 @@ def test_ablations_fill_every_row(tmp_path):
     trained = pd.read_csv(tmp_path / "trainings.csv")
     assert list(trained.chosen) == list(trained[["learning_rate 0.0001", "learning_rate 0.003"]].idxmax(axis=1)) and set(trained["epochs trained"]) == {"1, 1"}
     assert (tmp_path / "ablations.tex").is_file() and (tmp_path / "ablations.png").is_file()
-    outputs = "".join(str(c.get("outputs")) for c in nbformat.read(tmp_path / "out.ipynb", 4).cells)
-    assert "TERAN finds more images than TERN" in outputs
 
 
 @pytest.mark.slow

@@ -207,11 +207,14 @@ def spice(
 ) -> Relevance: # SPICE of every caption with every image, float32, memory-mapped, at most 1
     "SPICE relevance of a split, computed once."
     if subset: one_of(subset, SUBSETS, "subset of SPICE")
+    source = tuples
     if tuples is None: tuples = parse_tuples(captions)
     elif isinstance(tuples, (str,Path)): tuples = read_tuples(tuples)
     if subset: tuples = tuples.subset(subset)
-    of_captions = [tuples[text] for text in captions.texts]
-    of_images = [tuples[texts] for texts in captions.texts_by_image()]
+    try:
+        of_captions = [tuples[text] for text in captions.texts]
+        of_images = [tuples[texts] for texts in captions.texts_by_image()]
+    except ValueError as e: raise ValueError(f"{source}: {e}" if isinstance(source, (str,Path)) else str(e)) from None
     fingerprint = _captions_digest(captions)
     key = digest([fingerprint, of_captions, of_images, sorted((word,sorted(s)) for word,s in tuples.synsets.items())])
     path = user_path(cache or home()/"relevance")/f"spice-v1-{key[:32]}.npy"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired
 
 import numpy as np
 import pandas as pd
@@ -425,10 +425,10 @@ def save(self:Result,
     else: text = self._repr_markdown_()
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf8")
 
-class _Seed(TypedDict, total=False):
+class _Seed(TypedDict):
     metrics:dict[str,float|None]
     about:dict
-    ranks:dict[str,list[int]]
+    ranks:NotRequired[dict[str,list[int]]]
 
 class _Saved(TypedDict):
     lines:dict[str,list[_Seed]]

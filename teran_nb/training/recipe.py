@@ -206,7 +206,8 @@ def _read(name, folder=""):
     notes = re.findall("^# ([A-Z, ]+: .*)$", text, re.MULTILINE)
     base = values.pop("base", "")
     if not base: return values,notes
-    base_values,base_notes = _read(base, folder)
+    try: base_values,base_notes = _read(str(base), folder)
+    except ValueError as e: raise ValueError(f"{path}: base: {e}") from None
     if values.keys() & {"test","members"}: values["trained_as"] = base
     return base_values | values,notes or base_notes
 
@@ -227,9 +228,11 @@ def recipe(
         raise ValueError(f"{name} trains no alignment, so no pooling; leave pooling out")
     made = Recipe(name=name, scale=scale)
     fields = {}
-    for layer in (size,by_heads.get("+".join(heads), {}),start,named):
-        fields |= {_full_name(field): value for field,value in _flat(layer).items()}
-    made = made.change(**fields)
+    try:
+        for layer in (size,by_heads.get("+".join(heads), {}),start,named):
+            fields |= {_full_name(field): value for field,value in _flat(layer).items()}
+        made = made.change(**fields)
+    except ValueError as e: raise ValueError(f"{name} at the scale {scale}: {e}") from None
     begins = overrides.get("begins") or made.begins
     if begins and begins not in recipe_names(): made = made.change(**_uniter_fields(made, begins))
     return made.change(**{field: value for field,value in overrides.items() if value is not None})

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from contextlib import redirect_stderr
@@ -18,6 +19,7 @@ import numpy as np
 from common import ROOT, Table, arguments, be_quiet, describe, in_process, rounds, wait_for, work_folder
 from PIL import Image
 from readers import TINY, encoded_batch, toy_collection
+from tqdm import tqdm
 
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import atomic, digest, read_json, write_json
@@ -33,6 +35,7 @@ from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.search.index import Index
 
 OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree", "shutil.copyfile")
+tqdm.set_lock(threading.RLock())  # its usual lock belongs to all processes, and a child that is killed while it writes keeps it for ever
 CONFIG = TrainConfig(epochs=2, batch_size=8, captions_per_image=2, learning_rate=3e-3, schedule="constant")
 
 

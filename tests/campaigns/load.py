@@ -132,8 +132,9 @@ def million_images(folder, n):
     with atomic(folder / "store") as tmp, StoreWriter(tmp) as w:
         w.put("offsets", np.arange(MILLION + 1, dtype="<i8"))
         w.put("values", np.zeros((MILLION, 2), "<f2"))
-        w.finish({"format": 1, "extractor": "toy", "dim": 2, "dtype": "float16", "class_names": [], "boxes": False, "count": MILLION, "regions": MILLION,
-                  "counts": {}, "image_ids": [f"im{i}" for i in range(MILLION)]})
+        w.put_texts("image_ids", [f"im{i}" for i in range(MILLION)])
+        w.finish({"format": 2, "extractor": "toy", "dim": 2, "dtype": "float16", "class_names": [], "boxes": False, "count": MILLION, "regions": MILLION,
+                  "counts": {}})
     start = time.process_time()
     store = Features(folder / "store")
     assert len(store[f"im{MILLION - 1}"]) == 1
