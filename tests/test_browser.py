@@ -322,7 +322,7 @@ def test_markup_that_got_in_all_the_same_has_no_effect(five, site, browser, tmp_
 
 def test_the_tour_is_a_page_that_answers_offline(toured, offline, screens, tmp_path):
     "Saved by the command that the page on views names."
-    page_on_views = nbformat.read(ROOT / "nbs" / "look" / "05_view.ipynb", 4)
+    page_on_views = nbformat.read(ROOT / "nbs" / "look" / "03_view.ipynb", 4)
     named = next(c.source for c in page_on_views.cells if "jupyter nbconvert" in c.source)
     words = shlex.split(re.search("`jupyter (nbconvert[^`]*)`", named)[1].replace("out.ipynb", str(toured)))
     done = subprocess.run([sys.executable, "-m", *words, "--output-dir", str(tmp_path)], capture_output=True, text=True, timeout=100)
