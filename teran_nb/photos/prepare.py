@@ -264,12 +264,12 @@ def _state(sources, extractor):
     texts = list(_files_in(sources.caption_options, "image_ids").values())
     if sources.captions_file: texts.append(sources.captions_file)
     named = asdict(sources) | {"by": extractor.name if extractor else ""}
-    state = {"features": digest(file_stamps(read)), "captions": digest(file_stamps(texts))}
+    state = {"feature_files": digest(file_stamps(read)), "caption_files": digest(file_stamps(texts))}
     return json.loads(json.dumps(named | state, default=str)) # a path as its text
 
 def _feature_state(state, sources):
     "The part of a state that the features depend on; the rest may change between two runs."
-    free = ["bad","missing","captions","caption_options"]
+    free = ["bad","missing","captions","caption_options","caption_files"]
     if sources.extractor != "words" and not sources.split: free.append("held_out")
     return {name: value for name,value in state.items() if name not in free}
 
@@ -283,15 +283,19 @@ def _read_sealed(path, cure):
     if saved["self"] == digest(saved["content"]): return saved["content"]
     raise ValueError(f"{path} does not match its checksum; {cure}")
 
-def _open_prepared(output, state):
-    "The collection that exists, if it was made of these sources."
+def _manifest_of(output):
+    "What `collection.json` of an existing folder holds; empty where there is none."
     path = output/"collection.json"
     cure = "copy the collection again, or make it again"
-    manifest = _read_sealed(path, cure) if path.is_file() else {}
+    return checked(_read_sealed(path, cure), _Manifest, path, cure) if path.is_file() else {}
+
+def _open_prepared(output, state):
+    "The collection that exists, if it was made of these sources."
+    manifest = _manifest_of(output)
     if manifest.get("sources") != state:
         raise FileExistsError(f"{output} is there already and was made of something else, "
                               "or its pictures have changed since; choose another output, or remove it")
-    return Prepared(output, checked(manifest, _Manifest, path, cure))
+    return Prepared(output, manifest)
 
 def sources_digest(
     sources:Sources, # What a collection is made from
@@ -312,7 +316,11 @@ def prepare(
     "Make a collection of pictures or published features, or open it if it exists; a stopped run continues."
     output = project_path(output)
     state = _state(sources, extractor)
-    if output.exists(): return _open_prepared(output, state)
+    if output.exists():
+        manifest = _manifest_of(output)
+        is_corrected = manifest and _other_captions(manifest["sources"], state)
+        if is_corrected: _reread_captions(sources, output, state, manifest, show_progress_bar)
+        return _open_prepared(output, state)
     if sources.pictures and output.resolve().is_relative_to(sources.picture_folder.resolve()):
         raise ValueError(f"{output} is inside the folder of pictures; choose another output")
     work = output.with_name(f".{output.name}.preparing")
@@ -334,6 +342,18 @@ def prepare(
         if not is_done and not ((work/"features").exists() or (work/".features.unfinished").exists()):
             shutil.rmtree(work, ignore_errors=True)
     return _open_prepared(output, state)
+
+def _other_captions(before, now):
+    "Whether two states differ in the content of the captions file and in nothing else."
+    return before != now and before | {"caption_files": now["caption_files"]} == now
+
+def _reread_captions(sources, output, state, manifest, show_progress_bar):
+    "Read a corrected captions file into a collection that is complete; its features are kept."
+    with locked(output):
+        _write_sealed(output/"left-out.json", manifest["left_out"])
+        try: corrected = _make(sources, output, None, "cpu", 1, 1, show_progress_bar)
+        finally: (output/"left-out.json").unlink()
+        _write_sealed(output/"collection.json", {"sources": state} | corrected) # last, so that a killed run reads them again
 
 def _make(sources, work, extractor, device, batch_size, workers, show_progress_bar):
     "Make features, captions and pictures in the work folder; gives what `collection.json` says of them."
