@@ -296,7 +296,7 @@ def to_pandas(self:Recipe) -> pd.DataFrame: # Columns `part`, `field`, `value`
 @patch
 def _repr_markdown_(self:Recipe):
     defaults = Recipe().fields()
-    parts = {"": f"{self.name}, scale {self.scale}", "changed": self.changed}
+    parts = {"recipe": f"{self.name}, scale {self.scale}", "changed": self.changed}
     for name,value in self.fields().items():
         part,_,field = name.rpartition(".")
         if not part or (value == defaults[name] and field not in _ALWAYS_SHOWN): continue

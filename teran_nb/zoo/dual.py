@@ -238,8 +238,8 @@ def _vectors(self:DualEncoder, images:list[Image], pictures:list[PIL.Image.Image
     encoded = self.family.pictures(pictures, dense)
     if not self.late_interaction: return list(zip(encoded.whole, encoded.patches, encoded.boxes))
     vectors = []
-    for i,picture in enumerate(pictures):
-        regions = late_regions(encoded.patches[i], encoded.boxes[i].cpu(), encoded.parts[i], picture.size)
+    for i in range(len(pictures)):
+        regions = late_regions(encoded.patches[i], encoded.boxes[i].cpu(), encoded.parts[i])
         vectors.append((encoded.whole[i], *regions))
     return vectors
 

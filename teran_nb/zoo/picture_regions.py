@@ -95,10 +95,8 @@ def late_regions(
     patches:Tensor, # Vectors of the patches, `(n, dim)`
     boxes:Tensor, # Their pixels, `(n, 4)`
     parts:Tensor, # All vectors that the score compares, the patches among them, `(m, dim)`
-    size:tuple[int,int], # Width and height of the picture
-) -> tuple[Tensor,Tensor]: # Vectors `(m, dim)` and boxes `(m, 4)`
+) -> tuple[Tensor,Tensor]: # Vectors `(m, dim)` and boxes `(m, 4)`; empty boxes for the others
     "The patches, then the other vectors that a late interaction compares."
     is_patch = (parts @ patches.T > 1 - 1e-6).any(1) # unit vectors with a cosine of 1 are equal
     rest = parts[~is_patch]
-    whole_picture = torch.tensor([[0.,0.,*size]]).expand(len(rest), 4)
-    return torch.cat([patches, rest]),torch.cat([boxes, whole_picture])
+    return torch.cat([patches, rest]),torch.cat([boxes, boxes.new_zeros(len(rest), 4)])
