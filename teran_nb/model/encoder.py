@@ -213,7 +213,8 @@ def alignments(self:Encoder,
 # %% ../../nbs/model/05_encoder.ipynb #d2260ee7
 def _require_encoded(method, encoded, names):
     "Refuse encoded images or captions that are not what `Encoded` says."
-    if not isinstance(encoded, Encoded) or encoded.names != names or len(encoded.whole) != len(names) != len(encoded.parts):
+    fits = isinstance(encoded, Encoded) and encoded.names == names and len(encoded.whole) == len(names) == len(encoded.parts)
+    if not fits:
         raise ValueError(f"{method} gives other names than {names[:3]}, or other numbers of vectors; return an Encoded with "
                          "one whole vector and one set for each, in the given order, named by image id or caption")
     unit_vectors = [encoded.parts.values,encoded.whole] if encoded.whole.any() else [encoded.parts.values]
