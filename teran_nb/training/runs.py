@@ -384,12 +384,17 @@ def _require_library_parts(recipe, processes):
         raise ValueError(f"{processes} processes do not run the cell that defines the {kind} {name!r}; train with "
                          "processes=1, or let torchrun start a script of yours that defines it and calls train")
 
+def _absolute(source):
+    "Arguments of `load_data` that open the same data in a process with another working directory."
+    def place(name):
+        if isinstance(name, (list,tuple)): return [place(each) for each in name]
+        return name if name in ("","scenes") else str(project_path(name))
+    return source | {name: place(source[name]) for name in ("data","captions")}
+
 def _train_in_processes(run, device, processes):
     "Train by torch's launcher, one process a GPU."
     if not run.data.source: raise ValueError("several processes open the data by themselves; give data of load_data")
-    source = run.data.source | {name: str(project_path(run.data.source[name])) if run.data.source[name] not in ("","scenes")
-                                else run.data.source[name] for name in ("data","captions")}
-    write_json(run.folder/"launch.json", {"data": source, "device": device})
+    write_json(run.folder/"launch.json", {"data": _absolute(run.data.source), "device": device})
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     messages = deque(maxlen=100)
     logged = time.monotonic()
