@@ -151,7 +151,9 @@ def split(self:Captions,
     name:str, # Name of a split, such as `train`
 ) -> Captions: # Its images and their captions
     "The captions of one split."
-    if self.splits is None: raise ValueError(f"these captions have no splits, so there is no split {name!r}")
+    if self.splits is None:
+        raise ValueError(f"these captions have no splits, so there is no split {name!r}; name the split of each image in "
+                         "their file, or draw them by the option held_out of the workflow prepare")
     one_of(name, sorted(set(self.splits)), "split")
     return self.select([i for i,s in enumerate(self.splits) if s == name])
 

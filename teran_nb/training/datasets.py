@@ -6,16 +6,22 @@
 __all__ = ['WORLDS', 'description', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
+import warnings
 from pathlib import Path
+from typing import Any
 
 from fastcore.basics import patch
 
-from ..core.files import project_path
+from ..core.files import digest, home, project_path
 from ..core.config import checked, one_of
+from ..data.names import PICTURE_SUFFIXES
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
+from ..data.hf_datasets import from_dataset
 from ..scenes.scenes import scenes
+from ..photos.extractors import build_extractor
+from ..photos.prepare import Sources, prepare, sources_digest
 from ..measure.spice import SUBSETS
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
 
@@ -36,15 +42,38 @@ def description(
     named = {"data": "+".join(project_path(folder).resolve().name for folder in folders)}
     return named | {"captions": Path(captions).name} if captions else named
 
+_BESIDE = ("captions.csv","metadata.csv","metadata.jsonl") # Captions beside pictures, by the first name that is there
+
+def _holds_pictures(path):
+    "Whether a folder is one of pictures."
+    if not path.is_dir() or any((path/name).is_file() for name in ("captions.json","manifest.json")): return False
+    return any(file.name in _BESIDE or file.suffix.lower() in PICTURE_SUFFIXES for file in path.iterdir())
+
+def _collection_of_pictures(path, captions, missing):
+    "The collection of a folder of pictures; it is made at first use."
+    captions = captions or next((str(path/name) for name in _BESIDE if (path/name).is_file()), "")
+    key = digest([sources_digest(Sources(path)),captions,missing])[:16]
+    made = prepare(Sources(path, captions, missing=missing), home()/"collections"/key/path.name)
+    if made.left_out:
+        name,reason = next(iter(made.left_out.items()))
+        warnings.warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}", stacklevel=3)
+    return made.open()
+
+def _as_folder(data):
+    "The folder of a dataset of the library `datasets`, which is written at first use; a name as it is."
+    if isinstance(data, (str,Path)): return data
+    return str(from_dataset(data, extractor=build_extractor("windows")).features.path.parent)
+
 def load_data(
-    data:str|list="scenes", # `scenes`, or a folder: a collection, or a feature store; several collections are one
-    captions:str="", # A captions file, for a feature store
+    data:Any="scenes", # `scenes`; a folder: a collection, a feature store or pictures; a dataset; several collections are one
+    captions:str="", # A captions file, for a feature store or pictures
     world:str="scenes", # Of `scenes`, how many are drawn: one of `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
 ) -> Collection: # With the splits `train`, `val` and `test`, where the captions name them
     "Open the data of an experiment and check it."
     several = isinstance(data, (list,tuple))
+    data = [_as_folder(each) for each in data] if several else _as_folder(data)
     path = project_path("" if several else data)
     relevance = checked(relevance or {}, dict[str,dict[str,str]], "relevance",
                         "name files by split and kind: {'test': {'spice': 'file.npy'}}")
@@ -52,6 +81,7 @@ def load_data(
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
         collection = scenes(**WORLDS[one_of(world, WORLDS, "world")])
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
+    elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
     elif captions:
         collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
     elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
@@ -59,8 +89,8 @@ def load_data(
         raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
                                 "or say data='scenes'")
     else:
-        raise FileNotFoundError(f"{path} is no collection: captions.json is not there; name a captions file, or say "
-                                f"data='scenes'")
+        raise FileNotFoundError(f"{path} is no collection: captions.json and pictures are not there; name a captions file, "
+                                "or say data='scenes'")
     collection.features.verify()
     collection.description = description(data, captions, world)
     collection.source = {"data": data, "captions": captions, "world": world, "missing": missing, "relevance": relevance}
