@@ -22,8 +22,7 @@ from ..core.config import one_of
 from ..core.show import markdown_table
 from ..core.boxes import heat_map
 from ..data.pictures import opaque, read_picture
-from ..data.words import phrase_places
-from ..data.words import STOP_WORDS
+from ..data.words import STOP_WORDS, phrase_places
 from .alignment import POOLINGS, Pooling, align
 from .encoded import Encoded
 

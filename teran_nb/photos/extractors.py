@@ -26,8 +26,7 @@ from ..core.config import Count, Positive, configuration, one_of, override
 from ..core.processes import pick_device
 from ..core.boxes import nms, roi_align, scale_boxes
 from ..data.pictures import read_picture, upright
-from ..data.features import Regions
-from ..data.features import extract_batch
+from ..data.features import Regions, extract_batch
 from ..scenes.descriptors import DESCRIPTOR_DIM, describe, windows
 from .vision import Backbone
 from .detectors import Detections, Detector, EVERYDAY_THINGS

@@ -25,24 +25,20 @@ from torch.utils.data import DataLoader
 from typing_extensions import TypedDict
 
 from ..core.packed import Packed
-from ..core.files import digest, user_path
 from ..core.config import checked
-from ..core.files import atomic, locked, require_space
+from ..core.files import atomic, digest, locked, require_space, user_path
 from ..core.stores import require_archive
 from ..core.show import MarkdownRepr, markdown_table, progress, still_running
-from ..core.processes import gather_packed, is_distributed, make_accelerator
-from ..core.processes import pick_device, seed_everything
+from ..core.processes import gather_packed, is_distributed, make_accelerator, pick_device, seed_everything
 from ..data.collection import Collection
 from ..data.words import stop_words
 from ..model.encoded import Encoded
 from ..model.losses import LOSSES
-from ..model.iais import cosine_relations
-from ..model.iais import iais
+from ..model.iais import cosine_relations, iais
 from ..model.text import without_words
 from ..model.saving import load_weights
 from ..model.network import Network
-from ..model.single_stream import Pretraining
-from ..model.single_stream import hardest_candidates, mined_scores, mined_triplet
+from ..model.single_stream import Pretraining, hardest_candidates, mined_scores, mined_triplet
 from ..measure.relevance import Relevance, relevance_list, rouge_l
 from ..measure.retrieval import chance
 from ..measure.results import format_metric, metric_named, own_metrics
