@@ -24,7 +24,7 @@ from ..core.show import escape_markdown, markdown_table
 from .names import match_names
 from .captions import Captions
 from .caption_files import read_captions
-from .pictures import PICTURE_SUFFIXES, within
+from .pictures import PICTURE_SUFFIXES, find_pictures, within
 from .features import Features, FeatureWriter, join_features
 from .image import Image
 
@@ -106,21 +106,25 @@ def match_captions(
     return captions.select(indices)
 
 # %% ../../nbs/data/06_collection.ipynb #bd5e0a21
+def _matched_pictures(folder, image_ids):
+    "The pictures of a folder by the images that their names mean; of several of one image, the nearest name counts."
+    files = find_pictures(folder, "skip", {})
+    matched = match_names(files, image_ids, left_out={})
+    return Pictures(folder, {image_id: files[name].relative_to(folder).as_posix() for name,image_id in matched.items()})
+
 class Collection:
     "Images with their regions, captions and pictures: `collection[i]` is one image."
     def __init__(self,
         features:Features, # Region features of at least these images
         captions:Captions|None=None, # Captions of these images; by default all images of the features, without captions
-        pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like
+        pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like, matched as captions are
         missing:str="refuse", # Images with captions and no features: as in `match_captions`
         name:str="", # Name in results
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
         if not captions.image_ids: raise ValueError("there are no images; a collection has at least one")
         if pictures is not None and not isinstance(pictures, Pictures):
-            pictures = Pictures(user_path(pictures))
-            if not pictures.folder.is_dir():
-                raise FileNotFoundError(f"folder of pictures {pictures.folder} is not there; name another, or leave it out")
+            pictures = _matched_pictures(user_path(pictures), features.image_ids)
         self.features = features
         self.pictures = pictures
         self.name = name
