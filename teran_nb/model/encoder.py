@@ -104,7 +104,8 @@ def with_regions(self:Encoder,
     def described(image):
         if image.regions is not None: return image
         picture = image.picture if image.path is None else None
-        return Image(image.id, self.extract_regions(image), image.path, picture, image.captions)
+        return Image(image.id, self.extract_regions(image), image.path, picture, image.captions,
+                     credit=image.credit, things=image.things)
     return [described(image) for image in images]
 
 # %% ../../nbs/model/05_encoder.ipynb #045ccfc5

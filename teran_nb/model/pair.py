@@ -52,6 +52,7 @@ class Alignment:
     known:list[bool]|None = None # Whether each word was seen in training; None where that is not known
     model_note:str = "" # What a reader should know of the model, such as that it does not rank by these cosines
     warning:str = "" # Why the cosines may mean little: picture or words unlike those of the training; else empty
+    credit:str = "" # Author or page, source and licence of the picture, for figures
     def __repr__(self):
         image = f", image {self.image_id!r}" if self.image_id else ""
         return f"Alignment({self.caption!r}, {len(self.words)} words, {len(self.cosines)} regions{image})"
@@ -213,7 +214,8 @@ def of(cls:Alignment,
         caption=caption.names[0] if len(caption.names) else "",
         image_id=image.names[0] if len(image.names) else "",
         picture=given.picture if given is not None and given.has_picture else None,
-        pooling=pooling, pieces=pieces, model_note=model_note)
+        pooling=pooling, pieces=pieces, model_note=model_note,
+        credit=given.credit if given is not None else "")
 
 # %% ../../nbs/model/03_pair.ipynb #ebccd9a9
 @patch
