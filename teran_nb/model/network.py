@@ -348,7 +348,7 @@ def fingerprint(self:Network) -> str:
 @patch
 def find_extractor(self:Network) -> Extractor:
     "The extractor of the region features that the model reads."
-    if self.vision is not None and not self.vision.boxes: # its regions are the cells of its own map, computed anew
+    if self.vision is not None and self.vision.regions == "cells": # its regions are the cells of its own map, computed anew
         self.vision.backbone.device = self.device
         cells = Patches(PatchesConfig(), backbone=self.vision.backbone)
         cells.name = self.config.regions.extractor

@@ -48,7 +48,7 @@ from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.network import Network, NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
-from teran_nb.photos.visual_words import VisualWords
+
 from teran_nb.zoo.originals import load_original, open_checkpoint, read_original, save_original
 from teran_nb.search.index import Index
 
@@ -268,11 +268,6 @@ def read_some_phrases(folder):
     return read_phrases(folder / "phrases.csv", captions)
 
 
-def make_words(folder):
-    rng = np.random.default_rng(0)
-    VisualWords(rng.normal(size=108).astype("float32"), np.eye(108, dtype="float32"), rng.normal(size=(9, 108)).astype("float32")).save(folder / "words.safetensors")
-
-
 def packed_digest(packed):
     return digest([packed.values.tolist(), packed.offsets.tolist()])
 
@@ -490,7 +485,6 @@ READERS = [
     Reader("search index: vectors", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/vector_storage-regions/vectors/chunk_0.mmap"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
-    Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
     Reader("provenance: table", made(make_provenance), open_provenance, provenance_holds, only="provenance.json"),
     Reader("provenance: features", made(make_provenance), lambda f: digest({k: v.tolist() for k, v in vars(open_provenance(f).subspace).items() if k != "limit"}), sealed=True,
            only="provenance.safetensors"),
