@@ -90,8 +90,6 @@ def _html(width="100%"):
     html.add_class("teran")
     return html
 
-def _button(text, pixels, **options): return W.Button(description=text, layout=W.Layout(width=f"{pixels}px"), **options)
-
 def _text_field(label, hint, label_pixels=80, **layout):
     return W.Text(description=label, placeholder=hint, continuous_update=False,
                   style={"description_width": f"{label_pixels}px"}, layout=W.Layout(**layout))
@@ -149,8 +147,7 @@ class Explorer:
         queries,pairs,results = self._make_queries(),self._make_pairs(),self._make_results()
         self.status = _html()
         self.saved = _html("auto")
-        self.export = _button("Save this page as HTML", 190)
-        self._on_click(self.export, self._save_new)
+        self.export = self._button("Save this page as HTML", 190, lambda: self._save_new())
         rows = [self._style_widget(), query, settings, words, self.min_cosine, queries, self.status, self.query_head,
                 self.alignment, pairs, self.regions, results, _row(self.export, self.saved)]
         self.root = _column(*rows, overflow="visible")
@@ -162,8 +159,12 @@ class Explorer:
         def changed(change):
             if not self._updating: self.act(lambda: action(change["new"]))
         widget.observe(changed, trait)
+        return widget
 
-    def _on_click(self, button, action): button.on_click(lambda _: self.act(action))
+    def _button(self, text, pixels, action, **options):
+        button = W.Button(description=text, layout=W.Layout(width=f"{pixels}px"), **options)
+        button.on_click(lambda _: self.act(action))
+        return button
 
 # %% ../../nbs/look/06_explorer.ipynb #78a83385
 @patch
@@ -220,22 +221,20 @@ def _style_widget(self:Explorer):
 @patch
 def _make_query(self:Explorer):
     finder = self.finder
-    directions = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
-    self.direction = W.ToggleButtons(options=directions, style={"button_width": "auto"}, layout=W.Layout(width="auto"))
-    self.text = _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px")
-    self.go = _button("Search", 90, button_style="primary")
-    self.another = _button("Another picture", 130)
-    self.upload = W.FileUpload(accept="image/*", multiple=False, description="Upload a picture",
-                               layout=W.Layout(width="170px"))
-    self.upload.add_class("teran-upload")
     def turn(direction): return finder.ask_by_picture(None) if direction == "i2t" else finder.ask(self.text.value)
     def ask_by_upload(files):
         for file in files: finder.ask_by_upload(io.BytesIO(file["content"]), file["name"]) # one at most
-    self._on_change(self.direction, turn)
-    self._on_change(self.text, finder.ask)
-    self._on_click(self.go, lambda: finder.ask(self.text.value))
-    self._on_click(self.another, lambda: finder.ask_by_picture(None))
-    self._on_change(self.upload, ask_by_upload)
+    directions = [("Sentence → pictures","t2i"),("Picture → sentences","i2t")]
+    self.direction = self._on_change(
+        W.ToggleButtons(options=directions, style={"button_width": "auto"}, layout=W.Layout(width="auto")), turn)
+    self.text = self._on_change(
+        _text_field("Search", "Type a sentence and press Enter", 60, flex="1 1 260px", width="auto", min_width="220px"),
+        finder.ask)
+    self.go = self._button("Search", 90, lambda: finder.ask(self.text.value), button_style="primary")
+    self.another = self._button("Another picture", 130, lambda: finder.ask_by_picture(None))
+    self.upload = self._on_change(
+        W.FileUpload(accept="image/*", description="Upload a picture", layout=W.Layout(width="170px")), ask_by_upload)
+    self.upload.add_class("teran-upload")
     return _column(_row(self.direction), _row(self.text, self.go, self.another, self.upload))
 
 @patch
@@ -254,23 +253,20 @@ def _show_query(self:Explorer):
 @patch
 def _make_settings(self:Explorer):
     finder = self.finder
-    self.model = _menu("Model", list(finder.models), finder.first_model)
-    self.compared = _menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "")
-    self.pooling = _menu("Pooling", [("each model's own",""),*((p.title,name) for name,p in POOLINGS.items())], "")
-    self.rerank = _menu("Re-rank", [("every pair",0)], 0)
-    self.split = _menu("Split", finder.splits, finder.query.split, flex="0 1 140px", min_width="120px")
-    self.min_cosine = W.FloatSlider(
-        0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
-        tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
-        style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%"))
     def choose_models(_): finder.choose([n for n in dict.fromkeys([self.model.value,self.compared.value]) if n])
     def keep(min_cosine): finder.min_cosine,finder.page = min_cosine,0
-    self._on_change(self.model, choose_models)
-    self._on_change(self.compared, choose_models)
-    self._on_change(self.pooling, lambda pooling: finder.choose(pooling=pooling))
-    self._on_change(self.rerank, lambda rerank: finder.choose(rerank=rerank))
-    self._on_change(self.split, lambda split: finder.choose(split=split))
-    self._on_change(self.min_cosine, keep)
+    def menu(label, options, value, action, **layout): return self._on_change(_menu(label, options, value, **layout), action)
+    poolings = [("each model's own",""),*((p.title,name) for name,p in POOLINGS.items())]
+    self.model = menu("Model", list(finder.models), finder.first_model, choose_models)
+    self.compared = menu("Compare with", [("—",""),*((name,name) for name in finder.models)], "", choose_models)
+    self.pooling = menu("Pooling", poolings, "", lambda pooling: finder.choose(pooling=pooling))
+    self.rerank = menu("Re-rank", [("every pair",0)], 0, lambda rerank: finder.choose(rerank=rerank))
+    self.split = menu("Split", finder.splits, finder.query.split, lambda split: finder.choose(split=split),
+                      flex="0 1 140px", min_width="120px")
+    self.min_cosine = self._on_change(W.FloatSlider(
+        0, min=0, max=1, step=.05, readout_format=".2f", continuous_update=False, description="Cosine at least",
+        tooltip="Of a result's best region with the chosen word; without one, the mean over all words",
+        style={"description_width": "100px"}, layout=W.Layout(width="320px", max_width="100%")), keep)
     return _row(self.model, self.compared, self.pooling, self.rerank, self.split)
 
 @patch
@@ -289,19 +285,18 @@ def _show_settings(self:Explorer):
 @patch
 def _make_words(self:Explorer):
     finder = self.finder
+    def replace_by(text): return finder.edit(finder.word, text) if text.strip() else None
+    def find(everywhere): finder.everywhere = everywhere
     self.word_buttons = [] # made once, because a browser needs long for a new widget
     self.words = _row()
-    self.replacement = _text_field("Replace by", "another word, Enter", width="240px")
-    self.remove = _button("Remove the word", 140)
-    self.everywhere = W.ToggleButton(description="Find it in all pictures", layout=W.Layout(width="180px"))
+    self.replacement = self._on_change(_text_field("Replace by", "another word, Enter", width="240px"), replace_by)
+    self.remove = self._button("Remove the word", 140, lambda: finder.edit(finder.word))
+    self.everywhere = self._on_change(
+        W.ToggleButton(description="Find it in all pictures", layout=W.Layout(width="180px")), find)
     self.edit_row = _row(self.replacement, self.remove, self.everywhere)
     self.regions_head = _html()
     self.regions_grid = _ResultGrid(finder.per_page, self.open)
     self.regions = _column(self.regions_head, self.regions_grid.box)
-    self._on_change(self.replacement, lambda text: finder.edit(finder.word, text) if text.strip() else None)
-    self._on_click(self.remove, lambda: finder.edit(finder.word))
-    def find(everywhere): finder.everywhere = everywhere
-    self._on_change(self.everywhere, find)
     return _column(self.words, self.edit_row)
 
 @patch
@@ -320,10 +315,8 @@ def _show_words(self:Explorer):
         self.regions_grid.fill(_region_cards(finder, self.thumbs))
     def choose(i): finder.word = None if finder.word == i else i
     for i in range(len(self.word_buttons), len(finder.words)):
-        button = W.Button(tooltip="Change this word, or see who else shows it")
-        button.add_class("teran-word")
-        self._on_click(button, lambda i=i: choose(i))
-        self.word_buttons.append(button)
+        tooltip = "Change this word, or see which other pictures show it"
+        self.word_buttons.append(self._button("", 0, lambda i=i: choose(i), tooltip=tooltip).add_class("teran-word"))
     for i,(start,end) in enumerate(finder.words):
         with self.word_buttons[i].hold_sync():
             self.word_buttons[i].description = finder.query.sentence[start:end]
@@ -337,21 +330,22 @@ _MOST_QUERIES = 200 # in the list
 def _make_queries(self:Explorer):
     finder = self.finder
     self.asked = None # query that was chosen from the list
-    self.only = _menu("Show", QUERY_CHOICES, "failures" if finder.captioned else "all", flex="0 0 auto", width="200px")
-    self.containing = _text_field("Containing", "only those with this text", width="280px")
-    self.queries = W.Select(options=[], rows=7, layout=W.Layout(width="calc(100% - 4px)"))
-    self.count = _html()
-    title = "Queries of the collection" if finder.captioned else "Sentences to begin with"
-    self.query_list = _fold(title, _row(self.only, self.containing), self.queries, self.count)
     def ask(row):
         if row is None: return
         if finder.query.direction == "i2t": finder.ask_by_picture(row)
         else: finder.ask(finder.sentences[row])
         self.asked = finder.query
-    for widget in (self.only,self.containing): self._on_change(widget, lambda _: None)
-    self._on_change(self.query_list, lambda _: None, "selected_index")
-    self._on_change(self.queries, ask)
+    only = _menu("Show", QUERY_CHOICES, "failures" if finder.captioned else "all", flex="0 0 auto", width="200px")
+    self.only = self._on_change(only, _nothing)
+    self.containing = self._on_change(_text_field("Containing", "only those with this text", width="280px"), _nothing)
+    self.queries = self._on_change(W.Select(options=[], rows=7, layout=W.Layout(width="calc(100% - 4px)")), ask)
+    self.count = _html()
+    title = "Queries of the collection" if finder.captioned else "Sentences to begin with"
+    fold = _fold(title, _row(self.only, self.containing), self.queries, self.count)
+    self.query_list = self._on_change(fold, _nothing, "selected_index")
     return self.query_list
+
+def _nothing(_): "What is shown follows from the widget itself."
 
 @patch
 def _show_queries(self:Explorer):
@@ -374,8 +368,7 @@ def _show_queries(self:Explorer):
 @patch
 def _make_pairs(self:Explorer):
     self.pair_table = _html()
-    self.pairs = _fold("Minimal pairs of this picture", self.pair_table)
-    self._on_change(self.pairs, lambda _: None, "selected_index")
+    self.pairs = self._on_change(_fold("Minimal pairs of this picture", self.pair_table), _nothing, "selected_index")
     return self.pairs
 
 @patch
@@ -399,18 +392,15 @@ def _make_results(self:Explorer):
     self.columns = [_column(head, grid.box, **layout) for head,grid in zip(self.heads, self.grids)]
     layout = W.Layout(width="100%", overflow="visible", flex_flow="row wrap", grid_gap="0 24px")
     self.all_results = W.Box(self.columns, layout=layout)
-    self.previous = _button("‹ Previous", 100, tooltip="Previous page")
-    self.next = _button("Next ›", 100, tooltip="Next page")
+    def turn(pages): finder.page = min(max(finder.page+pages, 0), finder.page_count()-1)
+    def close(): finder.opened = finder.opened_item = None
+    self.previous = self._button("‹ Previous", 100, lambda: turn(-1), tooltip="Previous page")
+    self.next = self._button("Next ›", 100, lambda: turn(1), tooltip="Next page")
     self.page = _html("auto")
     self.pager = _row(self.previous, self.page, self.next)
     self.view = _html()
-    self.back = _button("‹ Back to the results", 170)
+    self.back = self._button("‹ Back to the results", 170, close)
     self.alignment = _column(_row(self.back), self.view)
-    def turn(pages): finder.page = min(max(finder.page+pages, 0), finder.page_count()-1)
-    self._on_click(self.previous, lambda: turn(-1))
-    self._on_click(self.next, lambda: turn(1))
-    def close(): finder.opened = finder.opened_item = None
-    self._on_click(self.back, close)
     return _column(self.all_results, self.pager, overflow="visible")
 
 @patch

@@ -92,7 +92,7 @@ class Finder:
         split:str="", # Which images; `test` where there is such a split, else all
         per_page:int=12, # Results on a page
         examples:Sequence[str]=(), # Sentences to offer where the collection has no captions
-        encoded:Mapping|None=None, # By model name, all images of the collection as `Encoded` or `Index`
+        encoded:Mapping|None=None, # By model name, images as `Encoded` or `Index`; used for the split that has just these
     ):
         self.models = dict(models) if isinstance(models, Mapping) else {"model": models}
         if not self.models: raise ValueError("no model to ask; give one, or several by their names")
@@ -195,7 +195,7 @@ def _without_word_warnings():
 @patch
 def images(self:Finder,
     name:str, # Of a model
-) -> Encoded|Index: # Of a larger index those of the split, read into memory
+) -> Encoded|Index:
     "All images of the split as a model encodes them."
     return self.once(("images",name), lambda: self._encode_images(name))
 
@@ -210,18 +210,11 @@ def captions(self:Finder,
 @patch
 def _encode_images(self:Finder, name):
     model,encoded = self.models[name],self.encoded.get(name)
-    image_ids = self.collection.image_ids
-    if encoded is None: return model.encode_images(self.collection)
     fingerprint = encoded.layout.fingerprint if isinstance(encoded, Index) and encoded.layout else ""
     if fingerprint not in ("",model.fingerprint):
         raise ValueError(f"{encoded.backend.place} holds what another model than {name} encoded; make an index with this one")
-    if encoded.names == image_ids: return encoded
-    row_of = {image_id: i for i,image_id in enumerate(encoded.names)}
-    missing = [image_id for image_id in image_ids if image_id not in row_of]
-    if missing:
-        raise ValueError(f"{len(missing)} of {len(image_ids)} images were not encoded before, such as {missing[0]}; "
-                         "encode the collection anew")
-    return encoded[[row_of[image_id] for image_id in image_ids]]
+    is_of_split = encoded is not None and encoded.names == self.collection.image_ids
+    return encoded if is_of_split else model.encode_images(self.collection)
 
 # %% ../../nbs/look/04_finder.ipynb #63450e1a
 @patch

@@ -28,8 +28,9 @@ from ..measure.relevance import Relevance
 from ..measure.retrieval import ndcg_at_k, ranking, ranks
 from ..measure.grounding import Grounded, GroundingRule, heat_scores
 from ..search.answers import Answers
-from .figures import (
-    COLOURS, centre_note, content_words, crop, draw_box, empty_figure, evenly, grid, image_picture, plain, shortened, wrapped)
+from teran_nb.look.figures import (
+    COLOURS, centre_note, content_words, crop, draw_box, draw_credit, empty_figure, evenly, grid, image_picture, plain,
+    shortened, wrapped)
 from .show import show_grounding
 
 # %% ../../nbs/look/02_galleries.ipynb #dc7d4706
@@ -149,10 +150,12 @@ def _draw_result(ax, image, text, model):
     alignment = None if model is None else model.align(image, text)
     if alignment is not None and alignment.words and alignment.boxes is not None:
         show_grounding(alignment, ax=ax, brief=True)
-        return _superscript(text, alignment.spans, content_words(alignment.words))
-    picture,note = image_picture(image)
-    ax.imshow(picture)
-    centre_note(ax, note)
+        text = _superscript(text, alignment.spans, content_words(alignment.words))
+    else:
+        picture,note = image_picture(image)
+        ax.imshow(picture)
+        centre_note(ax, note)
+    draw_credit(ax, image.credit)
     return text
 
 # %% ../../nbs/look/02_galleries.ipynb #4c575d97
@@ -288,6 +291,7 @@ def show_phrases(
             draw_box(ax, box, *_BOX_STYLES["box of the heat map"])
         if phrase.box: draw_box(ax, phrase.box, *_BOX_STYLES["best region"])
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
+        draw_credit(ax, image.credit)
         ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_match_outcome(phrase)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     handles = [Line2D([], [], color=colour, linestyle=style, label=name) for name,(colour,style) in _BOX_STYLES.items()]
@@ -404,7 +408,8 @@ def show_word(
     if not has_boxes: lines.append("whole pictures: their features came without boxes, so the region has no place")
     axes = grid(n, 6, (1.6,1.75), title="\n".join(wrapped(line, 15*min(6, n), 4) for line in lines))
     for ax,match in zip(axes, matches):
-        picture,note = image_picture(collection[match.image])
+        image = collection[match.image]
+        picture,note = image_picture(image)
         if has_boxes:
             picture,(x1,y1,x2,y2) = crop(picture, match.box, match.size, .3)
             draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
@@ -414,5 +419,6 @@ def show_word(
         half = max(picture.size)/2 # a square, so that panels of all shapes leave equal room for their labels
         ax.set(xticks=[], yticks=[], xlim=(width/2-.5-half,width/2-.5+half), ylim=(height/2-.5+half,height/2-.5-half))
         ax.spines[:].set_visible(False)
+        draw_credit(ax, image.credit)
         ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.name, 16)}", fontsize=8)
     return axes

@@ -33,11 +33,11 @@ from .show import show_grounding
 # %% ../../nbs/look/03_view.ipynb #a282afc8
 def _listed(value): return list(value) if isinstance(value, (list,tuple)) else [value]
 
-def _distinct_names(alignments, models=()):
-    "Models, images and captions as far as they differ, numbered where that is not enough."
-    columns = [models, [str(a.image_id) for a in alignments], [a.caption for a in alignments]]
+def _distinct_names(alignments):
+    "Images and captions as far as they differ, numbered where that is not enough."
+    columns = [[str(a.image_id) for a in alignments], [a.caption for a in alignments]]
     columns = [column for column in columns if len(set(column)) > 1]
-    names = [" · ".join(filter(None, parts)) for parts in zip(*columns)] or [""]*len(alignments)
+    names = [" · ".join(parts) for parts in zip(*columns)] or [""]*len(alignments)
     if len(set(names)) == len(names): return names
     return [f"{i+1} {name}".strip() for i,name in enumerate(names)]
 
@@ -74,7 +74,7 @@ def _pair_data(alignment, name):
     placed = alignment.size is not None or (boxes is not None and len(boxes) > 0)
     size = alignment.extent if placed else (1,1)
     return {
-        "name": name, "image": str(alignment.image_id),
+        "name": name, "image": str(alignment.image_id), "credit": alignment.credit,
         "caption": alignment.caption, "words": list(alignment.words), "gaps": _gaps(alignment),
         "regions": len(cosines), "cosines": base64.b64encode(cosines.tobytes()).decode(),
         "boxes": None if boxes is None else boxes.tolist(), "size": list(map(float, size))}
@@ -145,6 +145,7 @@ class Thumbnail(NamedTuple):
     address:str # A data URI, or a file beside the page; empty where there is no picture
     size:tuple[int,int] # Width and height, pixels; of an empty frame where there is no picture
     missing:str="" # Reason why there is none
+    credit:str="" # Of the picture
     @property
     def ratio(self) -> float: return self.size[0]/self.size[1] # Width by height
 
@@ -168,7 +169,7 @@ class Thumbnails:
         path = self.collection.picture_path(image.id, small=True)
         why = "no picture"
         try:
-            if path: return self.small(path)
+            if path: return self.small(path)._replace(credit=image.credit)
         except (ValueError, OSError) as e: why = f"no picture: {e}".replace(str(path.parent), "…")
         size = image.regions.size if image.regions and image.regions.size else (320,240)
         return Thumbnail("", tuple(max(1, round(v*self.side/max(size))) for v in size), why)
@@ -227,19 +228,10 @@ def _repr_mimebundle_(self:AlignmentView, include=None, exclude=None):
 
 # %% ../../nbs/look/03_view.ipynb #c943e0b7
 def view(
-    model:Encoder|dict[str,Encoder]|Alignment|Sequence[Alignment], # A model, several by their names, or alignments
-    image:Image|Regions|str|Path|Sequence|None=None, # For a model: an image, its regions or a picture; or a list of them
-    caption:str|Sequence[str]|None=None, # For a model: a sentence, or a list of them
+    model:Encoder|Alignment|Sequence[Alignment], # A model, or alignments
+    image:Image|Regions|str|Path|None=None, # For a model: an image, its regions or a picture
+    captions:str|Sequence[str]=(), # For a model: a sentence, or several
 ) -> AlignmentView: # Shows itself; `save("kite.html")` keeps it
-    "Align sentences with images and show the result: hover over a word and see its box."
-    if all(isinstance(a, Alignment) for a in _listed(model)): return AlignmentView(model)
-    if image is None or caption is None:
-        raise TypeError("a model needs an image and a caption: view(model, image, caption); an alignment needs neither")
-    alignments = []
-    names = []
-    for name,one_model in (model if isinstance(model, dict) else {"": model}).items():
-        for one_image in _listed(image):
-            for text in _listed(caption):
-                alignments.append(one_model.align(one_image, text))
-                names.append(name)
-    return AlignmentView(alignments, _distinct_names(alignments, names))
+    "Align sentences with an image and show the result: hover over a word and see its box."
+    if not isinstance(model, Encoder): return AlignmentView(model)
+    return AlignmentView([model.align(image, caption) for caption in _listed(captions)])
