@@ -5,9 +5,8 @@ import runpy
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from conftest import ROOT
 
 
 def test_the_page_of_credits_is_what_its_command_writes():

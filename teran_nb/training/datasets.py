@@ -7,6 +7,7 @@ __all__ = ['WORLDS', 'description', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
 import warnings
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ def _holds_pictures(path):
 def _collection_of_pictures(path, captions, missing):
     "The collection of a folder of pictures; it is made at first use."
     captions = captions or next((str(path/name) for name in _BESIDE if (path/name).is_file()), "")
-    key = digest([sources_digest(Sources(path)),captions,missing])[:16]
-    made = prepare(Sources(path, captions, missing=missing), home()/"collections"/key/path.name)
+    sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
+    key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
+    made = prepare(sources, home()/"collections"/key/path.name)
     if made.left_out:
         name,reason = next(iter(made.left_out.items()))
         warnings.warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}", stacklevel=3)
@@ -112,12 +114,12 @@ def load_data(
     elif data == "photos": collection = _open_photographs(captions, missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
-    elif captions:
-        collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
-    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
     elif not path.exists():
         raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
                                 "or say data='scenes'")
+    elif captions:
+        collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
+    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
     else:
         raise FileNotFoundError(f"{path} is no collection: captions.json and pictures are not there; name a captions file, "
                                 "or say data='scenes'")

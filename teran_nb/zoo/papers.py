@@ -25,7 +25,10 @@ PAPERS = {
              "using Transformer Encoders, ACM TOMM 2021",
     "iais": "Ren et al., Learning Relation Alignment for Calibrated Cross-modal Retrieval, ACL 2021",
     "cgam": "He et al., Cross-Graph Attention Enhanced Multi-Modal Correlation Learning "
-            "for Fine-Grained Image-Text Retrieval, SIGIR 2021"}
+            "for Fine-Grained Image-Text Retrieval, SIGIR 2021",
+    "clipscore": "Hessel et al., CLIPScore: A Reference-free Evaluation Metric for Image Captioning, EMNLP 2021",
+    "eccv": "Chun et al., ECCV Caption: Correcting False Negatives by Collecting Machine-and-Human-verified "
+            "Image-Caption Associations for MS-COCO, ECCV 2022"}
 
 # %% ../../nbs/zoo/00_papers.ipynb #b64201dc
 @dataclass(frozen=True, repr=False)
