@@ -177,7 +177,7 @@ class Agreement(MarkdownRepr):
 
 def published_agreement() -> Result:
     "Agreement of metrics with Flickr8k's ratings, as CLIPScore prints it."
-    rows = paper_table("clipscore", 1).to_pandas()
+    rows = paper_table("clipscore", 1)
     return Result.of(*(published_row("clipscore", *row) for row in rows[["model","protocol"]].values.tolist()))
 
 def judge(

@@ -22,7 +22,7 @@ from PIL import Image, __version__ as pillow_version
 from ..core.files import atomic, digest, user_path
 from ..core.hub import no_download
 from ..core.show import MarkdownRepr, left_out_table, markdown_table, progress
-from ..core.processes import parallel_map, worker_count
+from ..core.processes import keep_freed_memory, parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
 from ..data.features import Features, FeatureWriter, extract_batch, extract_each
 from ..data.provenance import Provenance
@@ -157,6 +157,7 @@ def extract_folder(
     left_out = {}
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
+    if not extractor.runs_in_readers: keep_freed_memory()
     start = time.perf_counter()
     source_hash = ""
     if resume: # names, sizes and dates of the files tell whether a stopped run can be continued
