@@ -22,8 +22,7 @@ from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.core.registry import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
-from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
-from teran_nb.zoo.scratch import ScratchConfig, train_clip
+from teran_nb.zoo.small_models import TOY_FAMILIES, ScratchConfig, toy_folder, train_clip
 from teran_nb.search.index import Index, ask
 from teran_nb.search.own_pictures import encode_or_index, open_models, prepare_own
 
