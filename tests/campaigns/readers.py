@@ -41,7 +41,6 @@ from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
-from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
@@ -421,7 +420,7 @@ def read_same(folder):
 
 
 def read_uploaded(folder):
-    return [uploaded_picture(path, lambda picture: None, path.name).picture() for path in sorted(folder.iterdir())]
+    return [read_picture(path)[0] for path in sorted(folder.iterdir())]
 
 
 def results_hold(results):
