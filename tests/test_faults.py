@@ -35,12 +35,12 @@ def test_one_sentence(name):
     assert "\n" not in str(raised.value)
 
 
-OPENS = {"open", "read_text", "read_bytes", "read_json", "read_json_lines", "open_plain", "load", "loads", "memmap", "load_file", "safe_open", "load_tensors", "open_packed", "ZipFile", "File",
+OPENS = {"open", "read_text", "read_bytes", "read_json", "read_json_lines", "open_plain", "load", "loads", "memmap", "load_file", "safe_open", "load_tensors", "ZipFile", "File",
          "fromfile", "from_pretrained", "load_from_hub", "load_whole_model", "get_image_processor_dict", "get_processor_dict"}
 OWNERS = {"open": {"Image", "lmdb", "builtins"}, "load": {"np", "torch", "EdgeShard"}, "loads": {"json", "pickle"}}
 READERS_OF = {  # of each module or group that opens files of other people: the readers of tests/campaigns/readers.py that damage these files
     "core.hub": "vision, dual, text",
-    "core.stores": "tensors, packed sets, original, feature store, unfinished store",
+    "core.stores": "tensors, original, feature store, unfinished store",
     "data.caption_files": "captions, phrases, sizes",
     "data.collection": "collection",
     "data.convert": "sizes, class names",

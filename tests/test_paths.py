@@ -3,14 +3,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import play
 from PIL import Image
 from transformers import ViTConfig
 
 from teran_nb import load_model
 from teran_nb.core.files import home
-from teran_nb.core.packed import toy_sets
-from teran_nb.core.stores import open_packed, require_archive, save_packed
+from teran_nb.core.stores import load_tensors, require_archive, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.collection import Collection
 from teran_nb.data.features import Features
@@ -53,10 +53,10 @@ def test_the_home_directory(at_home):
 
 
 def test_single_files(at_home):
-    save_packed(toy_sets([2, 0]), "~/packed.safetensors")
+    save_tensors({"a": torch.ones(2)}, "~/a.safetensors")
     np.savez(at_home / "a.npz", features=np.ones(3))
     require_archive("~/a.npz")
-    assert len(open_packed("~/packed.safetensors")) == 2 and read_picture("~/photos/one.jpg")[1] == (60, 40)
+    assert len(load_tensors("~/a.safetensors")["a"]) == 2 and read_picture("~/photos/one.jpg")[1] == (60, 40)
 
 
 def test_a_vision_model(at_home):

@@ -20,7 +20,7 @@ from huggingface_hub import constants, get_session, hf_hub_download
 from pydantic import Field
 from torch import nn
 
-from .files import read_json, read_text, require_file, user_path
+from .files import read_json, reading, require_file, user_path
 
 
 # %% ../../nbs/core/07_hub.ipynb #07e1abc9
@@ -43,15 +43,6 @@ def _offline_reason():
     except Exception as e: return f"the hub cannot be reached ({type(e).__name__})" # of any library
     return ""
 
-def _refused(error, name, kind, instead):
-    "An error with the reason that another library gives in its first line."
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["it says nothing"]
-    reason = lines[0]
-    if reason.endswith(":"): reason = " ".join(lines[:2])
-    reason = reason[:200].rstrip(". ")
-    if not isinstance(error, (OSError,ValueError,RuntimeError)): reason = f"{type(error).__name__}: {reason}"
-    return ValueError(f"{name} cannot be loaded as a {kind}: {reason}; {instead}")
-
 def load_from_hub(
     load:Callable, # A loader of transformers, such as `AutoModel.from_pretrained`
     name:str, # Hugging Face name or folder
@@ -61,19 +52,17 @@ def load_from_hub(
     "Load a model from a folder, the cache, or the hub."
     if not name or str(name)[0] == "~": name = str(user_path(name))
     is_folder = os.path.isdir(name)
-    if is_folder and not os.path.isfile(f"{name}/config.json"):
-        raise FileNotFoundError(f"no {kind} under the folder {str(name)!r}: it holds no config.json; {instead}")
     if is_folder: require_model_folder(name)
-    try: return load(name, local_files_only=True)
-    except Exception as e: # a name without its files is an OSError; tokenizers raises plain exceptions
-        if is_folder or not isinstance(e, OSError): raise _refused(e, name, kind, instead) from None
-    why = _offline_reason()
-    if not why:
-        try: return load(name)
-        except OSError as e: why = f"the hub answers: {' '.join(str(e).split())[:300]}" # unknown, gated, no space, ...
-        except Exception as e: raise _refused(e, name, kind, instead) from None
-    raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; "
-                            f"{instead}")
+    with reading(name, f"cannot be loaded as a {kind}", instead):
+        try: return load(name, local_files_only=True)
+        except OSError:
+            if is_folder: raise
+        why = _offline_reason()
+        if not why:
+            try: return load(name)
+            except OSError as e: why = f"the hub answers: {' '.join(str(e).split())[:300]}" # unknown, gated, no space, ...
+        raise FileNotFoundError(f"no {kind} under the name {str(name)!r}: it is no folder, not in the cache, and {why}; "
+                                f"{instead}")
 
 # %% ../../nbs/core/07_hub.ipynb #c81557a3
 def hub_config(
@@ -116,12 +105,11 @@ def loading(
 ) -> Iterator[None]:
     "Turn an error of any library into a sentence that names the model."
     try: yield
-    except Exception as e:
-        if isinstance(e, (OSError,ValueError)) and str(name) in str(e) and "\n" not in str(e): raise
-        try: cause = probe() if probe else e
-        except Exception as fault: cause = fault
-        if not isinstance(cause, Exception): raise
-        raise _refused(cause, name, kind, instead) from None
+    except Exception:
+        with reading(name, f"cannot be loaded as a {kind}", instead):
+            if not probe: raise
+            probe()
+        raise
 
 # %% ../../nbs/core/07_hub.ipynb #f2188e68
 def require_finite(
@@ -144,10 +132,9 @@ def require_rows(
     # these tokens are not in the vocabulary, but in another part of its file
     numbers["[around each sentence]"] = max(tokenizer("")["input_ids"], default=0)
     token = max(numbers, key=numbers.get)
-    if numbers[token] < rows: return
-    files = [file for file in sorted(Path(name).glob("*.json")) if f'"{token}"' in read_text(file)]
-    raise ValueError(f"{files[0] if files else name}: the token {token[:40]} has the number {numbers[token]:,}, and "
-                     f"the embeddings end at {rows-1:,}; copy the tokenizer and the weights of one model")
+    if numbers[token] >= rows:
+        raise ValueError(f"{name}: the token {token[:40]} has the number {numbers[token]:,}, and the embeddings end at "
+                         f"{rows-1:,}; copy the tokenizer and the weights of one model")
 
 # %% ../../nbs/core/07_hub.ipynb #8e4b4d47
 def load_whole_model(

@@ -21,7 +21,6 @@ from fastcore.basics import patch
 
 from ..core.config import one_of
 from ..core.files import atomic, user_path
-from ..core.stores import row_numbers
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 
 # %% ../../nbs/data/01_captions.ipynb #11f70835
@@ -63,26 +62,21 @@ def _problems(captions) -> Iterator[str]:
         if not isinstance(name, str): yield f"image ids and splits are text, and {name!r} is not"
     repeated = [image_id for image_id,n in Counter(image_ids).items() if n > 1]
     if repeated: yield f"{len(repeated)} image ids occur more than once: {some_names(repeated)}; rename them"
-    outside = np.flatnonzero((image_of < 0) | (image_of >= len(image_ids)))
-    for i in outside: yield f"caption {i+1} belongs to an unknown image: its index {image_of[i]} is not below {len(image_ids)}"
-    places = [f"caption {i+1} of {len(texts)} (image {image_ids[k][:100]})" for i,k in enumerate(image_of)]
-    for place,text in zip(places, texts):
-        if not isinstance(text, str) or not text.strip(): yield f"{place} is {text!r}; correct or remove it"
-    uncaptioned = np.flatnonzero(np.bincount(image_of, minlength=len(image_ids)) == 0)
-    if len(uncaptioned) and texts:
-        names = some_names([image_ids[i] for i in uncaptioned])
-        yield f"{len(uncaptioned)} images have no caption: {names}; add some, or remove these images"
-    try: "".join([*texts, *image_ids]).encode("utf8")
-    except UnicodeEncodeError as e: # half of a UTF-16 pair, which damaged JSON may hold and no file can keep
-        yield f"a caption or image id holds half of a letter: {e.object[max(0, e.start-20):e.end+20]!r}; correct it"
-    if captions.sizes is not None:
-        are_lengths = (captions.sizes > 0) & np.isfinite(captions.sizes)
-        if captions.sizes.shape != (len(image_ids),2) or not are_lengths.all():
-            yield "sizes are the width and height of each picture, `(images, 2)`, finite and above 0"
-    for place,text,links in zip(places, texts, captions.links or ()):
-        if not isinstance(links, (tuple,list)) or not all(is_link(link, len(text)) for link in links):
-            yield (f"{place} has a wrong link in {str(links)[:100]}: give a tuple of Link inside its {len(text)} characters, "
-                   "whose boxes (x1,y1,x2,y2) are finite and not inverted")
+    for i in np.flatnonzero((image_of < 0) | (image_of >= len(image_ids))):
+        yield f"caption {i+1} belongs to an unknown image: its index {image_of[i]} is not below {len(image_ids)}"
+    def place(i): return f"caption {i+1} of {len(texts)} (image {image_ids[image_of[i]][:100]})"
+    for i,text in enumerate(texts):
+        if not isinstance(text, str) or not text.strip(): yield f"{place(i)} is {text!r}; correct or remove it"
+    uncaptioned = [image_ids[i] for i in np.flatnonzero(np.bincount(image_of, minlength=len(image_ids)) == 0)]
+    if uncaptioned and texts:
+        yield f"{len(uncaptioned)} images have no caption: {some_names(uncaptioned)}; add some, or remove these images"
+    sizes = captions.sizes
+    if sizes is not None and (sizes.shape[1:] != (2,) or not ((sizes > 0) & (sizes < np.inf)).all()):
+        yield "sizes are the width and height of each picture, `(images, 2)`, finite and above 0"
+    for i,links in enumerate(captions.links or ()):
+        if not isinstance(links, (tuple,list)) or not all(is_link(link, len(texts[i])) for link in links):
+            yield (f"{place(i)} has a wrong link in {str(links)[:100]}: give a tuple of Link inside its {len(texts[i])} "
+                   "characters, whose boxes (x1,y1,x2,y2) are finite and not inverted")
 
 # %% ../../nbs/data/01_captions.ipynb #9011e916
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,8 +104,7 @@ class Captions(MarkdownRepr):
         image:int, # Index of an image
     ) -> np.ndarray: # Their indices
         "The captions of an image."
-        if not 0 <= image < len(self.image_ids):
-            raise IndexError(f"there is no image {image}; there are {len(self.image_ids):,}")
+        image = range(len(self.image_ids))[image] # a negative number counts from the end
         order,starts = self._by_image
         return order[starts[image]:starts[image+1]]
     @cached_property
@@ -136,7 +129,9 @@ def select(self:Captions,
     images:list|np.ndarray, # Indices of images, or a mask `(images,)`
 ) -> Captions: # These images, in the order given, with their captions
     "The captions of some images."
-    images = row_numbers(images, len(self.image_ids))
+    images = np.asarray(images)
+    if not images.size: images = images.astype(int) # numpy makes an empty list float
+    images = np.arange(len(self.image_ids))[images]
     new_index = np.full(len(self.image_ids), -1)
     new_index[images] = np.arange(len(images))
     rows = np.flatnonzero(new_index[self.image_of] >= 0)

@@ -6,7 +6,7 @@
 __all__ = ['open_picture', 'Image']
 
 # %% ../../nbs/data/05_image.ipynb #b2270d37
-import warnings
+import io, unicodedata, warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -37,6 +37,7 @@ def _warn_of_thumbnails(folder):
 
 def _with_line(picture, text):
     "A picture above a line of text."
+    text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode() # Pillow's font has no other letters
     font = PIL.ImageFont.load_default(11)
     line = PIL.Image.new("RGB", (max(picture.width, int(font.getlength(text))+6), picture.height+16), "white")
     line.paste(picture)
@@ -91,7 +92,13 @@ class Image:
     def size(self) -> tuple|None: # Width and height of the picture in pixels, in which boxes are measured
         if self.regions is not None and self.regions.size is not None: return self.regions.size
         return self.picture().size if self.has_picture else None
-    def _repr_png_(self):
-        if not self.has_picture: return None
+    def _shown(self, kind):
+        "What a notebook shows: a JPEG file as JPEG, which is small, and any other picture as PNG."
+        is_jpeg = self.path is not None and self.path.suffix.lower() in (".jpg",".jpeg")
+        if not self.has_picture or is_jpeg != (kind == "JPEG"): return None
         picture = self.picture()
-        return (_with_line(picture, self.credit) if self.credit else picture)._repr_png_()
+        encoded = io.BytesIO()
+        (_with_line(picture, self.credit) if self.credit else picture).save(encoded, kind)
+        return encoded.getvalue()
+    def _repr_png_(self): return self._shown("PNG")
+    def _repr_jpeg_(self): return self._shown("JPEG")

@@ -41,6 +41,11 @@ class Encoded:
     boxes:Packed|None=None # Of images: pixels of each region, `(regions, 4)`; None where the features came without boxes
     sizes:Tensor|None=None # Of images: width and height of each picture in pixels, `(n, 2)`, where known
     images:Sequence[Image]=() # Of images: the images, whose pictures are opened when they are asked for
+    weights:Packed|None=None # Of captions: how much each word vector counts, on average 1, `(words, 1)`; None: all alike
+    @property
+    def weighted_parts(self) -> Packed: # What a similarity is computed from
+        if self.weights is None: return self.parts
+        return Packed(self.parts.values*self.weights.values, self.parts.offsets)
     def __len__(self): return len(self.parts)
     def __repr__(self):
         kind = "captions" if len(self.words) else "images"
@@ -59,11 +64,12 @@ class Encoded:
         def chosen(items): return [items[k] for k in numbers] if len(items) else ()
         def chosen_rows(values): return None if values is None else values[rows]
         return Encoded(chosen_rows(self.whole), self.parts[rows], chosen(self.names), chosen(self.words),
-                       chosen_rows(self.boxes), chosen_rows(self.sizes), chosen(self.images))
+                       chosen_rows(self.boxes), chosen_rows(self.sizes), chosen(self.images), chosen_rows(self.weights))
     def to(self, device:torch.device) -> "Encoded":
         "The same with its vectors on a device."
         whole = None if self.whole is None else self.whole.to(device)
-        return replace(self, whole=whole, parts=self.parts.to(device))
+        weights = None if self.weights is None else self.weights.to(device)
+        return replace(self, whole=whole, parts=self.parts.to(device), weights=weights)
 
 # %% ../../nbs/model/02_encoded.ipynb #62ee6a81
 @patch(cls_method=True)
@@ -92,7 +98,8 @@ def of_captions(cls:Encoded,
     parts:Packed, # A vector for each word, or piece of a word
     words:Sequence[CaptionWords], # The words of each caption
     whole:Tensor|None=None, # A vector for each caption; zeros by default
+    weights:Packed|None=None, # How much each word vector counts
 ) -> Encoded:
     "Encoded captions."
     if whole is None: whole = torch.zeros(len(texts), parts.dim)
-    return cls(whole, parts, list(texts), words)
+    return cls(whole, parts, list(texts), words, weights=weights)

@@ -38,6 +38,7 @@ class EncoderInfo:
     extractor:str="" # What makes the region features that it reads; empty for any
     pooling:str="mrsw" # How its alignment is pooled, a name in `POOLINGS`
     own_score:str="" # What it ranks pairs by, in words, where that is not the pooled alignment
+    global_weight:float=0. # Its score is the pooled alignment plus so many times the cosine of the whole vectors
     is_cross_encoder:bool=False # Whether its score needs both sides of a pair together
     note:str="" # What to know of its alignments, such as that the model ranks by something else
     not_stored:str="" # Why `fingerprint` may miss a change, and the cure; empty where its encodings may be stored
@@ -130,7 +131,9 @@ def similarity(self:Encoder,
     "Similarity of every pair."
     self.check_rerank(rerank, pooling)
     images,captions = self.ensure_encoded(images, captions)
-    return similarity(images.parts, captions.parts, pooling or self.pooling, **options)
+    sim = similarity(images.parts, captions.weighted_parts, pooling or self.pooling, **options)
+    if pooling or not self.info.global_weight: return sim
+    return sim + self.info.global_weight*(images.whole @ captions.whole.T)
 
 @patch
 def ensure_encoded(self:Encoder, images:Encoded|Images, captions:Encoded|Sentences) -> tuple:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..core.packed import Packed
-from ..core.files import atomic, digest, user_path
-from ..core.stores import load_tensors, open_packed, save_packed, save_tensors
+from ..core.files import digest, reading, user_path
+from ..core.stores import load_tensors, save_tensors
 from ..data.collection import Collection
 from .encoded import Encoded
 from .encoder import Encoder
@@ -24,33 +24,6 @@ def encoding_key(
     "A hash that changes with the encoder, with what it reads of the images, and with the list of images."
     return digest([encoder.fingerprint, *encoder.cache_key(collection)])[:16]
 
-# %% ../../nbs/model/16_encoding_cache.ipynb #53491903
-def _save_encoded(images, path):
-    "Write encoded images as a folder of tensors."
-    tensors = {"whole": images.whole}
-    if images.boxes is not None: tensors["boxes"] = images.boxes.values
-    if images.sizes is not None: tensors["sizes"] = images.sizes
-    try:
-        with atomic(path) as tmp:
-            tmp.mkdir()
-            save_packed(images.parts, tmp/"regions.safetensors")
-            save_tensors(tensors, tmp/"images.safetensors")
-    except OSError:
-        if not path.is_dir(): raise # otherwise another process wrote it first
-
-def _open_encoded(path, collection):
-    "The encoded images of a collection."
-    try:
-        tensors = load_tensors(path/"images.safetensors")
-        parts = open_packed(path/"regions.safetensors", verify=True)
-        boxes = Packed(tensors["boxes"], parts.offsets) if "boxes" in tensors else None
-    except Exception as e: raise ValueError(f"{path} is damaged ({e}); remove it, and it is made again") from None
-    if len(parts) != len(collection):
-        raise ValueError(f"{path} has {len(parts)} images, the collection {len(collection)}; remove it, and it is made "
-                         "again")
-    return Encoded(tensors["whole"], parts, list(collection.image_ids), boxes=boxes, sizes=tensors.get("sizes"),
-                   images=collection)
-
 # %% ../../nbs/model/16_encoding_cache.ipynb #81d048da
 def load_or_encode(
     encoder:Encoder, # Encodes the images
@@ -62,12 +35,25 @@ def load_or_encode(
     "Encode a collection's images, or open what was encoded before. The padded slots of published code are not stored."
     if encoder.info.not_stored:
         raise ValueError(f"encodings of {encoder.name} are not stored: {encoder.info.not_stored}")
-    path = user_path(encoder.cache_folder or folder)/encoding_key(encoder, collection)
-    if path.is_dir(): return _open_encoded(path, collection)
+    path = user_path(encoder.cache_folder or folder)/f"{encoding_key(encoder, collection)}.safetensors"
+    if path.is_file(): return _open_encoded(path, collection)
     images = encoder.encode_images(collection, show_progress_bar=show_progress_bar) if encode is None else encode()
-    # an encoder with a `cache_folder` has stored its images itself
-    if type(images.parts) is Packed and not path.is_dir(): _save_encoded(images, path)
+    if type(images.parts) is not Packed or path.is_file(): return images # an encoder with a `cache_folder` has stored it
+    tensors = {"whole": images.whole, "values": images.parts.values, "offsets": images.parts.offsets}
+    if images.boxes is not None: tensors["boxes"] = images.boxes.values
+    if images.sizes is not None: tensors["sizes"] = images.sizes
+    save_tensors(tensors, path)
     return images
+
+def _open_encoded(path, collection):
+    "The encoded images of a collection."
+    cure = "remove it, and it is made again"
+    with reading(path, "is damaged", cure):
+        tensors = load_tensors(path, cure)
+        parts = Packed(tensors["values"], tensors["offsets"])
+        boxes = Packed(tensors["boxes"], parts.offsets) if "boxes" in tensors else None
+        return Encoded(tensors["whole"], parts, list(collection.image_ids), boxes=boxes, sizes=tensors.get("sizes"),
+                       images=collection)
 
 # %% ../../nbs/model/16_encoding_cache.ipynb #6a977163
 def vector_gigabytes(

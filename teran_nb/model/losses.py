@@ -67,8 +67,11 @@ def info_nce(
     sim:Tensor, # Similarity of every pair, `(images, captions)`
     image_of:Tensor, # Row of each caption's image, `(captions,)`
     scale:float|Tensor=1/.07, # What similarities are multiplied by, a number or a scalar tensor
+    alike:Tensor|None=None, # Cosines of the captions among themselves, `(captions, captions)`, for softened targets
+    soften:float=0., # Share of each target that goes to pairs whose captions are alike, in [0,1)
 ) -> Tensor: # A number, at least 0: the mean over captions and both directions
     "Symmetric contrastive loss; captions of one image are no negatives of each other."
+    if soften: return _softened(sim*scale, image_of, alike, soften)
     true = positives(sim, image_of)
     logits = sim*scale
     true_logits = logits[image_of, torch.arange(len(image_of), device=sim.device)] # (captions,)
@@ -77,6 +80,16 @@ def info_nce(
     caption_cost = F.softplus(wrong_logits.logsumexp(1)[image_of] - true_logits)
     image_cost = F.softplus(wrong_logits.logsumexp(0) - true_logits)
     return (caption_cost + image_cost).mean()/2
+
+def _softened(logits, image_of, alike, soften):
+    "Cross-entropy with targets that the captions like the true one share."
+    true = positives(logits, image_of).float()
+    likeness = true @ alike/true.sum(1, keepdim=True).clamp(min=1) # of each image's captions with every caption
+    cost = 0
+    for dim in (0,1): # the images of a caption, the captions of an image
+        target = (1-soften)*true/true.sum(dim, keepdim=True).clamp(min=1) + soften*(likeness/.1).softmax(dim)
+        cost = cost - (target*logits.log_softmax(dim)).sum(dim).mean()
+    return cost/2
 
 # %% ../../nbs/model/01_losses.ipynb #78531ace
 def sigmoid_loss(

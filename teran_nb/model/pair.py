@@ -34,6 +34,7 @@ class Pieces:
     word_of:Sequence[int] # For each piece the index of its word in `words` of the `Alignment`, -1 for none
     texts:Sequence[str]|None = None # How the tokenizer writes each piece; None where every piece is a word
     self_cosines:tuple[Tensor,...] = () # Cosines among the regions and among the pieces, where the pooling takes them
+    weights:Tensor|None = None # How much each piece counts in the score, `(pieces,)`; None: all alike
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment:
@@ -146,14 +147,15 @@ def shares(self:Pooling,
 
 # %% ../../nbs/model/03_pair.ipynb #56f4f488
 def _pooling_inputs(alignment, pooling):
-    "A pooling, and the cosines that it takes."
+    "A pooling, and the cosines that it takes, those of each piece times its weight."
     pooling = POOLINGS[one_of(pooling or alignment.pooling, POOLINGS, "pooling")]
     pieces = alignment.pieces or Pieces(alignment.cosines, range(len(alignment.words)))
-    if not pooling.needs_self_cosines: return pooling,pieces.cosines,()
+    cosines = pieces.cosines if pieces.weights is None else pieces.cosines*pieces.weights
+    if not pooling.needs_self_cosines: return pooling,cosines,()
     if not pieces.self_cosines:
         raise ValueError(f"{pooling.title} also compares the regions among themselves, which this alignment does not "
                          f"hold; align the pair again with pooling={pooling.name!r}")
-    return pooling,pieces.cosines,pieces.self_cosines
+    return pooling,cosines,pieces.self_cosines
 
 @patch
 def score(self:Alignment,
@@ -200,7 +202,8 @@ def of(cls:Alignment,
     cosines = piece_cosines @ (belongs / belongs.sum(0).clamp(min=1)).float()
     read_words = belongs.any(0).nonzero().ravel().tolist() # words that have a piece; the others were cut off
     column_of = {word: j for j,word in enumerate(read_words)}
-    pieces = Pieces(piece_cosines, [column_of.get(int(word), -1) for word in word_of], words.pieces, self_cosines)
+    weights = None if caption.weights is None else caption.weights[0][:,0].float().cpu()
+    pieces = Pieces(piece_cosines, [column_of.get(int(word), -1) for word in word_of], words.pieces, self_cosines, weights)
     given = image.images[0] if len(image.images) else None
     return cls(
         words=[words.texts[j] for j in read_words],

@@ -101,7 +101,7 @@ def _encode_or_index(model, collection, folder, index, memory, show_progress_bar
     "The images as one model encodes them."
     use_index = index == "always"
     if index == "auto" and not model.info.not_indexed:
-        vector_count = len(collection.features.values)
+        vector_count = int(collection.features.offsets[-1])
         if model.info.finds_regions and len(collection): # estimated from the first picture
             vector_count = len(collection)*len(model.encode_images(collection.select([0])).parts.values)
         use_index = vector_gigabytes(model, collection, vector_count) > memory

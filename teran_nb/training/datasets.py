@@ -7,14 +7,16 @@ __all__ = ['WORLDS', 'description', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
 import warnings
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from fastcore.basics import patch
 
-from ..core.files import digest, home, project_path
+from ..core.files import digest, home, project_path, read_json
 from ..core.config import checked, one_of
 from ..data.names import PICTURE_SUFFIXES
+from ..data.captions import Captions
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
@@ -59,14 +61,41 @@ def _collection_of_pictures(path, captions, missing):
         warnings.warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}", stacklevel=3)
     return made.open()
 
+def _open_photographs(language, missing):
+    "The collection of the photographs in `data/photos`, all of them in the split `test`."
+    near = project_path("data/photos"),files("teran_nb").parent/"data/photos" # a clone, wherever it is used
+    folder = next((folder for folder in near if (folder/"photos.json").is_file()), None)
+    if folder is None:
+        raise FileNotFoundError("the open photographs (data/photos, 4.9 MB) are in the repository of teran_nb and not in its "
+                                "package; copy that folder into the working directory, or name a folder of your own pictures")
+    def texts_of(photo): return photo["translations"].get(language, ()) if language else photo["captions"]
+    photos = read_json(folder/"photos.json")
+    one_of(language, ["",*photos[0]["translations"]], "language of the photographs")
+    described = _collection_of_pictures(folder/"images", "", missing)
+    texts = []
+    image_of = []
+    about = {}
+    for photo in photos:
+        if not texts_of(photo): continue
+        texts += texts_of(photo)
+        image_of += [len(about)]*len(texts_of(photo))
+        by = photo["author"] if max(photo["author"], default="") < "\u0250" else "" # matplotlib draws Latin letters
+        things = {}
+        for each in photo["boxes"]: things.setdefault(each["thing"], []).append(tuple(each["box"]))
+        about[Path(photo["file"]).stem] = {
+            "credit": f"{by or photo['page'].removeprefix('https://www.')} ({photo['source']}), {photo['license']}",
+            "things": things or None}
+    captions = Captions(texts, image_of, list(about), splits=["test"]*len(about))
+    return Collection(described.features, captions, described.pictures, name="photos", about=about)
+
 def _as_folder(data):
     "The folder of a dataset of the library `datasets`, which is written at first use; a name as it is."
     if isinstance(data, (str,Path)): return data
     return str(from_dataset(data, extractor=build_extractor("windows")).features.path.parent)
 
 def load_data(
-    data:Any="scenes", # `scenes`; a folder: a collection, a feature store or pictures; a dataset; several collections are one
-    captions:str="", # A captions file, for a feature store or pictures
+    data:Any="scenes", # `scenes`; `photos`; a folder: a collection, a feature store or pictures; a dataset; several collections are one
+    captions:str="", # A captions file, for a feature store or pictures; of `photos` a language: `de`, `fr`, `hi`, `ja`, `ko`, `zh`
     world:str="scenes", # Of `scenes`, how many are drawn: one of `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
@@ -80,6 +109,7 @@ def load_data(
     if data == "scenes":
         if captions: raise ValueError(f"scenes have captions of their own; leave {captions} out, or name a feature store")
         collection = scenes(**WORLDS[one_of(world, WORLDS, "world")])
+    elif data == "photos": collection = _open_photographs(captions, missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
     elif captions:

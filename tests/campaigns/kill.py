@@ -128,7 +128,7 @@ def keeping(folder, inputs):
 
 def kept_state(folder):
     kept, = [p for p in (folder / "kept").iterdir() if p.suffix != ".teran-part"]  # what a killed writer left goes after a day
-    return content(kept)
+    return digest(kept)
 
 
 def indexing(folder, inputs):

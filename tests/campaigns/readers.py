@@ -22,7 +22,7 @@ from teran_nb.core.config import to_config
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import digest, read_json
 from teran_nb.core.packed import Packed
-from teran_nb.core.stores import load_tensors, open_packed, save_packed, save_tensors
+from teran_nb.core.stores import load_tensors, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
@@ -481,10 +481,6 @@ READERS = [
     Reader("feature store", lambda f: toy_collection(f, 6, False), store_reader, sealed=True, only="features/*"),
     Reader("collection", lambda f: toy_collection(f, 6), lambda f: Collection.open(f), collection_holds, only="*.json"),
     Reader("unfinished store", make_unfinished, write_some, sealed=True, writes=True),
-    Reader("packed sets", lambda f: save_packed(Packed(torch.arange(12.0).view(6, 2), [0, 1, 4, 6]), f / "p.safetensors"),
-           lambda f: packed_digest(open_packed(f / "p.safetensors", verify=True)), sealed=True),
-    Reader("packed sets, mapped", lambda f: save_packed(Packed(torch.arange(12.0).view(6, 2), [0, 1, 4, 6]), f / "p.safetensors"),
-           lambda f: open_packed(f / "p.safetensors"), lambda p: int(p.offsets[-1]) == len(p.values)),
     Reader("encoded images", read_encoded, read_encoded, sealed=True),
     Reader("search index", make_index, read_index, sealed=True, writes=True, threads=True, only="index/*.*"),
     Reader("search index: vectors", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/vector_storage-regions/vectors/chunk_0.mmap"),
