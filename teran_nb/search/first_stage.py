@@ -105,7 +105,8 @@ def words(self:FirstStage,
 @torch.no_grad()
 def prepare(self:FirstStage) -> None:
     "Compute what the least squares of every image share."
-    self.solving = self.words(_SOLVING_WORDS)
+    words = self.words(_SOLVING_WORDS)
+    self.solving,self.held_out = words.tensor_split([-(len(words)//20) or len(words)])
     self.numbers = self(self.solving)
     ridge = 1e-4*len(self.solving)*torch.eye(FIRST_DIM)
     self.factor = torch.linalg.cholesky(self.numbers.T @ self.numbers + ridge)
@@ -115,12 +116,11 @@ def prepare(self:FirstStage) -> None:
 @torch.no_grad()
 def of_images(self:FirstStage,
     regions:Packed, # Of some images, unit vectors
-) -> tuple[Tensor,Tensor]: # `(images, FIRST_DIM)`, and the error of each image's fit, `(images,)`
+) -> tuple[Tensor,Tensor]: # `(images, FIRST_DIM)`, and the error of each image's fit on other words, `(images,)`
     "The vector of each image, by least squares."
     scores = _word_scores(regions, self.solving, self.pooling)
     vectors = torch.cholesky_solve(self.numbers.T @ scores.T, self.factor).T
-    some = slice(None, None, 16) # words that the error is estimated from
-    errors = (vectors @ self.numbers[some].T - scores[:,some]).square().mean(1).sqrt()
+    errors = (vectors @ self(self.held_out).T - _word_scores(regions, self.held_out, self.pooling)).square().mean(1).sqrt()
     return vectors,errors
 
 @patch

@@ -32,8 +32,6 @@ class QdrantBackend:
     exact = False
     is_durable = True
     is_imitation = False # Whether the client only imitates a server, and compares everything
-    def __init__(self): self.name_of = {} # By the id of a point; ids are made of names, so none of them ever changes
-    def key_of(self, point:Any) -> str|int: return point.id # Of a point, in `name_of`
     types:Any = None # The module with the client's types
     layout:Layout|None = None # None before the first image
     stage:FirstStage|None = None # The first stage; None while none is learned
@@ -127,7 +125,7 @@ def query_for(self:QdrantBackend,
     params = None
     if not self.is_imitation: params = self.types.SearchParams(exact=not staged, hnsw_ef=max(SEARCH_WIDTH, 2*staged) if staged else None)
     common = {"filter": self.filter_for(request.conditions), "params": params}
-    answer = {"limit": request.limit, **common, "with_payload": request.with_vectors,
+    answer = {"limit": request.limit, **common, "with_payload": request.with_vectors or ["image"],
               "with_vector": self._vectors(request.with_vectors)}
     first = self.nearest(self.layout.first(request.learned, request.whole), "first", [])
     if request.words is None: return self.types.QueryRequest(**first, **answer)
@@ -150,19 +148,8 @@ def _vectors(self:QdrantBackend, with_vectors):
 def search(self:QdrantBackend, requests:Sequence[Request]) -> list[list[StoredImage]]:
     answers = []
     for request,points in zip(requests, self.query([self.query_for(request) for request in requests])):
-        if request.with_vectors: answers.append([self.to_image(point, True, point.score) for point in points])
-        else: answers.append(self._only_names(points))
+        answers.append([self.to_image(point, request.with_vectors, point.score) for point in points])
     return answers
-
-@patch
-def _only_names(self:QdrantBackend, points):
-    "Images by name only, of which thousands are cheap: each name is read once."
-    found = [(self.key_of(point),point.score) for point in points]
-    unknown = [str(point.id) for point,(key,_) in zip(points, found) if key not in self.name_of]
-    for point in self.retrieve(unknown, ["image"], False) if unknown else ():
-        self.name_of[self.key_of(point)] = point.payload["image"]
-    nothing = np.zeros((0,self.layout.dim), np.float32)
-    return [StoredImage(self.name_of[key], nothing, score=score) for key,score in found if key in self.name_of]
 
 @patch
 def read(self:QdrantBackend, image_ids:Sequence[str], with_vectors:bool=True) -> list[StoredImage]:
@@ -177,7 +164,6 @@ def scroll(self:QdrantBackend, with_vectors:bool=True) -> Iterator[list[StoredIm
     offset = None
     while True:
         points,offset = self.page(offset, limit, with_vectors or ["image","order"], vectors)
-        self.name_of |= {self.key_of(point): (point.payload or {}).get("image", "") for point in points}
         if points: yield [self.to_image(point, with_vectors) for point in points]
         if offset is None: return
 
@@ -197,7 +183,6 @@ class EdgeBackend(QdrantBackend):
     def __init__(self,
         folder:str|Path, # Of an index, or an empty one, or one that is not there
     ):
-        super().__init__()
         self.types = edge_engine()
         self.folder = user_path(folder)
         self.place = str(folder)
@@ -215,7 +200,6 @@ class EdgeBackend(QdrantBackend):
     @property
     def number_range(self) -> type: return self.types.RangeFloat
     def refresh(self) -> None: "No other process can have changed it."
-    def key_of(self, point:Any) -> str|int: return point.id.int # a UUID, whose own hash is slow
     def close(self) -> None:
         "Close the engine's files, and let other processes open the folder."
         shard,self.shard = self.shard,None

@@ -30,7 +30,6 @@ class ServerBackend(QdrantBackend):
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one
     ):
-        super().__init__()
         try: import qdrant_client
         except ImportError: raise ImportError(SEARCH_EXTRA) from None
         self.types = qdrant_client.models
