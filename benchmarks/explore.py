@@ -27,8 +27,8 @@ from common import machine, unit_sets
 from teran_nb.data.captions import Captions
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.show import markdown_table
-from teran_nb.look.cards import Thumbnails, static_page
-from teran_nb.look.explorer import Explorer
+from teran_nb.look.explorer import Explorer, static_page
+from teran_nb.look.view import Thumbnails
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
@@ -90,7 +90,7 @@ def finder(folder, images, dim, indexed, candidates):
         index.add(vectors)
         index.candidates = candidates
         vectors = index
-    f = Finder(model, world, encoded={"model": vectors}, memory=16)
+    f = Finder(model, world, encoded={"model": vectors})
     if images > MOST: return f
     words = unit_sets([len(t.split()) for t in world.captions.texts], dim, 1)
     f._kept["captions","model"] = Encoded(torch.zeros(5*images, dim), words, world.captions.texts) # instead of encoding them
@@ -107,10 +107,10 @@ def timed(do, n):
 
 def measure(f, n, by_picture=True):
     "Milliseconds of what a reader does: median, worst, and median of the CPU."
-    rng,thumbs = np.random.default_rng(1),Thumbnails()
+    rng,thumbs = np.random.default_rng(1),Thumbnails(f.whole)
     asked = sentences(rng, n+1)
     def page(do): return lambda i: (do(i),static_page(f, thumbs))
-    def word(i): f.word = 1; return f.nearest_regions(1)
+    def word(i): f.word = 1; return f.nearest_regions()
     def at_least(i): f.min_cosine = .05; f.page_items(); f.min_cosine = 0.
     found = {"a new sentence: encode, search, order": timed(lambda i: f.ask(asked[i]), n), "a new sentence, to its page": timed(page(lambda i: f.ask(asked[-i-1]+" kite")), n)}
     f.ask(asked[0])

@@ -185,7 +185,7 @@ def test_touch(five, offline):
 
 def test_hostile_text_is_text(offline, tmp_path):
     a = replace(pair(HOSTILE), image_id=HOSTILE)
-    AlignmentView([a, a], [HOSTILE, "b"], [HOSTILE, ""]).save(tmp_path / "hostile.html")
+    AlignmentView([replace(a, model_note=HOSTILE), a], [HOSTILE, "b"]).save(tmp_path / "hostile.html")
     page = offline(tmp_path / "hostile.html")
     page.locator(".word").nth(0).hover()
     assert page.title() == "Alignment" and page.locator("img").count() == 1 and page.locator("#caption b").count() == 0

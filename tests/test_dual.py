@@ -12,18 +12,17 @@ from conftest import papermill, play
 from test_sockets import look_at
 
 from teran_nb.data.collection import Collection
+from teran_nb.data.image import Image as GivenImage
 from teran_nb.data.hf_datasets import PICTURES_ONLY, from_dataset, to_dataset
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.evaluation import evaluate
 from teran_nb.measure.retrieval import retrieval
 from teran_nb.training.runs import evaluate_runs, load_model
 from teran_nb.look.finder import Finder
-from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.core.registry import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
-from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
-from teran_nb.zoo.scratch import ScratchConfig, train_clip
+from teran_nb.zoo.small_models import TOY_FAMILIES, ScratchConfig, toy_folder, train_clip
 from teran_nb.search.index import Index, ask
 from teran_nb.search.own_pictures import encode_or_index, open_models, prepare_own
 
@@ -65,8 +64,9 @@ def test_boxes_in_figures_are_those_of_the_patches(drawn, clip):
     assert np.allclose([x2 - x1, y2 - y1], [width / 4, height / 4])
     assert len(show_word(drawn, answers, "house")) == 3
     finder = Finder(model, drawn, split="all").ask("a house")
-    assert finder.nearest_regions(1, 1)[0].box[2:] != drawn[0].regions.boxes[0].tolist()[2:]
-    finder.ask_by_picture(uploaded_picture(drawn[0].path, lambda picture: drawn[0].regions))
+    finder.word = 1
+    assert finder.nearest_regions(1)[0].box[2:] != drawn[0].regions.boxes[0].tolist()[2:]
+    finder.ask_by_picture(GivenImage("own", drawn[0].regions, picture=drawn[0].picture()))
     assert len(finder.page_items("model")) == 12
 
 

@@ -61,7 +61,6 @@ READERS_OF = {  # of each module or group that opens files of other people: the 
     "photos.fine_tuning": "vision",
     "photos.prepare": "prepare",
     "photos.vision": "vision, detector",
-    "photos.visual_words": "visual words",
     "search": "search index",
     "training": "run",
     "zoo": "dual, original, uniter",

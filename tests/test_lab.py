@@ -12,15 +12,14 @@ from lab.published_training import reference_batch, reference_losses, reference_
 from teran_nb.core.processes import seed_everything
 from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
+from teran_nb.data.words import STOP_WORDS
 from teran_nb.measure.results import Result, format_seeds
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.training.recipe import recipe_names
-from teran_nb.zoo.original_format import original_names
-from teran_nb.zoo.originals import load_original
-from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
+from teran_nb.zoo.originals import load_original, original_names
+from teran_nb.zoo.published import MEASURES, PublishedConfig, PublishedMatcher, Variant
 from teran_nb.zoo.reference import REFERENCE_POOLINGS, Reference, reference_triplet
-from teran_nb.zoo.variants import MEASURES, Variant
 
 BETTER, LITTLE, FAILS = (next(claim for claim in CLAIMS if claim.kind == kind) for kind in ("better", "little", "fails"))
 
@@ -112,7 +111,7 @@ def test_a_published_batch_is_one_of_ours():
 
 
 def test_two_objectives_and_a_frozen_text():
-    both, *_, batch = toy_matcher(training_heads=("alignment", "global"), variant=Variant(measure="order"), reference=Reference("teran", stop_words=True))
+    both, *_, batch = toy_matcher(training_heads=("alignment", "global"), variant=Variant(measure="order"), reference=Reference("teran", tuple(sorted(STOP_WORDS))))
     assert reference_outputs(both, *batch)["cap_lengths"] == [6, 4, 4] and (both(*batch)[0].whole >= 0).all()
     assert set(reference_losses(both, *both(*batch))) == {"alignment-loss", "matching-loss"}
     model, *_ = toy_matcher()

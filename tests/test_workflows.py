@@ -25,7 +25,7 @@ from teran_nb.data.features import FeatureWriter
 from teran_nb.data.collection import Collection
 from teran_nb.measure.results import read_result
 from teran_nb.measure.retrieval import retrieval
-from teran_nb.zoo.published_matcher import PublishedConfig, PublishedMatcher
+from teran_nb.zoo.published import PublishedConfig, PublishedMatcher
 from teran_nb.zoo.originals import load_original, save_original
 from teran_nb.training.compare import compare, paper_rows
 from teran_nb.training.datasets import WORLDS, load_data

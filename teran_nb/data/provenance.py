@@ -6,7 +6,7 @@
 __all__ = ['FeatureSubspace', 'fit_subspace', 'Provenance', 'provenance', 'save_provenance', 'open_provenance']
 
 # %% ../../nbs/data/10_provenance.ipynb #9fe12119
-import math, shutil
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +18,10 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ..core.config import Positive
-from ..core.files import atomic, read_json, user_path, write_json
+from ..core.files import read_json, user_path, write_json
 from ..core.stores import load_tensors, save_tensors
 from ..core.show import MarkdownRepr, markdown_table
-from .features import Regions, VISUAL_WORDS_FILE
+from .features import Regions
 from .collection import Collection
 from .words import split_words, word_counts
 
@@ -119,9 +119,6 @@ def save_provenance(
         arrays = {name: getattr(record.subspace, name) for name in ("mean","std","directions")}
         save_tensors({name: torch.from_numpy(v) for name,v in arrays.items()}, folder/"provenance.safetensors")
         content["limit"] = record.subspace.limit
-    learned_words = record.path/VISUAL_WORDS_FILE if record.path else None
-    if learned_words and learned_words.is_file() and record.path != folder:
-        with atomic(folder/VISUAL_WORDS_FILE) as tmp: shutil.copyfile(learned_words, tmp)
     write_json(folder/"provenance.json", content)
 
 def open_provenance(

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['CURVES', 'STYLES', 'MARKERS', 'EPOCH_METRICS', 'show_curves', 'show_epochs', 'show_correlation', 'show_sweep',
-           'show_schedules', 'show_table_rows', 'show_pairs', 'show_board', 'show_relations', 'show_recall_by_cost',
-           'show_agreement']
+           'show_schedules', 'show_table_rows', 'show_pairs', 'show_board', 'show_relations', 'show_agreement']
 
 # %% ../../nbs/look/08_charts.ipynb #02f9fa37
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ import numpy as np
 import pandas as pd
 from fastcore.basics import listify
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
 
 from ..model.alignment import POOLINGS
 from ..model.iais import SCHEDULES
@@ -343,46 +341,6 @@ def _attention_map(ax, attention, texts, limit, title):
     ax.set_yticks(range(len(texts)), texts, fontsize=7)
     ax.tick_params(length=0)
     ax.set_title(title, fontsize=9)
-
-# %% ../../nbs/look/08_charts.ipynb #eeab799c
-_RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
-
-def show_recall_by_cost(
-    rows:Sequence[dict], # Ways of searching: `way`, `R@10 %` and costs; the rows of one way from few candidates to many
-    cost:str="CPU ms", # A cost of the rows, such as `CPU ms` or `bytes an image`
-    ax:Axes|None=None, # Where to draw
-    legend:bool=True, # Beside the axis, where it hides no point
-) -> Axes:
-    "Recall of the exact ten against a cost, a line for each way of searching."
-    if not rows: return empty_figure("no way of searching was measured", ax=ax)[0]
-    ax = new_axis(ax, (6,3.6))
-    ways = dict.fromkeys(row["way"] for row in rows)
-    for way,colour,marker in zip(ways, cycle(COLOURS), cycle(MARKERS)):
-        costs = [row[cost] for row in rows if row["way"] == way]
-        recalls = [row["R@10 %"] for row in rows if row["way"] == way]
-        ax.plot(costs, recalls, "-", lw=1, color=colour, marker=marker, markersize=6, markerfacecolor="none",
-                label=plain(way))
-    ordered = sorted((row[cost],-row["R@10 %"]) for row in rows)
-    front = np.maximum.accumulate([-recall for _,recall in ordered])
-    ax.step([x for x,_ in ordered], front, where="post", color="grey", lw=4, alpha=.3, zorder=0, label="best at this cost")
-    ax.set(xlabel=cost, ylabel="recall of the exact ten, %", title=f"Recall of the exact ten against {cost}")
-    least = min(row["R@10 %"] for row in rows)
-    def stretch(recall): return -np.log10(np.maximum(100.5 - recall, .01))
-    ax.set_yscale("function", functions=(stretch, lambda y: 100.5 - 10**-y))
-    ax.set_yticks([v for v in _RECALLS if v >= least - 5])
-    ax.set_ylim(100.5 - 1.15*(100.5 - least), 100.1)
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter("{x:g}")
-    if max(row[cost] for row in rows) > 4*min(row[cost] for row in rows):
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1,2,5)))
-        ax.xaxis.set_minor_locator(NullLocator())
-    else: ax.set_xlim(left=0)
-    ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.grid(alpha=.3)
-    title = "a line: from few\ncandidates to many"
-    if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title=title, title_fontsize=8)
-    return ax
 
 # %% ../../nbs/look/08_charts.ipynb #e5a90002
 def _cross_ndcg(agreed, first, second):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLOURS', 'grid', 'new_axis', 'centre_note', 'evenly', 'plain', 'wrapped', 'shortened', 'content_words',
            'grey_stop_words', 'empty_figure', 'save', 'picture_of', 'image_picture', 'crop', 'draw_box', 'points_wide',
-           'badge_fontsize', 'draw_boxes', 'badge_legend']
+           'badge_fontsize', 'draw_credit', 'draw_boxes', 'badge_legend']
 
 # %% ../../nbs/look/00_figures.ipynb #b02ab06c
 import math, textwrap, unicodedata, warnings
@@ -282,6 +282,17 @@ def badge_fontsize(
 ) -> float: # Points
     "Size of the letters in badges and legend: larger in a wide picture."
     return float(np.clip(points_wide(ax)/30, 6.5, 8.5))
+
+# %% ../../nbs/look/00_figures.ipynb #5c19f9c4
+def draw_credit(
+    ax:Axes, # Of a picture
+    credit:str, # Of the picture; nothing is drawn for an empty one
+) -> None:
+    "Who made a picture, small below it."
+    if not credit: return
+    text = wrapped(credit, max(24, int(points_wide(ax)/2.7)), 3)
+    ax.annotate(text, (0,0), (0,-2), "axes fraction", "offset points", va="top", fontsize=5, color="dimgrey")
+    ax.xaxis.labelpad += 6*(1+text.count("\n"))
 
 # %% ../../nbs/look/00_figures.ipynb #ddb8895c
 def draw_boxes(

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['SUPERSCRIPTS', 'UNKNOWN_PIECES', 'spread', 'strongest_wrong', 'hard_successes', 'hard_failures', 'wrong_but_relevant',
-           'ranking_with_true', 'show_gallery', 'show_answers', 'show_sentences', 'show_phrases', 'word_vectors',
-           'word_vector', 'RegionMatch', 'RegionHits', 'best_regions', 'find_word', 'show_word']
+           'ranking_with_true', 'show_gallery', 'show_answers', 'show_sentences', 'show_phrases', 'piece_vectors',
+           'word_vector', 'RegionMatch', 'best_regions', 'find_word', 'show_word']
 
 # %% ../../nbs/look/02_galleries.ipynb #28c0b0ca
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,16 +20,17 @@ from torch import Tensor
 
 from ..core.config import one_of
 from ..core.packed import Packed
-from ..core.show import MarkdownRepr, markdown_table
 from ..core.boxes import box_from_heat
 from ..data.collection import Collection
+from ..data.words import phrase_places
 from ..model.encoder import Encoded, Encoder
 from ..measure.relevance import Relevance
 from ..measure.retrieval import ndcg_at_k, ranking, ranks
 from ..measure.grounding import Grounded, GroundingRule, heat_scores
 from ..search.answers import Answers
-from .figures import (
-    COLOURS, centre_note, content_words, crop, draw_box, empty_figure, evenly, grid, image_picture, plain, shortened, wrapped)
+from teran_nb.look.figures import (
+    COLOURS, centre_note, content_words, crop, draw_box, draw_credit, empty_figure, evenly, grid, image_picture, plain,
+    shortened, wrapped)
 from .show import show_grounding
 
 # %% ../../nbs/look/02_galleries.ipynb #dc7d4706
@@ -103,17 +104,16 @@ def _lowest(values, eligible, n):
 def wrong_but_relevant(
     sim:Tensor, # Similarities, `(images, captions)`
     image_of:Sequence[int]|np.ndarray|Tensor, # Row of each caption's image, `(captions,)`
-    relevance:Relevance|Sequence[Relevance], # Of all captions for all images; of several, such as those of `Data.relevance`, the first
+    relevance:Sequence[Relevance], # Of all captions for all images, such as `collection.relevance()`; the first counts
     n:int=4, # Number of queries, at most
     direction:str="t2i", # Queries are captions (`t2i`) or images (`i2t`)
 ) -> list[int]: # Indices of the queries, the highest NDCG first; none without relevance
     "Queries that miss the true match at rank 1 although their answers are relevant (TERAN Fig. 4)."
     if not relevance: return []
-    if not isinstance(relevance, Relevance): relevance = relevance[0]
     sim = torch.as_tensor(sim).cpu()
-    relevance.require(sim.shape[1], len(sim))
+    relevance[0].require(sim.shape[1], len(sim))
     first = ranking(sim.T if direction == "t2i" else sim, 25)
-    ndcg = ndcg_at_k(first, relevance, direction, 25)
+    ndcg = ndcg_at_k(first, relevance[0], direction, 25)
     return _lowest(-ndcg, _true_ranks(sim, image_of, direction) > 0, n)
 
 # %% ../../nbs/look/02_galleries.ipynb #84b19e67
@@ -150,10 +150,12 @@ def _draw_result(ax, image, text, model):
     alignment = None if model is None else model.align(image, text)
     if alignment is not None and alignment.words and alignment.boxes is not None:
         show_grounding(alignment, ax=ax, brief=True)
-        return _superscript(text, alignment.spans, content_words(alignment.words))
-    picture,note = image_picture(image)
-    ax.imshow(picture)
-    centre_note(ax, note)
+        text = _superscript(text, alignment.spans, content_words(alignment.words))
+    else:
+        picture,note = image_picture(image)
+        ax.imshow(picture)
+        centre_note(ax, note)
+    draw_credit(ax, image.credit)
     return text
 
 # %% ../../nbs/look/02_galleries.ipynb #4c575d97
@@ -167,16 +169,15 @@ def show_gallery(
 ) -> list[Axes]: # `k` axes per query
     "Image retrieval: the best pictures for each caption (TERAN Fig. 4 and 5)."
     captions = collection.captions
-    _require_shape(sim, collection, k)
+    _require_shape(sim, collection)
     texts = [captions.texts[q] for q in queries]
     true = [{int(captions.image_of[q])} for q in queries]
     return _picture_rows(collection, torch.as_tensor(sim).cpu()[:,queries], texts, true, k, model, title)
 
-def _require_shape(sim, collection, k):
+def _require_shape(sim, collection):
     shape = len(collection),len(collection.captions.texts)
     if tuple(sim.shape) != shape:
         raise ValueError(f"similarities of the shape {tuple(sim.shape)}; {shape} are needed, (images, captions)")
-    if k < 1: raise ValueError(f"the best {k} results of a query; give at least one")
 
 # %% ../../nbs/look/02_galleries.ipynb #6ff99104
 def _picture_rows(collection, sim, texts, true, k, model, title):
@@ -219,7 +220,7 @@ def show_sentences(
     title:str="", # Title of the figure, such as the rule that chose the queries
 ) -> list[Axes]: # Two axes per query: the picture, its captions
     "Sentence retrieval: the best captions for each picture, its own captions marked."
-    _require_shape(sim, collection, k)
+    _require_shape(sim, collection)
     if not len(queries): return empty_figure("no query of this kind", title)
     sim = torch.as_tensor(sim).cpu()
     captions = collection.captions
@@ -290,6 +291,7 @@ def show_phrases(
             draw_box(ax, box, *_BOX_STYLES["box of the heat map"])
         if phrase.box: draw_box(ax, phrase.box, *_BOX_STYLES["best region"])
         ax.set(xticks=[], yticks=[], xlim=(0,w), ylim=(h,0), aspect="equal")
+        draw_credit(ax, image.credit)
         ax.set_xlabel(f"{wrapped(f'“{phrase.text}”', 26, 2)}\n{_match_outcome(phrase)}", fontsize=8)
         if note: ax.set_title(note, fontsize=7, color="dimgrey")
     handles = [Line2D([], [], color=colour, linestyle=style, label=name) for name,(colour,style) in _BOX_STYLES.items()]
@@ -300,18 +302,12 @@ def show_phrases(
 # %% ../../nbs/look/02_galleries.ipynb #7e22a71f
 UNKNOWN_PIECES = ("[UNK]","<unk>")
 
-def word_vectors(
+def piece_vectors(
     query:Encoded, # One encoded sentence
-    span:tuple[int,int]|None=None, # Characters `[start,end)` of the sentence; all of it when None
-) -> Tensor: # Vectors of the pieces of these words, `(pieces, dim)`; none for a word that takes no part
-    "The vectors of one word, or of all words, of a sentence."
-    return query.parts[0] if span is None else query.parts[0][_pieces(query.words[0], span)]
-
-def _pieces(words, span):
-    "Rows of the pieces of the words in these characters."
-    start,end = span
-    inside = {j for j,(a,b) in enumerate(words.spans) if a < end and b > start}
-    return [p for p,j in enumerate(words.word_of) if j in inside]
+    words:Sequence[int], # Some of its words, by their indices
+) -> Tensor: # `(pieces, dim)`; none for words that take no part
+    "The vectors of the pieces of these words."
+    return query.parts[0][[p for p,j in enumerate(query.words[0].word_of) if j in words]]
 
 def word_vector(
     model:Encoder, # Encodes the sentence
@@ -320,26 +316,20 @@ def word_vector(
 ) -> Tensor: # Mean of the unit vectors of its pieces, `(dim,)`
     "The vector of a word in its sentence."
     caption = caption or str(word)
-    encoded = model.encode_captions([caption, str(word)]) # the second shows how the model splits a phrase into words
-    words = encoded.words[0]
-    if not words.texts: raise ValueError(f"caption {caption!r} has no words")
-    if isinstance(word, str): indices = _side_by_side(encoded.words[1].texts, words.texts)
-    else: indices = [word % len(words.texts)] if -len(words.texts) <= word < len(words.texts) else []
-    if not indices: raise ValueError(f"{word!r} is not a word of {caption!r}; its words are {', '.join(words.texts)}")
-    pieces = _pieces(words, (words.spans[indices[0]][0],words.spans[indices[-1]][1]))
-    phrase = " ".join(words.texts[j] for j in indices)
-    if not pieces: raise ValueError(f"the model leaves {phrase!r} out of its alignment")
-    if words.pieces and all(words.pieces[p] in UNKNOWN_PIECES for p in pieces):
-        warnings.warn(f"{phrase!r} is not in the model's vocabulary: it is read as any other unknown word", stacklevel=2)
-    return encoded.parts[0][pieces].mean(0)
-
-def _side_by_side(wanted, words):
-    "Indices of the first place where these words follow one another; none where there is no such place."
-    wanted = [w.casefold() for w in wanted]
-    words = [w.casefold() for w in words]
-    for start in range(len(words)-len(wanted)+1):
-        if wanted == words[start:start+len(wanted)]: return list(range(start, start+len(wanted)))
-    return []
+    query = model.encode_captions([caption])
+    words = query.words[0]
+    if isinstance(word, str): places = phrase_places(words.texts, word)
+    else: places = [[word]] if 0 <= word < len(words.texts) else []
+    if not places: raise ValueError(f"{word!r} is not a word of {caption!r}; its words are {', '.join(words.texts)}")
+    phrase = [words.texts[j] for j in places[0]]
+    vectors = piece_vectors(query, places[0])
+    if not len(vectors): raise ValueError(f"the model leaves {' '.join(phrase)!r} out of its alignment")
+    pieces = [piece for piece,j in zip(words.pieces or (), words.word_of) if j in places[0]]
+    warning = model.words_warning(phrase)
+    if pieces and set(pieces) <= set(UNKNOWN_PIECES):
+        warning = f"{' '.join(phrase)!r} is not in the model's vocabulary: it is read as any other unknown word"
+    if warning: warnings.warn(warning, stacklevel=2)
+    return vectors.mean(0)
 
 # %% ../../nbs/look/02_galleries.ipynb #614befb8
 @dataclass(frozen=True)
@@ -359,26 +349,12 @@ class RegionMatch:
         x1,y1,x2,y2 = self.box
         return x1/width,y1/height,x2/width,y2/height
 
-# %% ../../nbs/look/02_galleries.ipynb #f9107cbd
-@dataclass(frozen=True, repr=False)
-class RegionHits(MarkdownRepr):
-    "The best regions of a collection for one word, one region per image; shows itself as a table."
-    matches:list[RegionMatch] # The highest cosine first
-    note:str="" # Which words are new to the model; empty where it knows them all
-    def __len__(self): return len(self.matches)
-    def __getitem__(self, i): return self.matches[i]
-    @property
-    def names(self) -> list[str]: return [match.name for match in self.matches] # The images' ids
-    def _repr_markdown_(self):
-        table = markdown_table(["image","region","cosine"], [[m.name,m.region,f"{m.cosine:.2f}"] for m in self.matches])
-        return f"{self.note}\n\n{table}" if self.note else table
-
 # %% ../../nbs/look/02_galleries.ipynb #9f7449ed
 def best_regions(
     vector:Tensor, # Of a word, `(dim,)`, such as `word_vector` gives
     images:Encoded, # A collection's images, or an index of them
-    k:int=12, # Number of hits
-) -> RegionHits: # The best region of each of the `k` best images
+    k:int=12, # Number of matches
+) -> list[RegionMatch]: # The best region of each of the `k` best images, the highest cosine first
     "The regions of a whole collection that fit a word best."
     best = [np.zeros(0)]
     regions = [np.zeros(0, int)]
@@ -404,53 +380,45 @@ def best_regions(
         box = None if image.boxes is None else tuple(image.boxes[0][region].tolist())
         size = None if image.sizes is None else tuple(image.sizes[0].tolist())
         matches.append(RegionMatch(i, region, float(best[i]), images.names[i], box, size))
-    return RegionHits(matches)
+    return matches
 
 # %% ../../nbs/look/02_galleries.ipynb #8f783fda
 def find_word(
     model:Encoder, # Encodes the word
     images:Encoded, # A collection's images, encoded by it
     word:str, # A word, or a phrase of several
-    k:int=12, # Number of hits
-) -> RegionHits: # Empty where the model cannot read the word
+    k:int=12, # Number of matches
+) -> list[RegionMatch]: # The highest cosine first; none where the model cannot read the word
     "The regions of a whole collection that fit a word or phrase best."
-    try: vector = word_vector(model, word)
-    except ValueError as e:
-        warnings.warn(f"{word!r} is not searched: {e}", stacklevel=2)
-        return RegionHits([])
-    words = model.encode_captions(word).words[0].texts
-    return replace(best_regions(vector, images, k), note=model.words_warning(words))
+    try: return best_regions(word_vector(model, word), images, k)
+    except ValueError as e: warnings.warn(f"{word!r} is not searched: {e}", stacklevel=2)
+    return []
 
 # %% ../../nbs/look/02_galleries.ipynb #666ab8bc
 def show_word(
     collection:Collection, # Images with pictures
-    hits:RegionHits, # From `best_regions`
-    word:str="", # The word, for the title
-    columns:int=6, # Crops in a row
-) -> list[Axes]: # One axis per hit
+    matches:Sequence[RegionMatch], # From `best_regions`
+    word:str, # The word, for the title
+) -> list[Axes]: # One axis per match
     "Crops of the regions that fit a word best, with cosine and image; whole pictures for features without boxes."
-    n = len(hits)
+    n = len(matches)
     if not n: return empty_figure("no region was found", plain(word))
-    title = f"“{word}”: its best region in each of {n} images" if word else f"The best region in each of {n} images"
-    lines = [wrapped(line, 15*min(columns, n)) for line in (title, hits.note) if line]
-    boxless = hits[0].box is None
-    if boxless:
-        subject = f"“{word}”" if word else "it"
-        why = f"where {subject} was found cannot be shown, only in which pictures: their features came without boxes"
-        warnings.warn(why, stacklevel=2)
-        lines = [wrapped(why, 15*min(columns, n), 4)]
-    axes = grid(n, columns, (1.6,1.75), title="\n".join(lines))
-    for ax,match in zip(axes, hits):
-        picture,note = image_picture(collection[match.image])
-        if boxless: centre_note(ax, note)
-        else:
+    has_boxes = matches[0].box is not None
+    lines = [f"“{word}”: its best region in each of {n} images"]
+    if not has_boxes: lines.append("whole pictures: their features came without boxes, so the region has no place")
+    axes = grid(n, 6, (1.6,1.75), title="\n".join(wrapped(line, 15*min(6, n), 4) for line in lines))
+    for ax,match in zip(axes, matches):
+        image = collection[match.image]
+        picture,note = image_picture(image)
+        if has_boxes:
             picture,(x1,y1,x2,y2) = crop(picture, match.box, match.size, .3)
             draw_box(ax, (x1-.5,y1-.5,x2-.5,y2-.5), COLOURS[0])
-            if note: ax.set_title(note, fontsize=7, color="dimgrey")
         ax.imshow(picture)
+        if note: ax.set_title(note, fontsize=7, color="dimgrey")
         width,height = picture.size
         half = max(picture.size)/2 # a square, so that panels of all shapes leave equal room for their labels
         ax.set(xticks=[], yticks=[], xlim=(width/2-.5-half,width/2-.5+half), ylim=(height/2-.5+half,height/2-.5-half))
         ax.spines[:].set_visible(False)
+        draw_credit(ax, image.credit)
         ax.set_xlabel(f"{match.cosine:z.2f}  {shortened(match.name, 16)}", fontsize=8)
     return axes

@@ -37,15 +37,13 @@ def _require_words(alignment):
                          "give another caption, or a model that does not cut these words off")
 
 # %% ../../nbs/look/01_show.ipynb #22a65494
-def _colour_scale(low, high, contrast):
-    "How `imshow` colours values, and the label of the colour bar."
-    span = f"{low:z.2f} to {high:z.2f}"
-    if contrast == "word":
-        return {"cmap": "magma", "vmin": 0, "vmax": 1},f"within each word, lowest to highest\n(all cosines: {span})"
+def _colour_scale(low, high):
+    "How `imshow` colours cosines, and the label of the colour bar."
+    label = f"cosine, {low:z.2f} to {high:z.2f}"
     one_sign = low >= 0 or high <= 0
-    if one_sign and high > low: return {"cmap": "magma", "vmin": low, "vmax": high},f"cosine, {span}"
+    if one_sign and high > low: return {"cmap": "magma", "vmin": low, "vmax": high},label
     limit = max(-low, high) or 1.
-    return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit},f"cosine, {span}"
+    return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit},label
 
 # %% ../../nbs/look/01_show.ipynb #29bc02fd
 def show_alignment(
@@ -53,7 +51,6 @@ def show_alignment(
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this alignment by default
     ax:Axes|None=None, # Where to draw
     order:str="index", # Of the rows: `index`, or `best` (by the word they fit best)
-    contrast:str="pair", # The colour scale: one of the `pair`, or one of each `word`
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosine of every region with every word."
@@ -61,13 +58,10 @@ def show_alignment(
     cosines = np.asarray(alignment.cosines)
     rows = np.arange(len(cosines))
     if one_of(order, ("index","best"), "order") == "best": rows = np.lexsort((-cosines.max(1), cosines.argmax(1)))
-    low,high = limits or (cosines.min(),cosines.max())
-    colours,label = _colour_scale(low, high, one_of(contrast, ("pair","word"), "contrast"))
+    colours,label = _colour_scale(*(limits or (cosines.min(),cosines.max())))
     regions,words = cosines.shape
     ax = new_axis(ax, (min(2.2+.36*words, 20), min(1.5+.25*regions, 12)))
-    values = cosines[rows]
-    if contrast == "word": values = (values-values.min(0))/np.ptp(values, axis=0).clip(1e-9)
-    image = ax.imshow(values, aspect="auto", **colours)
+    image = ax.imshow(cosines[rows], aspect="auto", **colours)
     few = words <= 60
     place_of_best = np.argsort(rows)[cosines.argmax(0)]
     marker_size = 22 if few else 4
@@ -104,6 +98,7 @@ def _thumbnails(ax, alignment, rows):
         place = {"xybox": (-points/2-3,0), "xycoords": ("axes fraction","data"), "boxcoords": "offset points"}
         ax.add_artist(AnnotationBbox(image, (0,y), frameon=False, pad=0, **place))
     ax.tick_params(axis="y", pad=points+5)
+    ax.set_xlabel(wrapped(opened.credit, 70), fontsize=6, color="dimgrey")
 
 # %% ../../nbs/look/01_show.ipynb #ac5d0bc3
 def show_alignments(
@@ -125,16 +120,18 @@ def show_alignments(
         show_alignment(alignment, limits, ax, order, bar=False)
         ax.set_title(wrapped(title, int(9*size[0])), fontsize=9)
     for ax in axes[1:]: ax.set_ylabel("")
-    axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits, "pair")[1], pad=.02, aspect=30)
+    axes[0].figure.colorbar(axes[0].images[0], ax=axes, label=_colour_scale(*limits)[1], pad=.02, aspect=30)
     return axes
 
 # %% ../../nbs/look/01_show.ipynb #f16fd934
-def _words_of_regions(alignment, min_cosine=.05):
-    "Region to `(number, index)` of the words that choose it; and the indices of words below `min_cosine`."
+_MIN_COSINE = .05 # with which a word gets its best region
+
+def _words_of_regions(alignment):
+    "Region to `(number, index)` of the words that choose it; and the indices of words below `_MIN_COSINE`."
     groups,below = {},[]
     for number,j in enumerate(content_words(alignment.words), 1):
         region = int(alignment.best_regions[j])
-        if alignment.cosines[region,j] < min_cosine: below.append(j)
+        if alignment.cosines[region,j] < _MIN_COSINE: below.append(j)
         else: groups.setdefault(region, []).append((number,j))
     return groups,below
 
@@ -161,7 +158,6 @@ def _ranges(numbers):
 # %% ../../nbs/look/01_show.ipynb #2ca41e90
 def show_grounding(
     alignment:Alignment, # With boxes; without a picture they are drawn on an empty one
-    min_cosine:float=.05, # Lowest cosine with which a word gets its best region
     ax:Axes|None=None, # Where to draw
     brief:bool=False, # Only boxes with the numbers of their words, as in `content_words`, for a small picture
 ) -> Axes:
@@ -172,7 +168,7 @@ def show_grounding(
     alignment,note = _opened(alignment)
     size = alignment.size
     ax = _picture_axis(ax, alignment.picture, size)
-    groups,below = _words_of_regions(alignment, min_cosine)
+    groups,below = _words_of_regions(alignment)
     chosen = alignment.boxes[list(groups)]
     if brief:
         numbers = [[number for number,_ in group] for group in groups.values()]
@@ -186,7 +182,7 @@ def show_grounding(
     texts = [_with_cosines(alignment, group) for group in columns]
     entries = list(zip(badges, draw_boxes(ax, chosen, badges, size), texts))
     if below: entries.append(("–","grey",f"no region: {_with_cosines(alignment, below)}"))
-    notes = [note, "" if entries else "no word of this caption is drawn", alignment.model_note, alignment.warning]
+    notes = [note, "" if entries else "no word of this caption is drawn", alignment.model_note, alignment.warning, alignment.credit]
     lines = badge_legend(ax, entries, notes)
     _caption_title(ax, alignment.caption)
     if own_figure:
@@ -213,7 +209,7 @@ def _without_boxes(alignment, ax):
     ax = _picture_axis(ax, picture, picture.size)
     centre_note(ax, note, 9)
     _caption_title(ax, alignment.caption)
-    badge_legend(ax, [], [why])
+    badge_legend(ax, [], [why, alignment.credit])
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #ddf8bac4
@@ -222,7 +218,6 @@ def show_heat(
     word:str|int|slice|Sequence, # A word or phrase of the caption, as in `Alignment.columns_of`
     ax:Axes|None=None, # Where to draw
     limits:tuple|None=None, # Lowest and highest cosine of the colour scale; those of this map by default
-    threshold:float=.5, # Of the box, as in `box_from_heat`
     bar:bool=True, # Whether to draw the colour bar
 ) -> Axes:
     "The cosines of a word or phrase spread over the picture."
@@ -234,15 +229,15 @@ def show_heat(
     size = alignment.size
     lowest = float(heat[~heat.isnan()].min())
     highest = float(heat[~heat.isnan()].max())
-    colours,label = _colour_scale(*(limits or (lowest,highest)), "pair")
+    colours,label = _colour_scale(*(limits or (lowest,highest)))
     ax = _picture_axis(ax, alignment.picture.convert("L").convert("RGB"), size)
     image = ax.imshow(heat.numpy(), extent=(0,size[0],size[1],0), alpha=.65, interpolation="nearest", **colours)
-    draw_box(ax, box_from_heat(heat, threshold, size), COLOURS[6], "--", .2*badge_fontsize(ax))
+    draw_box(ax, box_from_heat(heat, .5, size), COLOURS[6], "--", .2*badge_fontsize(ax))
     ax.plot(*heat_peak(heat, size), "+", color="black", markersize=badge_fontsize(ax), markeredgewidth=1.4)
     title = f"“{wrapped(' '.join(alignment.labels[j] for j in columns), 28, 2)}”"
     if not bar: title += f" {lowest:z.2f} to {highest:z.2f}"
     ax.set_title(title, fontsize=1.2*badge_fontsize(ax))
-    notes = [note,alignment.warning if bar else ""]
+    notes = [note, *([alignment.warning, alignment.credit] if bar else [])]
     ax.set_xlabel("\n".join(wrapped(text, 60, 5) for text in notes if text), fontsize=7, color="dimgrey")
     if bar: ax.figure.colorbar(image, ax=ax, label=label, pad=.02, aspect=30)
     return ax
@@ -251,13 +246,11 @@ def show_heat(
 def show_heats(
     alignment:Alignment, # With boxes
     words:Sequence=(), # Words and phrases; by default the first twelve words that are no stop-words
-    columns:int=3, # Maps in a row
-    title:str="", # Title of the figure; the caption by default
 ) -> list[Axes]: # One axis per word
     "The maps of several words on one colour scale."
     _require_words(alignment)
     if alignment.boxes is None or not len(alignment.boxes):
-        return empty_figure("this image has no boxes, so words cannot be spread over it", title or alignment.caption)
+        return empty_figure("this image has no boxes, so words cannot be spread over it", alignment.caption)
     picture = alignment.picture
     alignment,note = _opened(alignment) # once, not for each word
     words = words or (content_words(alignment.words) or range(len(alignment.words)))[:12]
@@ -267,12 +260,12 @@ def show_heats(
     if note: alignment = replace(alignment, picture=picture) # so that each map says why it has none
     width,height = alignment.size
     size = 2.6,2.6*min(height/width, 2)+.35
-    axes = grid(len(words), columns, size, title=wrapped(title or alignment.caption, 80), below=.6)
+    axes = grid(len(words), 3, size, title=wrapped(alignment.caption, 80), below=.6)
     for ax,word in zip(axes, words): show_heat(alignment, word, ax, limits, bar=False)
     last_row = axes[-1].figure
-    label = _colour_scale(*limits, "pair")[1]
-    warning = wrapped(alignment.warning, 36*len(last_row.axes), 5)
-    if warning: last_row.get_figure(root=True).supxlabel(warning, fontsize=8, color="dimgrey")
+    label = _colour_scale(*limits)[1]
+    notes = "\n".join(wrapped(text, 36*len(last_row.axes), 5) for text in (alignment.warning, alignment.credit) if text)
+    if notes: last_row.get_figure(root=True).supxlabel(notes, fontsize=7, color="dimgrey")
     last_row.colorbar(axes[0].images[1], ax=last_row.axes, label=label, pad=.02, aspect=40, location="bottom")
     return axes
 
@@ -305,7 +298,7 @@ def show_regions(
     fontsize = 1.2*badge_fontsize(ax)
     ax.set_title(shortened(image.id, max(16, int(points_wide(ax)/.6/fontsize))), fontsize=fontsize)
     if regions.boxes is None:
-        badge_legend(ax, [], [note, f"{len(regions)} regions without boxes: their places are not known"])
+        badge_legend(ax, [], [note, f"{len(regions)} regions without boxes: their places are not known", image.credit])
         return ax
     order = _by_importance(regions)
     for x1,y1,x2,y2 in regions.boxes[order[k:]]:
@@ -317,7 +310,7 @@ def show_regions(
         name = shortened(class_names[regions.classes[i]], 20) if regions.classes is not None and len(class_names) else ""
         confidence = "" if regions.confidences is None else f"{regions.confidences[i]:.2f}"
         if name or confidence: entries.append((str(i),colour,f"{name}\u00a0{confidence}".strip()))
-    badge_legend(ax, entries, [note])
+    badge_legend(ax, entries, [note, image.credit])
     return ax
 
 # %% ../../nbs/look/01_show.ipynb #121e713f
@@ -325,24 +318,25 @@ def show_samples(
     collection:Collection, # With regions and pictures
     n:int=8, # Number of images, evenly spread over the collection
     k:int=5, # Numbered boxes in each
-    columns:int=4, # Pictures in a row
 ) -> list[Axes]: # One axis per image
     "Pictures of a collection with the boxes of their regions."
     rows = evenly(range(len(collection)), n)
     with_boxes = "boxes" if collection.features.boxes is not None else "no boxes"
     title = f"{len(rows)} of {len(collection):,} images, {with_boxes} by {shortened(collection.features.extractor, 60)}"
-    axes = grid(len(rows), columns, (3.1,2.8), title=plain(title))
+    axes = grid(len(rows), 4, (3.1,2.8), title=plain(title))
     for ax,i in zip(axes, rows): show_regions(collection[i], collection.features.class_names, k, ax)
     return axes
 
 # %% ../../nbs/look/01_show.ipynb #76e8ddf9
 REST = "not from words" # Name of the row of the part of a score that comes from no word
 
-def _receipt_rows(alignment, other, most):
+_MOST_ROWS = 24 # of a receipt
+
+def _receipt_rows(alignment, other):
     "Text and two values for each row; a column adds up to the score of its picture."
     first,second = (p.shares().sum(0).numpy() for p in (alignment, other))
     difference = abs(first-second)
-    n = most if len(difference) <= most else most-1 # the last row sums up the others
+    n = _MOST_ROWS if len(difference) <= _MOST_ROWS else _MOST_ROWS-1 # the last row sums up the others
     columns = np.sort(np.argsort(-difference, kind="stable")[:n])
     rest = np.setdiff1d(range(len(difference)), columns)
     rows = [(alignment.words[j],float(first[j]),float(second[j])) for j in columns]
@@ -381,15 +375,13 @@ def show_receipt(
     other:Alignment, # The same caption with another, such as the strongest wrong one
     ax:Axes|None=None, # Where to draw
     names:tuple[str,str]=("true","other"), # What the two pictures are called
-    most:int=24, # Rows, at most
 ) -> Axes:
     "The contribution of each word to the similarity, for two pictures of one caption."
-    if most < 2: raise ValueError(f"at most {most} rows; give at least 2, the last one sums up the words that are left")
     if list(alignment.words) != list(other.words) or alignment.pooling != other.pooling:
         first,second = (f"{shortened(a.caption, 40)!r} ({a.pooling})" for a in (alignment, other))
         raise ValueError("a receipt compares two pictures for one caption under one pooling; these are of "
                          f"{first} and {second}")
-    rows = _receipt_rows(alignment, other, most)
+    rows = _receipt_rows(alignment, other)
     ax = new_axis(ax, (6.4, 1.6+.24*len(rows)))
     places = np.arange(len(rows))
     values = np.array([row[1:] for row in rows])

@@ -49,6 +49,8 @@ METRICS = { # Name to how it is printed; those of retrieval stand without their 
     "mean": Metric("mean rank", "rank", lower_is_better=True),
     "ndcg": Metric("mean NDCG", "NDCG", digits=3),
     "rsum": Metric("sum of recalls", heading="rsum"), "mean_recall": Metric("mean recall (mR)", heading="mR %"),
+    "eccv_map_at_r": Metric("ECCV mAP@R"), "eccv_rprecision": Metric("ECCV R-Precision"), "eccv_r1": Metric("ECCV R@1"),
+    "cxc_r1": Metric("CxC R@1"), "cxc_r5": Metric("CxC R@5"), "cxc_r10": Metric("CxC R@10"), "pm_rprecision": Metric("PMRP"),
     "grounding": Metric("grounding accuracy"), "grounding_heat": Metric("accuracy, heat map"),
     "grounding_random": Metric("accuracy, random"), "grounding_largest": Metric("accuracy, largest"),
     "grounding_possible": Metric("accuracy, best possible"),
@@ -87,7 +89,8 @@ def metric_named(
         kind,_,subset = base.partition("_")
         label = f"NDCG {RELEVANCE_LABELS[kind]} {subset}".strip() if kind in RELEVANCE_LABELS else f"NDCG {base}"
         return Metric(label, "NDCG", label, 3)
-    if prefix == "pairs" and base: metric = Metric(base.replace("_", " "))
+    if name[-6:] in ("_tau_b","_tau_c"): metric = Metric(f"{name[:-6]} tau-{name[-1]}") # agreement with people
+    elif prefix == "pairs" and base: metric = Metric(base.replace("_", " "))
     else: metric = METRICS.get(name, Metric(name, "", name, digits=None))
     default = f"{metric.label} %" if metric.unit == "%" else metric.label
     return metric._replace(heading=metric.heading or default)
@@ -258,8 +261,9 @@ def to_pandas(self:Result) -> pd.DataFrame: # Columns `line`, then the condition
     frame = pd.DataFrame(rows, columns=["line",*conditions,*metrics], dtype=object)
     return frame.astype(dict.fromkeys(metrics, float))
 
-_COLUMNS = ("mean_recall","grounding","grounding_random","noun","colour","size","number","pairs",
-            "isda","iais_singular","iais_distributed")
+_COLUMNS = ("mean_recall","eccv_map_at_r","eccv_rprecision","eccv_r1","cxc_r1","pm_rprecision",
+            "grounding","grounding_random","noun","colour","size","number","pairs",
+            "expert_tau_c","crowd_tau_b","isda","iais_singular","iais_distributed")
 
 @patch
 def columns(self:Result,
@@ -316,7 +320,7 @@ def _both_directions(measured):
     "The rows of both directions, and the further columns of the papers' tables."
     kinds = {name[4:]: None for name in measured.metrics if name[:4] in ("t2i_","i2t_")}
     shown = ["r1","r5","r10", *(kind for kind in kinds if kind.startswith("ndcg_")), "median","mean"]
-    shown += [name for name in own_metrics() if name in kinds]
+    shown += [kind for kind in kinds if kind in own_metrics() or kind.startswith(("eccv_","cxc_","pm_"))]
     rows = []
     for direction,title in (("t2i","image retrieval (t2i)"), ("i2t","sentence retrieval (i2t)")):
         numbers = [measured.metrics.get(f"{direction}_{kind}", np.nan) for kind in shown]

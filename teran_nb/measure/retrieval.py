@@ -4,11 +4,14 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'ranking', 'Ranks', 'ranks', 'recall_at_k', 'Protocol', 'named_protocol', 'folds', 'ndcg_at_k',
-           'mean_ndcg', 'NdcgRule', 'retrieval', 'chance', 'chance_bound', 'agreement']
+           'mean_ndcg', 'NdcgRule', 'several_right', 'coco_judgements', 'retrieval', 'chance', 'chance_bound',
+           'agreement']
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8461cbe0
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +20,7 @@ import torch
 from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
+from ..core.files import home, read_json, user_path
 from .relevance import Relevance, relevance_list
 from .results import RECALLS, Measured, Result, measure_own
 
@@ -97,11 +101,13 @@ class Protocol:
     name:str # As it is printed
     folds:Positive=1 # Parts with equally many images, each ranked by itself; their numbers are averaged
     images:Count=0 # Images per fold; 0 for any number
+    judged:bool=False # Also count what people judged to belong together, as `coco_judgements` reads it
 
 PROTOCOLS = {
     "Flickr30k 1K": Protocol("Flickr30k 1K", 1, 1000),
     "COCO 5K": Protocol("COCO 5K", 1, 5000),
-    "COCO 1K": Protocol("COCO 1K", 5, 1000)}
+    "COCO 1K": Protocol("COCO 1K", 5, 1000),
+    "ECCV Caption": Protocol("ECCV Caption", 1, 5000, judged=True)}
 
 def named_protocol(
     protocol:str|Protocol, # Name in `PROTOCOLS`, a `Protocol`, or any other name
@@ -182,6 +188,62 @@ class NdcgRule:
     i2t_queries:Literal["all","non-zero"]="all" # As `queries` of `mean_ndcg`, in sentence retrieval; image retrieval averages all
     def __str__(self): return f"{self.gains} gains, i2t over {self.i2t_queries} queries"
 
+# %% ../../nbs/measure/03_retrieval.ipynb #d05a31d1
+def several_right(
+    ranking:np.ndarray, # Candidates of every query from best to worst, `(queries, k)`
+    right:dict, # Row of a query to the rows of its right candidates; queries without an entry do not count
+) -> dict: # `map_at_r`, `rprecision`, `r1`, `r5`, `r10`, each in [0,1]
+    "Metrics of queries with several right answers, averaged over these queries; R is `k` where more are right."
+    rows = []
+    for query,candidates in right.items():
+        hits = np.isin(ranking[query], candidates)
+        first = hits[:len(candidates)]
+        precision = first.cumsum()/np.arange(1, len(first)+1)
+        rows.append([(first*precision).mean(), first.mean(), *(hits[:k].any() for k in (1,5,10))])
+    return dict(zip(("map_at_r","rprecision","r1","r5","r10"), np.mean(rows, 0).tolist()))
+
+# %% ../../nbs/measure/03_retrieval.ipynb #ccc61656
+def coco_judgements(
+    folder:str|Path|None=None, # Of other files in the layout of the package's; the package's by default
+) -> dict: # `eccv`, `cxc`, and `pm` where its files are; for each direction, row of a query to rows of right candidates
+    "What people say belongs together in COCO's 5K test split, in rows of its 5,000 images and 25,000 captions."
+    package = find_spec("eccv_caption")
+    if folder is None and not package:
+        raise FileNotFoundError("the judgements of COCO's test split are in the package eccv_caption, not found here; "
+                                "`pip install eccv_caption==0.1.0` gets them")
+    folder = user_path(folder or Path(package.submodule_search_locations[0])/"data")
+    caption_ids = np.load(folder/"coco_test_ids.npy").tolist()
+    image_of = read_json(folder/"original_caption_to_image.json", dict[str,list[int]])
+    caption_row = {caption: row for row,caption in enumerate(caption_ids)}
+    image_row = {image_of[str(caption)][0]: row for row,caption in enumerate(caption_ids[::5])}
+    def rows(path, queries, candidates):
+        "Rows of a file's judgements; ECCV names two captions that are not in the split, which count in R and are never found."
+        listed = read_json(path, dict[str,list[int]])
+        return {queries[int(query)]: [candidates.get(c, -1) for c in listed[query]] for query in listed}
+    judged = {}
+    for name,files in (("eccv",folder), ("cxc",folder), ("pm",home()/"eccv")):
+        i2t,t2i = files/f"{name}_image_to_caption.json",files/f"{name}_caption_to_image.json"
+        if name == "pm" and not t2i.is_file(): continue
+        judged[name] = {"i2t": rows(i2t, image_row, caption_row), "t2i": rows(t2i, caption_row, image_row)}
+    if "pm" in judged:
+        for image,captions in judged["pm"]["i2t"].items(): captions += range(5*image, 5*image+5)
+        for caption,images in judged["pm"]["t2i"].items(): images.append(caption//5)
+    return judged
+
+_JUDGED = {"eccv": ("map_at_r","rprecision","r1"), "cxc": ("r1","r5","r10"), "pm": ("rprecision",)} # that papers print
+
+def _measure_judged(sim, judgements):
+    "Metrics of each direction, and their means, which papers print."
+    metrics = {}
+    for direction,query_sim in (("t2i",sim.T), ("i2t",sim)):
+        first = ranking(query_sim, 50).numpy() # PMRP counts no more
+        for name,right in judgements.items():
+            measured = several_right(first, right[direction])
+            metrics |= {f"{direction}_{name}_{metric}": measured[metric] for metric in _JUDGED[name]}
+    for name in [name for name in metrics if name.startswith("t2i_")]:
+        metrics[name[4:]] = (metrics[name] + metrics[f"i2t_{name[4:]}"])/2
+    return metrics
+
 # %% ../../nbs/measure/03_retrieval.ipynb #b54e55c8
 def _measure(sim, image_of, ranked, relevance, ndcg):
     "Metrics of one fold."
@@ -223,6 +285,9 @@ def retrieval(
     conditions = {"protocol": protocol.name,
                   "candidates": f"{len(images):,} images x {len(captions):,} captions{averaged}"}
     if relevance: conditions["NDCG@25"] = str(ndcg)
+    if protocol.judged and not np.array_equal(image_of, np.arange(25_000)//5):
+        raise ValueError(f"{protocol.name} needs COCO's 5K test split in its own order with five captions an image; keep the "
+                         "first five of each image of the Karpathy split, or choose another protocol")
     measured = []
     for images,captions in parts:
         fold_sim,fold_relevance = sim,relevance
@@ -233,6 +298,7 @@ def retrieval(
         ranked = ranks(fold_sim, own)
         measured.append(_measure(fold_sim, own, ranked, fold_relevance, ndcg))
     metrics = {name: float(np.mean([fold[name] for fold in measured])) for name in measured[0]}
+    if protocol.judged: metrics |= _measure_judged(sim, coco_judgements())
     by_query = {"t2i": ranked.t2i.tolist(), "i2t": ranked.i2t.tolist()} if len(parts) == 1 else None
     return Result.of(Measured(metrics, conditions | (about or {}) | conditions, by_query))
 

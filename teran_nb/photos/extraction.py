@@ -6,7 +6,7 @@
 __all__ = ['Extraction', 'extract_folder', 'rebuild_extractor']
 
 # %% ../../nbs/photos/04_extraction.ipynb #92f81982
-import io, platform, re, time
+import io, platform, time
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -22,14 +22,13 @@ from PIL import Image, __version__ as pillow_version
 from ..core.files import atomic, digest, user_path
 from ..core.hub import no_download
 from ..core.show import MarkdownRepr, left_out_table, markdown_table, progress
-from ..core.processes import parallel_map, worker_count
+from ..core.processes import keep_freed_memory, parallel_map, worker_count
 from ..data.pictures import find_pictures, read_picture
-from ..data.features import VISUAL_WORDS_FILE, Features, FeatureWriter, extract_batch, extract_each
+from ..data.features import Features, FeatureWriter, extract_batch, extract_each
 from ..data.provenance import Provenance
 from ..scenes.scenes import SCENES_EXTRACTOR
-from teran_nb.photos.extractors import (
-    EXTRACTORS, ExtractedRegions, Extractor, VisualWordWindows, WHOLE_PICTURE, Windows, WindowsConfig, build_extractor,
-    to_full_size)
+from .extractors import (
+    EXTRACTORS, Descriptors, ExtractedRegions, Extractor, WHOLE_PICTURE, build_extractor, to_full_size)
 
 # %% ../../nbs/photos/04_extraction.ipynb #e1d072ac
 @dataclass(frozen=True, repr=False)
@@ -158,6 +157,7 @@ def extract_folder(
     left_out = {}
     files = _select(find_pictures(pictures, bad, left_out), pictures, only)
     workers = worker_count(len(files), workers)
+    if not extractor.runs_in_readers: keep_freed_memory()
     start = time.perf_counter()
     source_hash = ""
     if resume: # names, sizes and dates of the files tell whether a stopped run can be continued
@@ -167,7 +167,6 @@ def extract_folder(
                            expect=len(files)*extractor.max_regions, source_hash=source_hash)
     with ExitStack() as stack:
         stack.enter_context(writer)
-        if isinstance(extractor, VisualWordWindows): extractor.words.save(writer.tmp/VISUAL_WORDS_FILE)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))
         files = {image_id: path for image_id,path in files.items() if image_id not in writer.ids}
         outcomes = _outcomes(files.values(), extractor, batch_size, workers, bool(thumbnails))
@@ -194,9 +193,7 @@ def rebuild_extractor(
 ) -> Extractor: # The one that made them
     "Build the extractor of some features again, for `extract_picture`."
     name = made_by if isinstance(made_by, str) else made_by.extractor
-    windows = re.fullmatch(r"windows-v1 count=(\d+)", name)
-    if name == SCENES_EXTRACTOR: return Windows(name=SCENES_EXTRACTOR) # the same descriptors, for any box
-    if windows: return Windows(WindowsConfig(int(windows[1])))
+    if name == SCENES_EXTRACTOR: return Descriptors() # the same descriptors, for any box
     if isinstance(made_by, str):
         reads = repr(name) if name else "an extractor that it does not record"
         raise ValueError(f"the model reads features by {reads}, and the collection it was trained on "
@@ -210,8 +207,6 @@ def rebuild_extractor(
     if kind not in EXTRACTORS:
         raise ValueError(f"{where} was made by {name!r}, of a kind that is not known here; run the cell that has "
                          f'register("extractor", {kind!r})')
-    words = made_by.path/VISUAL_WORDS_FILE if made_by.path else None
-    if kind == "words" and words and words.is_file(): settings = settings | {"weights": str(words)}
     why = f"the spec in {where} does not choose what is downloaded: name the extractor with its models yourself"
     with no_download(why): rebuilt = build_extractor(kind, settings, device)
     if rebuilt.name != name:

@@ -8,6 +8,7 @@ __all__ = ['LearningBackbone', 'load_backbone', 'learning_backbone']
 # %% ../../nbs/photos/07_fine_tuning.ipynb #e4afd62a
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 from typing_extensions import TypedDict
 
 import torch
@@ -19,8 +20,9 @@ from ..core.files import read_json, user_path, write_json
 from ..core.hub import loading
 from ..core.boxes import roi_align
 from ..data.features import Features
-from .vision import VISION_ERROR_WORDS, Backbone, image_processor_settings
-from .extractors import DetectorBackbone
+from .vision import VISION_ERROR_WORDS, Backbone
+from .efficientnet import EfficientNet
+from .extractors import DetectorBackbone, Windows, map_windows, open_backbone
 from .extraction import rebuild_extractor
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #67afcdf8
@@ -43,14 +45,14 @@ def _repeated_blocks(network):
 class LearningBackbone(nn.Module):
     "A vision model inside a network: from preprocessed pictures and boxes to features of regions."
     def __init__(self,
-        backbone:Backbone, # The vision model
+        backbone:Backbone|EfficientNet, # The vision model
         layers:int=1, # Number of last layers that are trained; -1: the whole model
-        boxes:bool=False, # Whether regions are boxes; False: each cell of the map is a region
+        regions:str="cells", # What a region is: `cells` of the map, `windows` of it, or `boxes` of the features
     ):
         super().__init__()
         self.backbone = backbone
         self.network = backbone.model.float()
-        self.boxes = boxes
+        self.regions = regions
         blocks = _repeated_blocks(self.network)
         if layers != -1 and not 1 <= layers <= len(blocks):
             raise ValueError(f"{backbone.name} has {len(blocks)} layers, and {layers} of them cannot learn; say 1 to "
@@ -74,8 +76,9 @@ class LearningBackbone(nn.Module):
         geometry:Tensor, # Boxes as fractions of the picture, `(x1,y1,x2,y2, ...)`, `(n, regions, 4 or more)`
     ) -> Tensor: # `(n, regions, dim)`
         maps = self.backbone.forward(pixels)
-        if not self.boxes: return maps.flatten(2).mT
         h, w = maps.shape[2:]
+        if self.regions == "cells": return maps.flatten(2).mT
+        if self.regions == "windows": return map_windows((h,w))[0].to(maps) @ maps.flatten(2).mT
         high, wide = self.backbone.covered((h,w))
         cells = geometry[...,:4]*geometry.new_tensor([w/wide,h/high]*2)
         return torch.stack([roi_align(feature_map, boxes).mean((2,3)) for feature_map,boxes in zip(maps, cells)])
@@ -87,11 +90,11 @@ def save(self:LearningBackbone,
 ) -> None:
     "Write architecture and preprocessing, without the weights."
     folder = user_path(folder)
-    self.backbone.full_config.save_pretrained(folder)
-    write_json(folder/"preprocessor_config.json", image_processor_settings(self.backbone.source))
-    write_json(folder/"regions.json", {"size": self.backbone.asked_size, "boxes": self.boxes})
+    folder.mkdir(exist_ok=True)
+    self.backbone.save(folder)
+    write_json(folder/"regions.json", {"size": self.backbone.asked_size, "regions": self.regions})
 
-_SavedBackbone = TypedDict("_SavedBackbone", {"size": int, "boxes": bool})
+_SavedBackbone = TypedDict("_SavedBackbone", {"size": int, "regions": Literal["cells","windows","boxes"]})
 
 def load_backbone(
     folder:str|Path, # Where `LearningBackbone.save` wrote to
@@ -100,16 +103,17 @@ def load_backbone(
     "Rebuild a vision model inside a network, offline."
     folder = user_path(folder)
     saved = read_json(folder/"regions.json", _SavedBackbone, "save the model again")
-    return LearningBackbone(Backbone(str(folder), saved["size"], weights=False), layers, saved["boxes"])
+    return LearningBackbone(open_backbone(str(folder), saved["size"], weights=False), layers, saved["regions"])
 
 # %% ../../nbs/photos/07_fine_tuning.ipynb #7a7b55b7
 def learning_backbone(
-    store:Features, # Made by `patches:<model>` or by `detector:<detector> + <model>`
+    store:Features, # Made by `windows:<model>`, `patches:<model>` or `detector:<detector> + <model>`
     layers:int, # Number of last layers that learn; -1: the whole model
 ) -> LearningBackbone: # On the CPU
     "The vision model behind the features of a store, as a part of a network."
     extractor = rebuild_extractor(store, "cpu")
     if not hasattr(extractor, "backbone"):
         raise ValueError(f"{store.path} was made by {extractor.name!r}, which has no layers that could learn; "
-                         "extract the pictures by patches:<model> or detector:<detector> + <model>")
-    return LearningBackbone(extractor.backbone, layers, boxes=isinstance(extractor, DetectorBackbone))
+                         "extract the pictures by windows:<model>, patches:<model> or detector:<detector> + <model>")
+    regions = "boxes" if isinstance(extractor, DetectorBackbone) else "windows" if isinstance(extractor, Windows) else "cells"
+    return LearningBackbone(extractor.backbone, layers, regions)

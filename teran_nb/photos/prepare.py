@@ -24,13 +24,12 @@ from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_
 from ..data.captions import Captions, some_names
 from ..data.pictures import find_pictures, picture_files, read_picture, upright_size, within
 from ..data.caption_files import read_captions
-from ..data.features import Features, VISUAL_WORDS_FILE
+from ..data.features import Features
 from ..data.formats import recognise, source_files
 from ..data.convert import Source, convert
 from ..data.collection import Collection, match_captions
 from ..data.names import id_by_pattern, match_names
 from ..scenes.scenes import example_pictures
-from .visual_words import learn_words
 from .extractors import Extractor, build_extractor, model_files
 from .extraction import extract_folder
 from .duplicates import Duplicates, find_duplicates
@@ -44,7 +43,7 @@ class Sources:
     pictures:str|Path="" # Folder of pictures; `example` draws some, with captions. With `features`, only for display
     captions:str|Path="" # Captions file; no captions when empty
     features:str|Path|Names="" # Published region features in place of an extractor: a file, a folder or a list
-    extractor:str="windows" # Name for `build_extractor`; `words` without a file learns visual words from these pictures
+    extractor:str="windows" # Name for `build_extractor`
     # which images
     split:str="" # Images of this split only
     ids:Names=() # Of those, the images in this list; all when empty
@@ -164,15 +163,7 @@ def _extract(sources, files, work, extractor, batch_size, workers, device, show_
     if captions is not None and captions.splits is None: # said now, because the work takes long
         warnings.warn(": ".join(notes[-1]), stacklevel=4) # at the call of `prepare`
     names,splits = (list(files),None) if captions is None else (captions.image_ids,captions.splits)
-    if extractor is None:
-        name = sources.extractor
-        if name == "words":
-            path = work/VISUAL_WORDS_FILE
-            learners = captions.split("train").image_ids if "train" in (splits or ()) else names
-            pictures = [files[image_id] for image_id in learners]
-            if not path.is_file(): learn_words(pictures, show_progress_bar=show_progress_bar).save(path)
-            name = f"words:{path}"
-        extractor = build_extractor(name, sources.extractor_settings, device)
+    extractor = extractor or build_extractor(sources.extractor, sources.extractor_settings, device)
     chosen = [names[i] for i in chosen_images(sources, names, splits)]
     return extract_folder(
         sources.picture_folder, extractor, work/"features", batch_size, workers, sources.bad, work/"thumbnails",
@@ -270,7 +261,7 @@ def _state(sources, extractor):
 def _feature_state(state, sources):
     "The part of a state that the features depend on; the rest may change between two runs."
     free = ["bad","missing","captions","caption_options","caption_files"]
-    if sources.extractor != "words" and not sources.split: free.append("held_out")
+    if not sources.split: free.append("held_out")
     return {name: value for name,value in state.items() if name not in free}
 
 _Sealed = TypedDict("_Sealed", {"content": dict, "self": str}) # with the digest of the content
@@ -335,7 +326,7 @@ def prepare(
             remove_leftovers(work)
             manifest = _make(sources, work, extractor, device, batch_size, workers, show_progress_bar)
             _write_sealed(work/"collection.json", {"sources": state} | manifest)
-            for name in ("left-out.json","sizes.json","sources.json",VISUAL_WORDS_FILE): (work/name).unlink(missing_ok=True)
+            for name in ("left-out.json","sizes.json","sources.json"): (work/name).unlink(missing_ok=True)
         os.replace(work, output)
         is_done = True
     finally: # after an error, work with features is kept

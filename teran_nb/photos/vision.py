@@ -259,6 +259,10 @@ class Backbone:
         inputs = {"pixel_values": x, **self.options}
         if self.config.model_type.startswith("siglip2"): inputs = _patchified(x, self.patch)
         return _as_map(self.model(**inputs).last_hidden_state, x.shape[-2:], self.patch).float()
+    def save(self, folder:Path) -> None:
+        "Write architecture and preprocessing, without the weights."
+        self.full_config.save_pretrained(folder)
+        write_json(folder/"preprocessor_config.json", image_processor_settings(self.source))
     def covered(self, shape:tuple[int,int]) -> tuple[float,float]:
         "Fractions of the input's height and width that a map of (h, w) covers; a remainder below a patch is cut off."
         if self.patch == 1: return 1., 1.

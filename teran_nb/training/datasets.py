@@ -7,6 +7,7 @@ __all__ = ['WORLDS', 'description', 'load_data', 'scene_relevance']
 
 # %% ../../nbs/training/03_datasets.ipynb #58910691
 import warnings
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,9 @@ def _holds_pictures(path):
 def _collection_of_pictures(path, captions, missing):
     "The collection of a folder of pictures; it is made at first use."
     captions = captions or next((str(path/name) for name in _BESIDE if (path/name).is_file()), "")
-    key = digest([sources_digest(Sources(path)),captions,missing])[:16]
-    made = prepare(Sources(path, captions, missing=missing), home()/"collections"/key/path.name)
+    sources = Sources(path, captions, extractor="windows:efficientnet-lite2", missing=missing)
+    key = digest([sources_digest(replace(sources, captions="")),captions])[:16] # a corrected caption keeps the features
+    made = prepare(sources, home()/"collections"/key/path.name)
     if made.left_out:
         name,reason = next(iter(made.left_out.items()))
         warnings.warn(f"left out {len(made.left_out):,} files or rows of {path}, such as {name}: {reason}", stacklevel=3)
@@ -63,11 +65,12 @@ def _collection_of_pictures(path, captions, missing):
 
 def _open_photographs(language, missing):
     "The collection of the photographs in `data/photos`, all of them in the split `test`."
-    near = project_path("data/photos"),files("teran_nb").parent/"data/photos" # a clone, wherever it is used
-    folder = next((folder for folder in near if (folder/"photos.json").is_file()), None)
-    if folder is None:
-        raise FileNotFoundError("the open photographs (data/photos, 4.9 MB) are in the repository of teran_nb and not in its "
-                                "package; copy that folder into the working directory, or name a folder of your own pictures")
+    here = project_path("data/photos")
+    beside = files("teran_nb").parent/"data/photos" # in a clone that is used from elsewhere
+    folder = here if (here/"photos.json").is_file() else beside
+    if not folder.is_dir():
+        raise FileNotFoundError("the open photographs are in the repository of teran_nb (data/photos, 4.9 MB) and not in "
+                                f"its package; copy that folder to {here}, or name a folder of your own pictures")
     def texts_of(photo): return photo["translations"].get(language, ()) if language else photo["captions"]
     photos = read_json(folder/"photos.json")
     one_of(language, ["",*photos[0]["translations"]], "language of the photographs")
@@ -94,8 +97,8 @@ def _as_folder(data):
     return str(from_dataset(data, extractor=build_extractor("windows")).features.path.parent)
 
 def load_data(
-    data:Any="scenes", # `scenes`; `photos`; a folder: a collection, a feature store or pictures; a dataset; several collections are one
-    captions:str="", # A captions file, for a feature store or pictures; of `photos` a language: `de`, `fr`, `hi`, `ja`, `ko`, `zh`
+    data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these
+    captions:str="", # A captions file, for features or pictures; of `photos` a language: de, fr, hi, ja, ko, zh
     world:str="scenes", # Of `scenes`, how many are drawn: one of `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`
@@ -112,12 +115,12 @@ def load_data(
     elif data == "photos": collection = _open_photographs(captions, missing)
     elif several: collection = join_collections([load_data(each, missing=missing) for each in data])
     elif _holds_pictures(path): collection = _collection_of_pictures(path, captions, missing)
-    elif captions:
-        collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
-    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
     elif not path.exists():
         raise FileNotFoundError(f"there is no folder {path}; the workflow prepare makes one of pictures or features, "
                                 "or say data='scenes'")
+    elif captions:
+        collection = Collection(Features(path), read_captions(project_path(captions)), missing=missing, name=path.name)
+    elif (path/"captions.json").is_file(): collection = Collection.open(path, missing)
     else:
         raise FileNotFoundError(f"{path} is no collection: captions.json and pictures are not there; name a captions file, "
                                 "or say data='scenes'")

@@ -47,7 +47,7 @@ from .recipe import RATE_SCHEDULES, TrainConfig
 from .batches import Batch, Batches, require_training_data, split_into_batches
 
 # %% ../../nbs/training/02_learner.ipynb #94f1a2d1
-_FROM_CONFIG = ("margin","negatives","reduction") # Arguments of a formula that are fields of `TrainConfig`
+_FROM_CONFIG = ("margin","negatives","reduction","soften") # Arguments of a formula that are fields of `TrainConfig`
 _STATE_NAMES = {"scale": "log_scale", "bias": "bias"} # Of learned parameters in checkpoints; others are `learned_<name>`
 
 class Criterion(nn.Module):
@@ -75,9 +75,9 @@ class Criterion(nn.Module):
                 parameter = parameter.exp()
             values[name] = parameter[head]
         return values
-    def value(self, formula:Callable, head:int, *inputs:Tensor) -> Tensor: # A number
+    def value(self, formula:Callable, head:int, *inputs:Tensor, alike:Tensor|None=None) -> Tensor: # A number
         "A formula of the loss; arguments that it names come from the configuration or the learned parameters."
-        values = {name: getattr(self.config, name) for name in _FROM_CONFIG} | self.learned(head)
+        values = {name: getattr(self.config, name) for name in _FROM_CONFIG} | self.learned(head) | {"alike": alike}
         arguments = {name: values[name] for name in signature(formula).parameters if name in values}
         return formula(*inputs, **arguments)
 
@@ -102,7 +102,8 @@ def _gather_batch(images, captions, image_of):
     first = n.cumsum(0)[torch.distributed.get_rank()] - len(images.whole)
     rows = gather(pad_across_processes((image_of + first)[None], dim=1, pad_index=-1)).flatten()
     images = Encoded(_gather_vectors(images.whole), gather_packed(images.parts))
-    captions = Encoded(_gather_vectors(captions.whole), gather_packed(captions.parts))
+    weights = None if captions.weights is None else gather_packed(captions.weights)
+    captions = Encoded(_gather_vectors(captions.whole), gather_packed(captions.parts), weights=weights)
     return images,captions,rows[rows >= 0]
 
 # %% ../../nbs/training/02_learner.ipynb #cdf05614
@@ -141,21 +142,25 @@ class Objective(nn.Module):
         own_losses = {} # of heads that do not learn by `head_loss`
         if self.pretraining is not None or batch.others is not None:
             own_losses["joint"] = self.joint_loss(batch, images, captions)
-        if is_distributed(): images,captions,image_of = _gather_batch(images, captions, image_of)
+        sentences = self.model.sentence_vectors(batch.captions) if self.config.soften else None
+        if is_distributed():
+            images,captions,image_of = _gather_batch(images, captions, image_of)
+            sentences = None if sentences is None else _gather_vectors(sentences)
+        alike = None if sentences is None else sentences @ sentences.T
         losses = []
         for i,head in enumerate(self.heads):
-            loss = own_losses[head] if head in own_losses else self.head_loss(i, images, captions, image_of, pooling)
+            loss = own_losses[head] if head in own_losses else self.head_loss(i, images, captions, image_of, pooling, alike)
             if head == self.iais_head: loss = loss + iais_loss
             losses.append(loss)
         total = self.weigh(torch.stack(losses)) if self.weigh else losses[0]
         return total + pair_loss
-    def head_loss(self, i:int, images:Encoded, captions:Encoded, image_of:Tensor, pooling:str) -> Tensor:
+    def head_loss(self, i:int, images:Encoded, captions:Encoded, image_of:Tensor, pooling:str, alike:Tensor|None=None) -> Tensor:
         "The loss of the similarities that the i-th head computes."
         head = self.heads[i]
         if head != "alignment": pooling = ""
         sim = self.model.similarity(images, captions, pooling=pooling, head=head)
         if head == "joint" and self.config.joint.sigmoid_scores: sim = sim.sigmoid()
-        return self.criterion.value(self.criterion.rule.formula, i, sim, image_of)
+        return self.criterion.value(self.criterion.rule.formula, i, sim, image_of, alike=alike)
     def pair_loss(self, regions:Packed, words:Packed) -> Tensor:
         "The part of the loss that reads true pairs, a set of each for a caption; it learns the first head's parameters."
         return self.criterion.value(self.criterion.rule.pair_formula, 0, *regions.padded(), *words.padded())
@@ -188,10 +193,10 @@ def optimizer_of(
     model:nn.Module, # What learns
     config:TrainConfig, # With its optimizer and rate
 ) -> torch.optim.Optimizer:
-    "Adam, or AdamW with the settings of UNITER's code."
+    "Adam, or AdamW with the betas of UNITER's code."
     learning = [p for p in model.parameters() if p.requires_grad]
     if config.optimizer == "adam": return torch.optim.Adam(learning, lr=config.learning_rate)
-    groups = [{"params": [p for p in learning if p.ndim > 1], "weight_decay": .01},
+    groups = [{"params": [p for p in learning if p.ndim > 1], "weight_decay": config.weight_decay},
               {"params": [p for p in learning if p.ndim < 2], "weight_decay": 0.}]
     return torch.optim.AdamW(groups, lr=config.learning_rate, betas=(.9,.98), eps=1e-6)
 
@@ -397,6 +402,7 @@ class Learner:
         self.train,self.val = train,val
         self.tokens = model.text.tokenize(train.captions.texts)
         if config.stop_words: self.tokens = without_words(self.tokens, stop_words(config.stop_words))
+        if not model.text.config.learns: _keep_captions(model.text, self.tokens, model.text.tokenize(val.captions.texts))
         self.writer = _summary_writer(folder) if tensorboard and self.is_main else None
         self.history = History(select=config.select)
         self.epoch = 0 # the current epoch
@@ -420,6 +426,13 @@ class Learner:
         "Whether a flag is True in any process."
         if self.accelerator.num_processes == 1: return flag
         return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
+
+_KEPT_BYTES = 4*2**30 # Most memory for the vectors of a frozen text encoder
+
+def _keep_captions(text, *sides):
+    "Let a frozen text encoder read each caption once instead of once an epoch, where the vectors fit into memory."
+    for tokens in sides:
+        if sum(map(len, tokens.ids))*text.dim*2 < _KEPT_BYTES: text.eval().keep(tokens, show_progress_bar=True)
 
 def _summary_writer(folder):
     "TensorBoard's writer; a missing package is named."

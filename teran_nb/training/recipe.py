@@ -62,6 +62,7 @@ class TrainConfig:
     schedule:str="step" # In `RATE_SCHEDULES`: `step` (TERAN), `constant` (TERN), `cosine`, `linear` to 0 (UNITER, IAIS)
     decay_every:Positive=20 # Schedule `step`: the rate is divided by ten every so many epochs
     warmup_steps:Count=0 # First steps of the optimizer, in which the rate rises linearly from 0
+    weight_decay:Annotated[float,Field(ge=0)]=.01 # Of the matrices, by `adamw`
     max_grad_norm:Annotated[float,Field(gt=0)]=2. # Largest norm of all gradients together; 1e9 for no clipping
     # loss
     loss:str="triplet" # A name in `LOSSES`: `triplet` (TERN, TERAN), `infonce`, `sigmoid` (SigLIP), `sparc`
@@ -70,6 +71,7 @@ class TrainConfig:
     margin:Annotated[float,Field(ge=0)]=.2 # Of the triplet loss
     negatives:Literal["hardest","all","summed"]="hardest" # Of the triplet loss; `summed` in one hinge, as IAIS prints it
     reduction:Literal["sum","mean"]="sum" # Of the triplet loss
+    soften:Annotated[float, Field(ge=0, lt=1)]=0. # Of `infonce`: share of each target for pairs whose captions are alike
     iais:IaisConfig=IaisConfig() # IAIS, added to the loss of the joint head, or else to that of the alignment
     joint:JointTraining=JointTraining() # Pretraining and hard negatives of the joint head
     # alignment
@@ -182,7 +184,7 @@ _STARTS = { # Name of a pooling to the fields with which its training starts
     "mwsr": {"train.start_pooling": "mrsw", "train.start_epochs": 2},
     "symm": {"train.start_pooling": "mrsw", "train.start_epochs": 2}}
 
-_OURS = ("cgam-one-head-printed","teran-mrsw-iais-singular","teran-mrsw-iais-distributed","single-stream-pretraining",
+_OURS = ("teran-both","cgam-one-head-printed","teran-mrsw-iais-singular","teran-mrsw-iais-distributed","single-stream-pretraining",
          "single-stream-pretrained","iais-singular-pretrained","iais-distributed-pretrained") # Rows that no paper prints
 
 def recipe_names(

@@ -41,14 +41,13 @@ from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
 from teran_nb.training.runs import Run, _origin
-from teran_nb.look.finder import uploaded_picture
 from teran_nb.look.website import _previous_files
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.network import Network, NetworkConfig
 from teran_nb.model.regions import RegionConfig, StackConfig
 from teran_nb.model.text import TextConfig
-from teran_nb.photos.visual_words import VisualWords
+
 from teran_nb.zoo.originals import load_original, open_checkpoint, read_original, save_original
 from teran_nb.search.index import Index
 
@@ -268,11 +267,6 @@ def read_some_phrases(folder):
     return read_phrases(folder / "phrases.csv", captions)
 
 
-def make_words(folder):
-    rng = np.random.default_rng(0)
-    VisualWords(rng.normal(size=108).astype("float32"), np.eye(108, dtype="float32"), rng.normal(size=(9, 108)).astype("float32")).save(folder / "words.safetensors")
-
-
 def packed_digest(packed):
     return digest([packed.values.tolist(), packed.offsets.tolist()])
 
@@ -426,7 +420,7 @@ def read_same(folder):
 
 
 def read_uploaded(folder):
-    return [uploaded_picture(path, lambda picture: None, path.name).picture() for path in sorted(folder.iterdir())]
+    return [read_picture(path)[0] for path in sorted(folder.iterdir())]
 
 
 def results_hold(results):
@@ -486,7 +480,6 @@ READERS = [
     Reader("search index: vectors", make_index, read_index, sealed=True, writes=True, threads=True, only="index/shard/**/vector_storage-regions/vectors/chunk_0.mmap"),
     Reader("tensors", lambda f: save_tensors({"map": torch.arange(6.0), "n": torch.tensor(3)}, f / "w.safetensors"),
            lambda f: tensors_digest(load_tensors(f / "w.safetensors")), sealed=True),
-    Reader("visual words", make_words, lambda f: VisualWords.load(f / "words.safetensors").hash, sealed=True),
     Reader("provenance: table", made(make_provenance), open_provenance, provenance_holds, only="provenance.json"),
     Reader("provenance: features", made(make_provenance), lambda f: digest({k: v.tolist() for k, v in vars(open_provenance(f).subspace).items() if k != "limit"}), sealed=True,
            only="provenance.safetensors"),

@@ -82,6 +82,7 @@ function drawPicture() {
   $("panel").style.setProperty("--left", `${clamp(.75 * width / height, .6, 1)}fr`);
   $("picture").hidden = without;
   $("picture").alt = `image ${pair.image}`;
+  $("credit").textContent = pair.credit;
   if (!without) $("picture").src = data.pictures[pair.picture];
   $("boxes").setAttribute("viewBox", `0 0 ${width} ${height}`);
   $("boxes").replaceChildren();
