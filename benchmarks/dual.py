@@ -1,7 +1,7 @@
 """A dual encoder beside TERAN on the drawn scenes: retrieval and grounding of both, by the same functions.
 
 `python benchmarks/dual.py` prints a table in markdown (a few minutes of one core). It needs `runs/scenes-teran-mrsw` (the README's first command) and
-`runs/scenes-clip` (`train_clip(scenes("train"), "runs/scenes-clip")`, from teran_nb.zoo.scratch). `--results` enters the table in the registry.
+`runs/scenes-clip` (`train_clip(scenes("train"), "runs/scenes-clip")`, from teran_nb.zoo.small_models). `--results` enters the table in the registry.
 """
 import argparse, os, shlex, sys, tempfile
 from pathlib import Path
@@ -15,8 +15,7 @@ from teran_nb.core.processes import environment
 from teran_nb.training.datasets import load_data
 from teran_nb.measure.results import Measured, Result
 from teran_nb.training.runs import evaluate_runs
-from teran_nb.zoo.random_models import toy_folder
-from teran_nb.zoo.scratch import ScratchConfig
+from teran_nb.zoo.small_models import ScratchConfig, toy_folder
 
 OPTIONS = [
     {"dense": "kk"},

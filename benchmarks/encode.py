@@ -20,7 +20,7 @@ from teran_nb.training.recipe import recipe
 from teran_nb.model.network import Network
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.opening import family_of
-from teran_nb.zoo.random_models import toy_folder
+from teran_nb.zoo.small_models import toy_folder
 
 WORDS = "a red kite flies above the small house near two dogs and one green boat".split()
 

@@ -209,7 +209,9 @@ def _answered(results, claim):
 def _printed(row, metric, protocol):
     "What the papers print for one of our rows; None where they print nothing."
     if row not in PUBLISHED: return None
-    if metric == "isda": return paper_table("iais", 2).row(PUBLISHED[row][1].rstrip("†"))["isda"]
+    if metric == "isda":
+        printed, label = paper_table("iais", 2), PUBLISHED[row][1].rstrip("†").casefold()
+        return float(printed.isda[printed.model.str.casefold() == label].iloc[0])
     numbers = published(row, protocol)
     return numbers.metrics.get(metric) if numbers else None
 

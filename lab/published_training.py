@@ -11,7 +11,7 @@ from teran_nb.core.packed import length_mask
 from teran_nb.model.encoded import Encoded
 from teran_nb.model.regions import RegionBatch
 from teran_nb.model.text import TokenBatch
-from teran_nb.zoo.published_matcher import PublishedMatcher
+from teran_nb.zoo.published import PublishedMatcher
 from teran_nb.zoo.reference import filter_words, reference_triplet
 
 
@@ -59,11 +59,12 @@ def reference_losses(
 ) -> dict:  # `alignment-loss`, `matching-loss`, or both; training minimises their sum
     "The training losses of the published code."
     names = {"alignment": "alignment-loss", "global": "matching-loss"}
-    settings = (model.original.margin,model.original.hardest) if model.original else ()
+    training = model.original.config["training"] if model.original else {}
+    margin, hardest = training.get("margin", .2), bool(training.get("max-violation", True))
     losses = {}
     for head in model.config.training_heads:
         sim = model.similarity(images, captions, head=head)
-        losses[names[head]] = reference_triplet(sim, *settings)
+        losses[names[head]] = reference_triplet(sim, margin, hardest)
     return losses
 
 def reference_optimizer(

@@ -22,8 +22,7 @@ from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import best_regions, show_word, word_vector
 from teran_nb.core.registry import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
-from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
-from teran_nb.zoo.scratch import ScratchConfig, train_clip
+from teran_nb.zoo.small_models import TOY_FAMILIES, ScratchConfig, toy_folder, train_clip
 from teran_nb.search.index import Index, ask
 from teran_nb.search.own_pictures import encode_or_index, open_models, prepare_own
 
@@ -153,7 +152,7 @@ def test_memory_is_that_of_the_patches(clip, tmp_path):
     models = open_models(clip, dual={"regions": "windows"})
     mine = prepare_own(models, output=tmp_path / "mine", show_progress_bar=False).open()
     images = encode_or_index(models, mine, tmp_path / "index", memory=4e-4)["clip"]
-    assert isinstance(images, Index) and "in two stages" in repr(images)
+    assert isinstance(images, Index) and "36 images" in repr(images)
     assert len(ask(models["clip"], images, "a house", top=0)[0]) == 36
 
 

@@ -19,7 +19,7 @@ from teran_nb.model.network import Network
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import TINY_VISION, Backbone, save_random_vision
 from teran_nb.zoo.dual import DualEncoder
-from teran_nb.zoo.random_models import toy_folder
+from teran_nb.zoo.small_models import toy_folder
 
 
 @pytest.fixture

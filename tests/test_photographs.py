@@ -27,4 +27,4 @@ def test_without_the_repository_a_sentence_says_what_to_do(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     done = subprocess.run([sys.executable, "-c", "from teran_nb import load_data; load_data('photos')"],
                           cwd=tmp_path / "work", env=environment, capture_output=True, text=True)
-    assert "are in the repository of teran_nb and not in its package; copy that folder into the working directory" in done.stderr
+    assert f"and not in its package; copy that folder to {tmp_path / 'work/data/photos'}" in done.stderr

@@ -13,10 +13,10 @@ from PIL import Image, ImageDraw
 
 from conftest import ROOT
 from teran_nb.core.files import read_json, write_json
-from teran_nb.zoo.dense import DENSE, DenseMode
 from teran_nb.zoo.families import unit
 from teran_nb.zoo.opening import FAMILIES, family_of
-from teran_nb.zoo.random_models import TOY_FAMILIES, toy_folder
+from teran_nb.zoo import regions_words
+from teran_nb.zoo.small_models import TOY_FAMILIES, toy_folder
 
 TEXTS = ["A red kite, above the house.", "dog", "the small blue house on the grass"]
 
@@ -51,8 +51,7 @@ def test_a_batch_changes_nothing(models, kind):
         assert alone.grids[0] == together.grids[i] and torch.equal(alone.boxes[0], together.boxes[i])
         assert one.offsets[0] == read.offsets[i]
         if family.word_source == "tokens":
-            score = family.late_score(together.parts, read.parts)[i, i]
-            assert torch.allclose(family.late_score(alone.parts, one.parts)[0, 0], score, atol=1e-3)
+            assert torch.allclose(alone.others[0], together.others[i], atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", TOY_FAMILIES)
@@ -116,7 +115,7 @@ def test_the_vector_of_a_patch_is_that_of_its_place(models, kind):
             assert int((after.patches[0] - before.patches[0]).norm(dim=1).argmax()) == k
 
 
-def own_attention(q, k, v, mask, near):
+def own_attention(mode, q, k, v, mask, near):
     "Queries with keys, as the models themselves."
     logits = q @ k.mT * q.shape[-1]**-.5
     if mask is not None:
@@ -127,10 +126,9 @@ def own_attention(q, k, v, mask, near):
 @pytest.mark.parametrize("kind", ONE_VECTOR)
 def test_the_hooks_find_every_part_of_the_last_block(models, kind, monkeypatch):
     "A mode with the model's own attention gives the model's own states, if heads, scale, projection and residual are found."
-    monkeypatch.setitem(DENSE, "own", DenseMode(own_attention, True, True, ""))
+    monkeypatch.setattr(regions_words, "dense_attention", own_attention)
     family = family_of(models[kind])
-    family.modes = *family.modes, "own"
-    for own, plain in zip(family.pictures(PICTURES, "own").patches, family.pictures(PICTURES, "none").patches):
+    for own, plain in zip(family.pictures(PICTURES, "value").patches, family.pictures(PICTURES, "none").patches):
         assert torch.allclose(own, plain, atol=1e-5)
 
 
@@ -285,7 +283,7 @@ from PIL import Image
 sys.path.insert(0, "tests")
 import pretend
 from teran_nb.zoo.opening import family_of
-from teran_nb.zoo.random_models import TOY_FAMILIES
+from teran_nb.zoo.small_models import TOY_FAMILIES
 pictures = [Image.fromarray(np.random.default_rng(w).integers(0, 256, (h, w, 3), dtype=np.uint8)) for w, h in ((90, 40), (40, 90))]
 texts = ["A red kite", "dog"]
 held = pretend.register()
@@ -297,7 +295,6 @@ for kind in TOY_FAMILIES:
         there, sent = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
         assert there[0].whole.device == there[0].patches[0].device == sent.tokens[0].device == pretend.GPU
         if family.word_source == "prompts": family.score(there[0].whole, sent.whole)
-        else: family.late_score(there[0].parts, sent.parts)
         for a, b in zip(here, there): assert torch.allclose(a.patches[1], b.patches[1].cpu(), atol=1e-5)
         assert torch.allclose(read.tokens[0], sent.tokens[0].cpu(), atol=1e-5)
 print(len(TOY_FAMILIES))

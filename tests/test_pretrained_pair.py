@@ -18,7 +18,7 @@ from teran_nb.training.datasets import load_data
 from teran_nb.training.recipe import recipe
 from teran_nb.training.runs import evaluate_runs, train
 from teran_nb.photos.prepare import Sources, prepare
-from teran_nb.zoo.random_models import toy_folder
+from teran_nb.zoo.small_models import toy_folder
 
 
 @pytest.fixture(scope="module")

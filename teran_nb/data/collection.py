@@ -120,7 +120,7 @@ class Collection:
         pictures:Pictures|str|Path|None=None, # Pictures, or a folder with `<image id>.jpg` and the like, matched as captions are
         missing:str="refuse", # Images with captions and no features: as in `match_captions`
         name:str="", # Name in results
-        about:dict|None=None, # Image ids and what else is known of them: `{"7": {"credit": ..., "things": ...}}`, as `Image` takes it
+        about:dict|None=None, # Image ids and their `credit` and `things`, as `Image` takes them
     ):
         if captions is None: captions = Captions([], [], features.image_ids)
         if not captions.image_ids: raise ValueError("there are no images; a collection has at least one")

@@ -83,7 +83,7 @@ def _numbers(ratings):
 def read_judgements(
     path:str|Path, # A file of Flickr8k, or a table with the columns `image`, `sentence` and `rating` (several begin so); .gz too
     captions:Captions, # Of the images, such as `data.test.captions`
-) -> Judgements: # By CLIPScore's protocol: no sentence is among the references of its image
+) -> Judgements: # By CLIPScore's protocol: a rated sentence is no reference of its image
     "Read what people rated."
     path = user_path(path)
     is_flickr8k = bool(re.match(rf"[^\t\n]+\t{_CAPTION_ID}\t", read_text(path)))
@@ -177,7 +177,7 @@ class Agreement(MarkdownRepr):
 
 def published_agreement() -> Result:
     "Agreement of metrics with Flickr8k's ratings, as CLIPScore prints it."
-    rows = paper_table("clipscore", 1).to_pandas()
+    rows = paper_table("clipscore", 1)
     return Result.of(*(published_row("clipscore", *row) for row in rows[["model","protocol"]].values.tolist()))
 
 def judge(

@@ -26,6 +26,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTr
 from ..core.packed import length_mask
 from ..core.files import read_json
 from ..core.config import Count, Positive, configuration
+from ..core.show import progress
 from ..core.wheels import wheel_folder
 from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows
 from ..data.words import make_tokenizer
@@ -262,11 +263,40 @@ class TextEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.network = network
         self.dim = network.dim
+        self.kept = {} # Token ids of a caption to its rows in `kept_vectors`
+        self.kept_vectors = torch.zeros(0, self.dim)
     def tokenize(self, texts:Sequence[str]) -> Tokens: return tokenize(texts, self.tokenizer, self.config.max_tokens)
     def forward(self, captions:TokenBatch|Sequence[str]) -> tuple[Tensor,Tensor]:
         if not isinstance(captions, TokenBatch):
             captions = self.tokenize(captions).padded().to(next(self.parameters()).device)
-        return self.network(captions),captions.mask
+        vectors = self.kept_for(captions) if self.kept else None
+        return self.network(captions) if vectors is None else vectors,captions.mask
+    def kept_for(self, batch:TokenBatch) -> Tensor|None: # `(captions, tokens, dim)`, 0 at padding
+        "The vectors of a batch that `keep` has computed; None where one caption is new."
+        rows = [self.kept.get(tuple(ids[mask].tolist())) for ids,mask in zip(batch.ids, batch.mask)]
+        if any(row is None for row in rows): return None
+        vectors = self.kept_vectors[torch.cat([torch.arange(*row) for row in rows])].to(batch.ids.device)
+        padded = torch.zeros(*batch.ids.shape, self.dim, device=batch.ids.device)
+        padded[batch.mask] = vectors.float()
+        return padded
+    @torch.no_grad()
+    def keep(self,
+        tokens:Tokens, # Of captions that will be read again and again
+        show_progress_bar:bool=False, # Show a bar
+    ) -> None:
+        "Compute the vectors of captions once, in half precision; only for an encoder that does not learn."
+        texts = {tuple(ids): i for i,ids in enumerate(tokens.ids) if tuple(ids) not in self.kept}
+        order = sorted(texts, key=len)
+        device = next(self.parameters()).device
+        vectors = [self.kept_vectors]
+        first = len(self.kept_vectors)
+        for start in progress(range(0, len(order), 64), "encode captions once", disable=not show_progress_bar):
+            batch = tokens[[texts[ids] for ids in order[start:start+64]]].padded().to(device)
+            vectors.append(self.network(batch)[batch.mask].half().cpu())
+        for ids in order:
+            self.kept[ids] = first,first + len(ids)
+            first += len(ids)
+        self.kept_vectors = torch.cat([part.half() for part in vectors])
 
 # %% ../../nbs/model/07_text.ipynb #85303d6b
 def text_encoder(

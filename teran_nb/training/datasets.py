@@ -65,11 +65,12 @@ def _collection_of_pictures(path, captions, missing):
 
 def _open_photographs(language, missing):
     "The collection of the photographs in `data/photos`, all of them in the split `test`."
-    near = project_path("data/photos"),files("teran_nb").parent/"data/photos" # a clone, wherever it is used
-    folder = next((folder for folder in near if (folder/"photos.json").is_file()), None)
-    if folder is None:
-        raise FileNotFoundError("the open photographs (data/photos, 4.9 MB) are in the repository of teran_nb and not in its "
-                                "package; copy that folder into the working directory, or name a folder of your own pictures")
+    here = project_path("data/photos")
+    beside = files("teran_nb").parent/"data/photos" # in a clone that is used from elsewhere
+    folder = here if (here/"photos.json").is_file() else beside
+    if not folder.is_dir():
+        raise FileNotFoundError("the open photographs are in the repository of teran_nb (data/photos, 4.9 MB) and not in "
+                                f"its package; copy that folder to {here}, or name a folder of your own pictures")
     def texts_of(photo): return photo["translations"].get(language, ()) if language else photo["captions"]
     photos = read_json(folder/"photos.json")
     one_of(language, ["",*photos[0]["translations"]], "language of the photographs")
@@ -96,8 +97,8 @@ def _as_folder(data):
     return str(from_dataset(data, extractor=build_extractor("windows")).features.path.parent)
 
 def load_data(
-    data:Any="scenes", # `scenes`; `photos`; a folder: a collection, a feature store or pictures; a dataset; several collections are one
-    captions:str="", # A captions file, for a feature store or pictures; of `photos` a language: `de`, `fr`, `hi`, `ja`, `ko`, `zh`
+    data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these
+    captions:str="", # A captions file, for features or pictures; of `photos` a language: de, fr, hi, ja, ko, zh
     world:str="scenes", # Of `scenes`, how many are drawn: one of `WORLDS`
     missing:str="refuse", # Images with captions and without features: `refuse` or `drop`
     relevance:dict|None=None, # Other relevances by split and kind, such as `{"test": {"spice": "spice_test.npy"}}`

@@ -402,6 +402,7 @@ class Learner:
         self.train,self.val = train,val
         self.tokens = model.text.tokenize(train.captions.texts)
         if config.stop_words: self.tokens = without_words(self.tokens, stop_words(config.stop_words))
+        if not model.text.config.learns: _keep_captions(model.text, self.tokens, model.text.tokenize(val.captions.texts))
         self.writer = _summary_writer(folder) if tensorboard and self.is_main else None
         self.history = History(select=config.select)
         self.epoch = 0 # the current epoch
@@ -425,6 +426,13 @@ class Learner:
         "Whether a flag is True in any process."
         if self.accelerator.num_processes == 1: return flag
         return bool(gather(torch.tensor([int(flag)], device=self.accelerator.device)).any())
+
+_KEPT_BYTES = 4*2**30 # Most memory for the vectors of a frozen text encoder
+
+def _keep_captions(text, *sides):
+    "Let a frozen text encoder read each caption once instead of once an epoch, where the vectors fit into memory."
+    for tokens in sides:
+        if sum(map(len, tokens.ids))*text.dim*2 < _KEPT_BYTES: text.eval().keep(tokens, show_progress_bar=True)
 
 def _summary_writer(folder):
     "TensorBoard's writer; a missing package is named."

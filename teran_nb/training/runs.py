@@ -27,8 +27,7 @@ from ..photos.fine_tuning import learning_backbone
 from ..model.encoder import Encoder
 from ..model.text import user_stacklevel
 from ..model.network import Network
-from ..zoo.variants import VariantMatcher
-from ..zoo.published_matcher import PublishedMatcher
+from ..zoo.published import PublishedMatcher
 from ..zoo.originals import load_original, open_checkpoint
 from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
 from ..zoo.dual import DualEncoder
@@ -200,7 +199,7 @@ def _starting_model(recipe, data, folder, resume):
     return begin_with_uniter(network, begins, recipe.tokenizer)
 
 # %% ../../nbs/training/04_runs.ipynb #43b3c6c4
-_MODELS = {model.__name__: model for model in (Network,VariantMatcher,PublishedMatcher,UniterMatcher)} # by `kind` in config.json
+_MODELS = {model.__name__: model for model in (Network,PublishedMatcher,UniterMatcher)} # by `kind` in config.json
 
 def is_dual(
     path:str|Path, # As in `load_model`

@@ -7,8 +7,8 @@ __all__ = ['REFERENCE_POOLINGS', 'Reference', 'Slots', 'zero_filled', 'region_sl
            'reference_similarity', 'reference_triplet']
 
 # %% ../../nbs/zoo/01_reference.ipynb #76bc5a1e
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -18,26 +18,16 @@ from transformers import PreTrainedTokenizerBase
 
 from ..core.packed import Packed, length_mask
 from ..core.config import Positive, configuration, one_of
-from ..data.words import STOP_WORDS
-from ..model.similarity import similarity
+from ..model.similarity import BlockOptions, similarity
 
 # %% ../../nbs/zoo/01_reference.ipynb #40ac45a6
 @configuration
 class Reference:
     "Which published code a model repeats, faults included."
-    code:str # `tern` or `teran`
-    stop_words:bool=False # Whether TERAN's stop-word filter removes word vectors
+    code:Literal["tern","teran"] # The code of TERN differs from that of TERAN
+    stop_words:tuple[str,...]=() # Words that TERAN's filter removes, lower case, published: `STOP_WORDS`; empty: no filter
     regions:Positive=37 # Slots of an image in the published evaluation, I-CLS included
     tokens:Annotated[int, Field(ge=3)]=88 # Slots of a caption in the published evaluation, special tokens included
-    stop_list:tuple[str,...]=() # Words that the filter removes, lower case; empty: NLTK's list
-    def __post_init__(self):
-        one_of(self.code, ("tern","teran"), "published code")
-        if self.stop_words and self.code != "teran":
-            raise ValueError("only TERAN's published code has this stop-word filter; say code='teran'")
-        if self.stop_list and not self.stop_words:
-            raise ValueError("stop_list has the words of a filter that is off; say stop_words=True, or leave it empty")
-        capitals = [word for word in self.stop_list if word != word.lower()]
-        if capitals: raise ValueError(f"the stop-word {capitals[0]!r} would match nothing; write it in lower case")
     @property
     def unit_parts(self) -> bool:
         "Whether the vectors of regions and words have length 1; TERN's code does not normalise them."
@@ -95,23 +85,20 @@ def zero_filled(
     return Packed(values, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]))
 
 # %% ../../nbs/zoo/01_reference.ipynb #451cde04
-def _slots(values, slot_of, claimed, size):
-    "The first `claimed` slots of padded vectors `(n, slots, dim)`, counted as a Python slice counts them."
+def _slots(vectors, slot_of, claimed, slots, cut):
+    "Padded vectors, cut by a slice; of each set the first `claimed` slots, counted as a Python slice counts them."
+    more = slots - vectors.shape[1] if slots else 0
+    if more < 0:
+        raise ValueError(f"the published evaluation holds {slots} slots, here are {vectors.shape[1]}; leave some out, or raise "
+                         "`reference.regions` for images or `reference.tokens` for captions")
+    values,slot_of = F.pad(vectors, (0,0,0,more))[:,cut],F.pad(slot_of, (0,more), value=-1)[:,cut]
+    size = values.shape[1]
     ends = torch.where(claimed < 0, claimed + size, claimed).clamp(min=0)
     takes_part = length_mask(ends, size)
     packed = Packed.from_padded(values, takes_part)
     slot_of = list(slot_of[takes_part].cpu().split(packed.lengths.tolist()))
     source = values if values.requires_grad else None
     return Slots(packed.values, packed.offsets, claimed.tolist(), size, slot_of, source)
-
-def _pad_to(values, slot_of, slots, kind, name):
-    "Pad vectors with zeros to the slots of the published evaluation; unchanged if `slots` is 0."
-    if not slots: return values,slot_of
-    more = slots - values.shape[1]
-    if more < 0:
-        raise ValueError(f"the published evaluation holds {slots} {kind}, here are {values.shape[1]}; "
-                         f"leave some out or raise `reference.{name}`")
-    return F.pad(values, (0,0,0,more)),F.pad(slot_of, (0,more), value=-1)
 
 def region_slots(
     vectors:Tensor, # Padded vectors of images, I-CLS first, `(images, 1+regions, dim)`
@@ -120,17 +107,16 @@ def region_slots(
 ) -> Slots: # Without I-CLS
     "The regions that take part."
     slot_of = torch.arange(vectors.shape[1], device=vectors.device).expand(vectors.shape[:2])
-    values,slot_of = _pad_to(vectors, slot_of, slots, "slots for an image (I-CLS and regions)", "regions")
-    return _slots(values[:,1:], slot_of[:,1:], mask.sum(1), values.shape[1]-1)
+    return _slots(vectors, slot_of, mask.sum(1), slots, slice(1, None))
 
 # %% ../../nbs/zoo/01_reference.ipynb #e498756d
 def stop_ids(
     tokenizer:PreTrainedTokenizerBase, # A tokenizer of transformers
-    words:tuple=(), # Stop-words, lower case; empty: NLTK's list
+    words:Iterable[str], # Stop-words, lower case
 ) -> Tensor: # Ids of the pieces that are stop-words, `(stop-words,)`
     "Stop-words as ids of a tokenizer; a word with an apostrophe is never a single piece."
     vocabulary = tokenizer.get_vocab()
-    ids = [vocabulary[word] for word in sorted(words or STOP_WORDS) if word in vocabulary]
+    ids = [vocabulary[word] for word in sorted(words) if word in vocabulary]
     return torch.tensor(ids, dtype=torch.int64)
 
 def filter_words(
@@ -159,8 +145,7 @@ def word_slots(
     if stops is not None:
         slot_of,claimed = filter_words(ids, claimed, stops.to(ids.device))
         vectors = vectors.gather(1, slot_of[...,None].expand(-1, -1, vectors.shape[-1]))
-    values,slot_of = _pad_to(vectors, slot_of, slots, "tokens of a caption", "tokens")
-    return _slots(values[:,1:-2], slot_of[:,1:-2], claimed-3, max(0, values.shape[1]-3))
+    return _slots(vectors, slot_of, claimed-3, slots, slice(1, -2))
 
 # %% ../../nbs/zoo/01_reference.ipynb #b978315e
 def _sum(regions, words):
@@ -196,16 +181,11 @@ def reference_similarity(
     regions:Slots, # Of every image
     words:Slots, # Of every caption
     pooling:str="mrsw", # One of `REFERENCE_POOLINGS`
-    dtype:torch.dtype|None=None, # As of `similarity`, for the papers' poolings, like the next two
-    memory:float=256, # Bound of the memory, MiB
-    show_progress_bar:bool=False, # Show a bar
+    **options:Unpack[BlockOptions], # As of `similarity`, for the papers' poolings
 ) -> Tensor: # Similarity of every pair, `(images, captions)`; NaN where the published code has NaN
     "The similarity matrix of the published code."
     one_of(pooling, REFERENCE_POOLINGS, "pooling")
     if not len(regions) or not len(words): return regions.values.new_zeros(len(regions), len(words))
-    if not (isinstance(regions, Slots) and isinstance(words, Slots)):
-        raise ValueError("the published code's similarity needs its `Slots`; "
-                         "encode both sides with one model that repeats it")
     if pooling == "sum": return _sum(regions, words)
     if pooling == "mean": return _sum(regions, words)/(regions.size*words.size)
     if pooling == "scan-sentences":
@@ -214,7 +194,7 @@ def reference_similarity(
             rows.append(torch.cat([_attended(*block, *others) for others in _dense_blocks(words, 64)], 1))
         return torch.cat(rows)
     pooled = "mrsw" if pooling == "mravgw" else pooling
-    sim = similarity(zero_filled(regions), zero_filled(words), pooled, dtype, memory, show_progress_bar)
+    sim = similarity(zero_filled(regions), zero_filled(words), pooled, **options)
     if pooling != "mravgw": return sim
     claimed = torch.tensor(words.claimed, device=sim.device)
     return (sim/claimed.masked_fill(claimed == 0, 1)).masked_fill(claimed == 0, torch.nan)
@@ -226,10 +206,6 @@ def reference_triplet(
     hardest:bool=True, # `max-violation`: only the hardest negatives count
 ) -> Tensor: # A number; NaN where a similarity is
     "The published hinge triplet loss, summed over the batch."
-    images,captions = sim.shape
-    if images != captions:
-        raise ValueError("the published loss wants one caption an image, "
-                         f"here are {images} images and {captions} captions")
     true_pair = torch.eye(len(sim), dtype=torch.bool, device=sim.device)
     positive = sim.diag()
     wrong_captions = (margin + sim - positive[:,None]).clamp(min=0).masked_fill(true_pair, 0)

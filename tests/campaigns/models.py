@@ -19,7 +19,7 @@ from teran_nb.photos.prepare import Sources, prepare
 from teran_nb.photos.fine_tuning import LearningBackbone, load_backbone
 from teran_nb.photos.vision import Backbone
 from teran_nb.zoo.dual import DualEncoder
-from teran_nb.zoo.scratch import ScratchConfig, small_clip
+from teran_nb.zoo.small_models import ScratchConfig, small_clip
 from teran_nb.zoo.uniter import load_uniter
 
 TEXTS = ["a kite and a house", "a boat above a star"]
