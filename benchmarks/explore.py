@@ -88,7 +88,6 @@ def finder(folder, images, dim, indexed, candidates):
         model.save(folder/"model") # for `--opened`
         index = Index(model, folder/"index")
         index.add(vectors)
-        index.optimize()
         index.candidates = candidates
         vectors = index
     f = Finder(model, world, encoded={"model": vectors})

@@ -4,7 +4,7 @@
 markdown. A machine without a GPU runs it too, with `--quick`, which shows only that it runs. What the GPU's machine lacks comes from `.wheels/`, which git
 ignores: `python benchmarks/gpu.py --wheels` fills it on a machine with a network, for Python 3.12 on Linux.
 """
-import argparse, json, statistics, subprocess, sys, tempfile, time
+import argparse, json, os, statistics, subprocess, sys, tempfile, time
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import cycle
@@ -58,7 +58,7 @@ def seconds(f, repeats=3, rounds=5):
 def gemm_rate(n, dtype):
     "FLOP/s of a square matrix product of random numbers."
     x,y = (torch.randn(n, n, device=DEVICE).to(dtype) for _ in range(2))
-    return 2*n**3/seconds(lambda: x @ y)
+    return 2*n**3/seconds(lambda: x @ y, 10)
 
 def peak_of(f):
     "Megabytes of the GPU that a call takes at most, beyond what is there; a dash without a GPU."
@@ -70,6 +70,14 @@ def peak_of(f):
     f()
     synchronize()
     return f"{(torch.cuda.max_memory_allocated() - before)/1e6:,.0f}"
+
+def busiest(f):
+    "What takes most of the time in a call: the kernels of the GPU, or operators where there is none."
+    with torch.profiler.profile() as seen:
+        f()
+        synchronize()
+    by = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    return seen.key_averages().table(sort_by=by, row_limit=10, max_name_column_width=40)
 
 def verdict(share, aim): return f"The best share is {share:.0%}; the aim of {aim:.0%} is {'met' if share >= aim else 'missed'}.\n"
 
@@ -120,6 +128,7 @@ def training_part(size, rate):
     "A step of TERAN at COCO's size, and the loop with the reading of features."
     rows = []
     shares = []
+    profiles = []
     with tempfile.TemporaryDirectory() as tmp:
         data = stored(size, Path(tmp))
         for precision,batch_size in [("bf16",n) for n in size["batches"]] + [("fp32",size["batches"][0])]:
@@ -132,6 +141,7 @@ def training_part(size, rate):
             operations = counted.get_total_flops()
             taken = seconds(step, size["steps"], 3)
             peak = peak_of(step)
+            profiles.append(busiest(step))
             learner.step,learner.losses = 0,[]
             start = time.perf_counter()
             learner.train_epoch(lambda: False)
@@ -142,6 +152,7 @@ def training_part(size, rate):
     print(f"## Training\n\nTERAN with a BERT of {size['layers']} layers, 36 regions of {size['features']} numbers, and COCO's captions; operations include padding\n")
     show(["", "ms a step", "samples/s", "TFLOP a step", "of the bf16 GEMM rate", "memory of a step MB", "samples/s with reading"], rows)
     print(verdict(max(shares), TRAINING_AIM))
+    print(f"The first row's step, by what takes its time:\n\n```\n{profiles[0]}\n```\n", flush=True)
 
 def learner_of(size, data, precision, batch_size, folder):
     "The loop for a network with random weights."
@@ -225,6 +236,7 @@ if __name__ == "__main__":
     if args.wheels:
         download_wheels()
         sys.exit()
+    os.environ["TQDM_DISABLE"] = "1" # bars would fill the log
     with tempfile.TemporaryDirectory() as site:
         use_wheels(site)
         from dataclasses import replace

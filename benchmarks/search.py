@@ -1,195 +1,181 @@
-"""Recall, time and size of `teran_nb.search`: exact in memory against Qdrant Edge in two stages, in one process, interleaved.
+"""Recall, time and size of an index: exact in memory against Qdrant Edge in two stages.
 
 Images and sentences:
 
-* `--worlds FOLDER --run RUN`: drawn scenes, encoded by a trained model. The first 10,000 have captions; missing scenes are drawn.
-* `--collection FOLDER`: the images and captions of a collection, before those of `--worlds`.
-* neither: synthetic vectors, clustered as those of trained models are. A region is one of `--latent` directions (some common, most
-  rare; eight in an image) plus noise, with a cosine of 0.6. A sentence is 8 to 14 regions of one image plus noise.
+* `--scenes FOLDER --run RUN`: drawn scenes, drawn where they are missing, encoded by a trained model
+* `--photos FOLDER --run RUN`: a collection of photographs with feature maps of 9 x 9 cells (`--maps`, a float16 array `(photographs, cells, dim)`).
+  A map gives many images: a crop of at least 5 x 5 cells, mirrored or not, and the same 35 windows of it, encoded. Crops of one photograph resemble
+  each other, so the share of the exact ten that are crops of the first one's photograph is printed.
+* neither: synthetic vectors
 
-Recall is against the exact answer over the stored vectors: whether the first image is the same, and how many of the ten best are found.
-A time is that of one call of `Index.search` with one encoded sentence, with the vectors of its ten answers. The index's files are in
-the page cache, so no disk is timed.
-
-Tables, in markdown, by `--parts`:
-
-* `measure`: recall, time and size of both ways to search
-* `growth`: candidates of the first stage alone that hold 90, 95 and 99 % of the exact ten, at several sizes
-* `scale`: what `lab/costs.py` computes, beside the rows of `--json`
+Recall is against the exact answer over the stored vectors. A time is that of one call of `Index.search` with one encoded sentence, to its ten hits; the
+index's files are in the page cache. `--growth` prints the candidates of the first stage alone that hold 90, 95 and 99 % of the exact ten.
 """
-import argparse, ctypes, gc, shutil, sys, tempfile, time, warnings
+import argparse, shutil, sys, tempfile, time, warnings
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.ticker import LogLocator, NullLocator
-from scipy.sparse import csr_matrix
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from common import described_scenes, machine, rss
-from teran_nb.core.show import markdown_table
 from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
+from teran_nb.core.show import markdown_table
 from teran_nb.data.collection import Collection
-from teran_nb.data.features import Features
-from teran_nb.scenes.scenes import SEED_STEP, draw_world
-from teran_nb.training.runs import load_model
+from teran_nb.data.features import Features, Regions
 from teran_nb.look.figures import COLOURS, grid, save
 from teran_nb.model.encoder import Encoded
 from teran_nb.model.encoding_cache import load_or_encode
 from teran_nb.model.similarity import similarity
-from teran_nb.search.first_stage import Centroids
+from teran_nb.photos.extractors import map_windows
+from teran_nb.scenes.scenes import SEED_STEP, draw_world
+from teran_nb.search.first_stage import FirstStage, everyday_sentences
 from teran_nb.search.index import Index
-from lab.costs import cost, measure_costs
+from teran_nb.training.runs import load_model
+
+HELD_OUT = 200 # Sentences that ask; the first stage learns from others
 
 
-# data
-
-def near(x, cosine, g):
-    "Unit vectors of about that cosine with those of `x`."
-    noise = F.normalize(torch.randn(x.shape, generator=g), dim=-1)
-    return F.normalize(cosine*x + (1 - cosine**2)**.5*noise, dim=-1)
+# data: packed images, captions, and the photograph of each image
 
 def synthetic(args):
-    "Images and sentences that nobody drew."
+    "Regions near one of 3,000 directions, eight of them in an image; words near the regions of one image."
     g = torch.Generator().manual_seed(args.seed)
-    latent = F.normalize(torch.randn(args.latent, args.dim, generator=g), dim=1)
-    often = 1/torch.arange(1, args.latent + 1)**.7
-    topics = torch.multinomial(often.expand(args.images, -1), 8, generator=g)
-    regions = near(latent[topics.gather(1, torch.randint(8, (args.images,args.regions), generator=g))], .6, g)
-    images = Packed(regions.flatten(0, 1), torch.arange(args.images + 1)*args.regions)
-    def one():
-        own = regions[int(torch.randint(args.images, (1,), generator=g))]
-        return near(own[torch.randint(args.regions, (int(torch.randint(8, 15, (1,), generator=g)),), generator=g)], .5, g)
-    sentences = Packed.from_sets([one() for _ in range(args.sentences)])
-    return images,sentences
+    def near(x, cosine):
+        noise = F.normalize(torch.randn(x.shape, generator=g), dim=-1)
+        return F.normalize(cosine*x + (1 - cosine**2)**.5*noise, dim=-1)
+    latent = F.normalize(torch.randn(3000, args.dim, generator=g), dim=1)
+    topics = torch.multinomial((1/torch.arange(1, 3001)**.7).expand(args.images, -1), 8, generator=g)
+    regions = near(latent[topics.gather(1, torch.randint(8, (args.images,args.regions), generator=g))], .6)
+    owner = torch.randint(args.images, (2000 + HELD_OUT,1), generator=g)
+    words = near(regions[owner,torch.randint(args.regions, (len(owner),10), generator=g)], .5)
+    images = Packed(regions.flatten(0, 1), range(0, args.images*args.regions + 1, args.regions))
+    return images,Packed(words.flatten(0, 1), range(0, 10*len(words) + 1, 10)),None
 
 WORLD,STORE = 10_000,5000 # Scenes with captions, and scenes of each store of others
 
-def drawn(folder, images, workers):
-    "Collections and stores of at least so many scenes, drawn where they are not there yet."
-    world,seed = Path(folder)/"scenes-100",100
-    if not world.is_dir(): draw_world(world, (WORLD - 2,1,1), seed, workers)
-    stores = [(Path(folder)/f"described-{i:03}",(seed + 1)*SEED_STEP + i*STORE) for i in range(-(-max(0, images - WORLD)//STORE))]
-    for store,first in stores: described_scenes(store, first, STORE, workers)
-    return [Collection.open(world),*[Collection(Features(store)) for store,_ in stores]]
-
-def scenes(args):
-    "Images and captions as a trained model encodes them."
-    model = load_model(args.run)
-    collections = [Collection.open(folder) for folder in args.collection]
-    if args.worlds: collections += drawn(args.worlds, args.images - sum(map(len, collections)), args.workers)
+def scenes(args, model):
+    "Drawn scenes, and captions of the first 10,000."
+    world,seed = Path(args.scenes)/"scenes-100",100
+    if not world.is_dir(): draw_world(world, (WORLD - 2,1,1), seed, args.workers)
+    stores = [(Path(args.scenes)/f"described-{i:03}",(seed + 1)*SEED_STEP + i*STORE) for i in range(-(-max(0, args.images - WORLD)//STORE))]
+    for store,first in stores: described_scenes(store, first, STORE, args.workers)
+    collections = [Collection.open(world),*[Collection(Features(store)) for store,_ in stores]]
     images = Packed.cat([load_or_encode(model, c, args.keep).parts for c in collections])[:args.images]
-    texts = [text for c in collections for text in c.captions.texts][:5*len(images)]
-    rows = np.linspace(0, len(texts) - 1, args.sentences).astype(int)
-    return images,model.encode_captions([texts[i] for i in rows]).parts
+    return images,some_captions(model, collections[0].captions.texts),None
 
-def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
+def photographs(args, model):
+    "Crops of photographs, and their captions."
+    collection = Collection.open(args.photos)
+    maps = np.load(args.maps, mmap_mode="r")
+    g = np.random.default_rng(args.seed)
+    owner = np.arange(args.images) % len(maps)
+    parts = []
+    for start in range(0, args.images, 512):
+        crops = [crop(maps[i], g) for i in owner[start:start+512]]
+        parts.append(model.encode_images([Regions(f"im{start+k}", r, b, (288,288)) for k,(r,b) in enumerate(crops)]).parts)
+    return Packed.cat(parts),some_captions(model, collection.captions.texts),owner
 
-def as_sentence(words): return Encoded(torch.zeros(1, 1), Packed(words, [0,len(words)]), ["a sentence"])
+def crop(cells, g):
+    "The 35 windows of a random part of a map, mirrored or not."
+    side = round(len(cells)**.5)
+    height,width = g.integers(5, side + 1, 2)
+    top,left = g.integers(side - height + 1),g.integers(side - width + 1)
+    part = torch.from_numpy(np.array(cells)).float().view(side, side, -1)[top:top+height,left:left+width]
+    if g.random() < .5: part = part.flip(1)
+    weights,fractions = map_windows((height,width))
+    return (weights @ part.flatten(0, 1)).half().numpy(),288*np.asarray(fractions, np.float32)
+
+def some_captions(model, texts):
+    "A sample of captions, encoded."
+    chosen = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:6000 + HELD_OUT].tolist()
+    return model.encode_captions([texts[i] for i in chosen]).weighted_parts
 
 
 # measuring
 
-def rounded(images): return Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
+def as_encoded(parts, name="im"): return Encoded(torch.zeros(len(parts), 1), parts, [f"{name}{i}" for i in range(len(parts))])
 
-def exact_names(images, sentences, k=10):
-    "The ten best of each sentence over half-precision vectors."
-    stored = rounded(images)
-    best = [similarity(stored, sentences[i:i+50]).topk(k, 0).indices.T for i in range(0, len(sentences), 50)]
-    return [[f"im{i}" for i in row] for row in torch.cat(best).tolist()]
+def exact_ten(images, sentences):
+    "The ten best of each sentence over half-precision vectors, `(sentences, 10)`."
+    stored = Packed(F.normalize(images.values.half().float(), dim=1), images.offsets)
+    return torch.cat([similarity(stored, sentences[i:i+20]).topk(10, 0).indices.T for i in range(0, len(sentences), 20)])
 
-def fill(index, images, batch_size=512):
-    "CPU seconds of filling an index."
-    start = time.process_time()
-    index.add(as_encoded(images), batch_size=batch_size)
-    index.optimize()
-    return time.process_time() - start
-
-def settled():
-    "Resident MB after freed memory went back and the peak was forgotten: of the process itself, and of mapped files."
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return rss("RssAnon"),rss("RssFile")
-
-def ask(index, sentences, candidates):
-    "Names, wall and CPU milliseconds of each sentence."
-    index.candidates = candidates
+def timed_search(index, sentences):
+    "Names of the hits, wall and CPU milliseconds of each sentence."
     names,wall,cpu = [],[],[]
-    for i in range(len(sentences)):
-        sentence = as_sentence(sentences[i])
+    for i in range(-5, len(sentences)): # the first five warm up
+        sentence = as_encoded(sentences[[abs(i)]], "sentence")
         start,cpu_start = time.perf_counter(),time.process_time()
         hits = index.search(sentence, 10)
+        if i < 0: continue
         wall.append(1000*(time.perf_counter() - start))
         cpu.append(1000*(time.process_time() - cpu_start))
         names.append(hits.ids)
     return names,wall,cpu
 
-def recalls(names, exact):
-    "Percent of first places, and of the ten best."
-    first = np.mean([a[0] == b[0] for a,b in zip(names, exact)])
-    ten = np.mean([len(set(a) & set(b))/len(b) for a,b in zip(names, exact)])
-    return [f"{100*first:.1f}", f"{100*ten:.1f}"]
+HEADER = ["images","search","R@1 %","R@10 %","wall ms","95 %","CPU ms","95 %","build min","kB an image on disk","resident MB"]
 
-def row(what, names, wall, cpu, exact):
-    return [what, *recalls(names, exact), f"{np.median(cpu):.1f}", f"{np.percentile(cpu, 95):.1f}", f"{np.median(wall):.1f}", f"{np.percentile(wall, 95):.1f}"]
+def row(images, what, exact, found, build, size):
+    "One line of the table, as a dictionary."
+    names,wall,cpu = found
+    wanted = [[f"im{i}" for i in ten] for ten in exact[:len(names)].tolist()]
+    first = np.mean([a[0] == b[0] for a,b in zip(names, wanted)])
+    ten = np.mean([len({*a} & {*b})/10 for a,b in zip(names, wanted)])
+    numbers = [100*first, 100*ten, *np.percentile(wall, (50,95)), *np.percentile(cpu, (50,95)), build/60, size/images/1000, rss("VmRSS")]
+    return dict(zip(HEADER[:1] + ["search","R@1 %","R@10 %","wall ms","wall 95 %","CPU ms","CPU 95 %","build min","kB an image","resident MB"],
+                    [images, what, *[round(float(n), 3) for n in numbers]]))
 
-HEADER = ["","R@1 %","R@10 %","CPU ms","95 %","wall ms","95 %"]
-
-SIZES = ["","centroids","bytes an image","CPU s to fill","MB more while filled","MB of its own, searched","MB of mapped files"]
-
-def measure(images, sentences, args, folder):
-    "Both ways of searching at several sizes, their recall and what they cost; also as rows of a figure."
-    points = []
-    for n in args.sizes or [len(images)]:
-        measured,searches,sizes = measure_size(images[:n], sentences, args, folder/f"of-{n}")
-        points += measured
-        print(f"{n:,} images\n\n" + markdown_table(HEADER, searches) + "\n\n" + markdown_table(SIZES, sizes) + "\n", flush=True)
-        if args.json: write_rows(args.json, points)
-    if args.json: draw(args.json)
-
-def write_rows(path, points):
-    "Add points to a file, in which those of other sizes stay."
-    written = read_json(path) if Path(path).is_file() else {"rows": []}
-    sizes = {point["images"] for point in points}
-    rows = [row for row in written["rows"] if row["images"] not in sizes] + points
-    write_json(path, written | {"machine": machine(), "rows": sorted(rows, key=lambda point: point["images"])})
-
-def measure_size(images, sentences, args, folder):
-    "One size: the points of the figure, rows of searches, and rows of sizes."
-    exact,points,searches,sizes = exact_names(images, sentences),[],[],[]
-    def note(way, found, bytes):
-        searches.append(found)
-        points.append({"images": len(images), "way": way, "what": found[0], "R@1 %": float(found[1]), "R@10 %": float(found[2]), "CPU ms": float(found[3]),
-                       "wall ms": float(found[5]), "bytes an image": round(bytes)})
-    (own,_),start = settled(),time.process_time()
-    memory = Index()
-    memory.add(as_encoded(images))
-    seconds = time.process_time() - start
-    memory.search(as_sentence(sentences[0]))
-    size = memory.backend.bytes()/len(images)
-    note("exact, in memory", row("exact, in memory", *ask(memory, sentences[:max(2, len(sentences)//10)], 0), exact), size)
-    sizes.append(["exact, in memory", "", f"{size:,.0f}", f"{seconds:,.0f}", f"{rss('VmHWM') - own:,.0f}", f"{rss('RssAnon') - own:,.0f}", ""])
-    del memory
-    own,files = settled()
+def measure(images, captions, owner, args, folder):
+    "One size: exact in memory, then an index in a folder with the measured and with other numbers of candidates."
+    n = len(images)
+    sentences,learning = captions[:args.sentences],captions[HELD_OUT:HELD_OUT+2000]
+    exact = exact_ten(images, sentences)
+    if owner is not None:
+        same = np.mean(owner[exact.numpy()] == owner[exact.numpy()[:,:1]])
+        print(f"{100*same:.0f} % of the exact ten are crops of the first one's photograph\n")
+    rows = []
+    if n <= 100_000:
+        memory = Index()
+        memory.add(as_encoded(images))
+        rows.append(row(n, "exact, in memory", exact, timed_search(memory, sentences[:20]), 0, memory.backend.bytes()))
+        del memory
+    start = time.perf_counter()
     index = Index(None, folder)
-    seconds,peak = fill(index, images),rss("VmHWM") - own - files
+    index.add(as_encoded(images), sentences=as_encoded(learning, "sentence"), batch_size=512)
+    build = time.perf_counter() - start
     index.close()
-    own,files = settled()
     index = Index(None, folder)
-    ask(index, sentences[:5], 1000) # a warm-up
-    size = index.backend.bytes()/len(images)
-    for n in args.candidates:
-        if n < len(images): note("two stages", row(f"two stages, {n:,} candidates", *ask(index, sentences, n), exact), size)
-    sizes.append(["two stages", f"{len(index.backend.first):,}", f"{size:,.0f}", f"{seconds:,.0f}", f"{peak:,.0f}", f"{rss('RssAnon') - own:,.0f}",
-                  f"{rss('RssFile') - files:,.0f}"])
+    for candidates in (0,*args.candidates):
+        index.candidates = candidates
+        what = f"two stages, {index.candidates:,} candidates{'' if candidates else ', measured'}"
+        rows.append(row(n, what, exact, timed_search(index, sentences), build, index.backend.bytes()))
     index.close()
-    if args.keep_index: shutil.copytree(folder, args.keep_index)
-    shutil.rmtree(folder)
-    return points,searches,sizes
+    if args.keep_index: shutil.move(folder, args.keep_index)
+    else: shutil.rmtree(folder)
+    return rows
+
+def growth(images, captions, args):
+    "Candidates of the first stage alone that hold a share of the exact ten, with words of several kinds."
+    sentences = captions[:args.sentences]
+    exact = exact_ten(images, sentences)
+    learning = {f"{n:,} captions": captions[HELD_OUT:HELD_OUT+n] for n in (500,2000,6000) if n <= len(captions) - HELD_OUT}
+    if args.everyday is not None: learning["2,000 everyday sentences"] = args.everyday
+    rows = []
+    for name,words in learning.items():
+        start = time.perf_counter()
+        stage = FirstStage.learn(images[torch.randperm(len(images), generator=torch.Generator().manual_seed(0))[:8192]], words)
+        learned = time.perf_counter() - start
+        vectors = torch.cat([stage.of_images(images[i:i+512])[0] for i in range(0, len(images), 512)]).half().float()
+        first = torch.stack([stage.of_sentence(sentences[j]) for j in range(len(sentences))]) @ vectors.T
+        ranks = first.argsort(1, descending=True).argsort(1).gather(1, exact).flatten() + 1
+        rows.append([name, f"{learned:.0f}", f"{time.perf_counter() - start - learned:.0f}", *[int(np.ceil(np.percentile(ranks, s))) for s in (90,95,99)]])
+        print(rows[-1], flush=True)
+    print(markdown_table(["words","s to learn","s for the vectors","candidates for 90 %","95 %","99 %"], rows) + "\n", flush=True)
 
 RECALLS = (0,50,80,85,90,95,98,99,99.5,100) # Ticks of a scale that gives the last per cent more room
 
@@ -221,100 +207,58 @@ def show_recall_by_cost(rows, cost, ax, legend):
     if legend: ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1,1), title=title, title_fontsize=8)
 
 def draw(path):
-    "The figure of what `measure` wrote."
-    written = read_json(path)
-    rows = written["rows"]
+    "The figure of measured rows."
+    rows = read_json(path)["rows"]
     sizes = list(dict.fromkeys(row["images"] for row in rows))
-    axes = grid(2*len(sizes), 2, (5,3.4), titles=[f"{n:,} images" for n in sizes])
+    axes = grid(2*len(sizes), 2, (5,3.4), titles=[f"{n:,} images" for n in sizes for _ in range(2)])
     for i,n in enumerate(sizes):
-        own = [row for row in rows if row["images"] == n]
+        own = [row | {"way": row["search"].split(",")[0], "what": row["search"]} for row in rows if row["images"] == n]
         show_recall_by_cost(own, "CPU ms", axes[2*i], False)
-        show_recall_by_cost(own, "bytes an image", axes[2*i + 1], True)
+        show_recall_by_cost(own, "kB an image", axes[2*i + 1], True)
     save(axes[0], Path(path).with_suffix(".png"))
-
-
-# the first stage alone
-
-SHARES = (90,95,99) # Of the exact ten
-
-def ranks(images, sentences):
-    "Rank of each of the exact ten by the first stage alone, from 1; and the number of centroids."
-    exact = similarity(images, sentences).topk(10, 0).indices.T.numpy()
-    first = Centroids.learn(images, len(images))
-    vectors = first.of_images([images[i].numpy() for i in range(len(images))])
-    indices = [v.indices if v is not None else np.zeros(0, int) for v in vectors]
-    starts = np.cumsum([0,*map(len, indices)])
-    stored = csr_matrix((np.ones(starts[-1], np.float32), np.concatenate(indices), starts), (len(images),len(first)))
-    found = []
-    for i in range(len(sentences)):
-        sentence = first.of_sentence(sentences[i].numpy())
-        weights = np.zeros(len(first), np.float32)
-        weights[sentence.indices] = sentence.values
-        order = np.argsort(-(stored @ weights), kind="stable")
-        rank = np.empty(len(order), int)
-        rank[order] = np.arange(1, len(order) + 1)
-        found += rank[exact[i]].tolist()
-    return found,len(first)
-
-def growth(images, sentences, args):
-    "Candidates needed for a share of the exact ten, at several sizes, and the power with which they grow."
-    stored,rows,needed = rounded(images),[],[]
-    sizes = args.sizes or [n for n in (len(images)//8, len(images)//4, len(images)//2, len(images)) if n > 20]
-    for n in sizes:
-        found,centroids = ranks(stored[:n], sentences)
-        needed.append(np.percentile(found, SHARES))
-        rows.append([f"{n:,}", f"{centroids:,}", *[f"{v:,.0f}" for v in needed[-1]]])
-    powers = [np.polyfit(np.log(sizes), np.log(v), 1)[0] for v in np.array(needed).T] if len(sizes) > 1 else [0]*3
-    rows.append(["grows with the power","", *[f"{v:.2f}" for v in powers]])
-    print(markdown_table(["images","centroids",*[f"candidates for {s} %" for s in SHARES]], rows) + "\n", flush=True)
-
-def scale(images, sentences, args, folder):
-    "What `lab/costs.py` computes from indexes of 1,000 and 4,000 images, beside the rows of two stages that `measure` wrote."
-    measured,rows = measure_costs(as_encoded(images[:4000]), as_encoded(sentences[:20]), folder/"scale"),[]
-    for row in read_json(args.json)["rows"]:
-        if row["way"] != "two stages": continue
-        candidates = int(row["what"].split()[-2].replace(",", ""))
-        computed = cost(row["images"], measured, candidates)
-        rows.append([f"{row['images']:,}", f"{candidates:,}", f"{computed.shard_ms:.1f}", f"{row['CPU ms']:.1f}", f"{measured.bytes_per_image:,.0f}", f"{row['bytes an image']:,}"])
-    print(markdown_table(["images","candidates","CPU ms, computed","measured","bytes an image, computed","measured"], rows) + "\n", flush=True)
-
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--collection", nargs="*", default=[], help="folders of drawn collections; synthetic vectors without")
-    p.add_argument("--worlds", default="", help="folder where drawn scenes are kept")
-    p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
-    p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the trained run that encodes it")
+    p.add_argument("--scenes", default="", help="folder where drawn scenes are kept")
+    p.add_argument("--photos", default="", help="collection of photographs")
+    p.add_argument("--maps", default="", help="their feature maps, .npy")
+    p.add_argument("--run", default="runs/scenes-teran-mrsw", help="the model that encodes")
+    p.add_argument("--images", type=int, default=10_000, help="of the largest index")
+    p.add_argument("--sizes", type=int, nargs="*", default=[], help="of several indexes; by default one of all images")
+    p.add_argument("--sentences", type=int, default=HELD_OUT, help=f"that ask, {HELD_OUT} at most")
+    p.add_argument("--candidates", type=int, nargs="*", default=[50,200,800], help="beside the measured number")
+    p.add_argument("--growth", action="store_true", help="print the candidates of the first stage alone too")
+    p.add_argument("--json", default="", help="file for the rows; a figure of them stands beside it")
     p.add_argument("--keep", default="runs/benchmark-vectors", help="folder where encoded images are kept")
-    p.add_argument("--keep-index", default="", help="folder where the index of `measure` is left, for `benchmarks/explore.py`")
-    p.add_argument("--images", type=int, default=10_000)
-    p.add_argument("--regions", type=int, default=36)
-    p.add_argument("--dim", type=int, default=128)
-    p.add_argument("--latent", type=int, default=3000, help="latent directions of synthetic images")
-    p.add_argument("--sentences", type=int, default=200)
-    p.add_argument("--candidates", type=int, nargs="+", default=[100,300,1000,3000])
-    p.add_argument("--parts", nargs="+", default=["measure","growth"], choices=["measure","growth","scale"])
-    p.add_argument("--json", default="", help="file for the rows of `measure`; a figure of them stands beside it")
-    p.add_argument("--draw", default="", help="only draw the figure of this file again")
-    p.add_argument("--sizes", type=int, nargs="*", default=[], help="of `measure` and `growth`; by default all images, and halves of them")
+    p.add_argument("--keep-index", default="", help="folder where the last index is left, for `benchmarks/explore.py`")
+    p.add_argument("--workers", type=int, default=2, help="processes that draw scenes")
+    p.add_argument("--regions", type=int, default=35, help="of synthetic images")
+    p.add_argument("--dim", type=int, default=64, help="of synthetic images")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
     args = p.parse_args()
-    if args.quick: vars(args).update(images=300, dim=32, latent=40, sentences=6, candidates=[10,100], collection=[], worlds="")
+    if args.quick: vars(args).update(images=300, regions=5, dim=16, sentences=6, candidates=[20], scenes="", photos="")
     return args
 
 def main():
     args = arguments()
-    if args.draw: return draw(args.draw)
     warnings.filterwarnings("ignore", "(?s).*captions have no word")
-    images,sentences = scenes(args) if args.collection or args.worlds else synthetic(args)
-    names = ", ".join(Path(folder).name for folder in args.collection) or "drawn scenes"
-    what = f"{names}, encoded by {Path(args.run).name}" if args.collection or args.worlds else "synthetic vectors"
-    print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {what}, {len(images.values)/len(images):.1f} regions of {images.dim} numbers each; "
-          f"{len(sentences)} sentences of {sentences.lengths.float().mean():.1f} words\n", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        if "measure" in args.parts: measure(images, sentences, args, Path(folder))
-        if "growth" in args.parts: growth(images, sentences, args)
-        if "scale" in args.parts: scale(images, sentences, args, Path(folder))
+    args.everyday = None
+    if args.scenes or args.photos:
+        model = load_model(args.run)
+        args.everyday = model.encode_captions(everyday_sentences()).weighted_parts
+        images,captions,owner = photographs(args, model) if args.photos else scenes(args, model)
+    else: images,captions,owner = synthetic(args)
+    kind = f"{'photographs' if args.photos else 'scenes'}, encoded by {Path(args.run).name}" if args.everyday is not None else "synthetic vectors"
+    print(f"# Search\n\n{machine()}; seed {args.seed}\n\n{len(images):,} images, {kind}, {len(images.values)/len(images):.1f} regions of {images.dim} "
+          f"numbers; {args.sentences} sentences of {captions.lengths.float().mean():.1f} words\n", flush=True)
+    rows = []
+    for n in args.sizes or [len(images)]:
+        if args.growth: growth(images[:n], captions, args)
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+            rows += measure(images[:n], captions, None if owner is None else owner[:n], args, Path(folder)/"index")
+        print(markdown_table(HEADER, [[f"{v:,}" if isinstance(v, int) else str(v) for v in r.values()] for r in rows]) + "\n", flush=True)
+        if args.json: write_json(args.json, {"machine": machine(), "rows": rows})
+    if args.json: draw(args.json)
 
 if __name__ == "__main__": main()

@@ -152,7 +152,7 @@ def test_memory_is_that_of_the_patches(clip, tmp_path):
     models = open_models(clip, dual={"regions": "windows"})
     mine = prepare_own(models, output=tmp_path / "mine", show_progress_bar=False).open()
     images = encode_or_index(models, mine, tmp_path / "index", memory=4e-4)["clip"]
-    assert isinstance(images, Index) and "in two stages" in repr(images)
+    assert isinstance(images, Index) and "36 images" in repr(images)
     assert len(ask(models["clip"], images, "a house", top=0)[0]) == 36
 
 

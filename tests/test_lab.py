@@ -1,23 +1,19 @@
-"""The research tooling in `lab/`: claims, costs of search, and the published training code beside recorded outputs of it."""
-from dataclasses import asdict, replace
+"""The research tooling in `lab/`: claims, and the published training code beside recorded outputs of it."""
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from conftest import SHARED, toy_result
 from torch import nn
 
 from lab.claims import CLAIMS, Claim, claim_interval, findings, verdict
-from lab.costs import SearchCosts, cost, measure_costs
 from lab.published_training import reference_batch, reference_losses, reference_optimizer, reference_outputs
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.packed import Packed
 from teran_nb.core.files import write_json
 from teran_nb.data.features import Regions
 from teran_nb.data.words import STOP_WORDS
 from teran_nb.measure.results import Result, format_seeds
-from teran_nb.model.encoder import Encoded
 from teran_nb.model.regions import RegionConfig, StackConfig, region_batch
 from teran_nb.model.text import TextConfig, text_encoder
 from teran_nb.training.recipe import recipe_names
@@ -77,34 +73,6 @@ def test_findings_of_a_table(tmp_path):
     assert findings(Result(lines([.5], [.2], run=str(tmp_path)))).items[0].verdict == "agrees (one seed)"
     assert format_seeds(first.ours[0], "t2i_r1") == "51.0 ± 1.4" and "51.0 ± 1.4 / 21.0 ± 1.4" in text
     assert "isda" not in {finding.claim.metric for finding in table.items}
-
-
-# costs of search
-
-def test_costs_by_hand():
-    "An index of a million images, each of 10 kB on disk, of which 6 kB are vectors."
-    by_hand = SearchCosts(bytes_per_image=10_000, vector_bytes_per_image=6000, build_seconds_per_image=.01, regions_per_image=2**13/1000,
-                          ms_fixed=5, ms_per_list_entry=.01, ms_per_candidate=.01)
-    million = cost(1_000_000, by_hand, candidates=20_000)  # 8,192 centroids, each in a thousand images
-    assert (million.disk_gb, million.memory_gb, million.shard_ms) == (10, 4, 5 + 10 + 200)
-    assert million.fill_hours == pytest.approx(10_000/3600)
-    assert cost(1_000_000, by_hand, 20_000, shards=4, processes=4, encode=.5).fill_hours == pytest.approx(510_000/3600/4)
-    assert cost(1_000_000, by_hand, 20_000, shards=4, replicas=2).memory_gb == pytest.approx(2)
-    assert cost(1_000_000, by_hand, 20_000, shards=4).shard_ms == pytest.approx(5 + 10/4 + 200)
-
-
-@pytest.mark.slow
-def test_costs_of_this_machine(tmp_path):
-    g = torch.Generator().manual_seed(0)
-    topics = F.normalize(torch.randn(3000, 64, generator=g), dim=1)
-    chosen = topics[torch.randint(3000, (24_000,), generator=g)]
-    regions = F.normalize(.6*chosen + .8*F.normalize(torch.randn(24_000, 64, generator=g), dim=1), dim=1)
-    images = Encoded(torch.zeros(2000, 1), Packed(regions, range(0, 24_001, 12)), [f"im{i}" for i in range(2000)])
-    sentences = Encoded(torch.zeros(12, 1), Packed(regions[:144], range(0, 145, 12)), [f"sentence {i}" for i in range(12)])
-    measured = measure_costs(images, sentences, tmp_path, (500, 2000), (50, 700))
-    assert measured.bytes_per_image > measured.vector_bytes_per_image == 12*64*2
-    assert min(asdict(measured).values()) >= 0  # times of one run may be rounded to 0
-    assert not list(tmp_path.iterdir())
 
 
 # the published training code

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -19,11 +20,14 @@ from conftest import ROOT
 from teran_nb.core.files import read_json, write_json
 from teran_nb.core.packed import Packed
 from teran_nb.model.encoded import CaptionWords, Encoded
+from teran_nb.model.encoder import Encoder, EncoderInfo
 from teran_nb.search.backends import Request, example_backend
+from teran_nb.search.first_stage import FirstStage
 from teran_nb.search.index import Index, ask
 from teran_nb.search.qdrant import open_edge
 
 pytest.importorskip("qdrant_edge", reason="the extra `search` is missing")
+quick = patch.object(FirstStage, "learn", partial(FirstStage.learn, steps=20))
 
 
 def images(n, seed=0):
@@ -38,14 +42,20 @@ CHILD = """
 import sys
 sys.path.insert(0, "tests")
 from test_search import images
+from functools import partial
+from teran_nb.search import index as page
+from teran_nb.search.first_stage import FirstStage
 from teran_nb.search.index import Index
 
+page._SAMPLE_IMAGES = 500
+page._LEARN_FROM = 1000
+FirstStage.learn = partial(FirstStage.learn, steps=5)
 index = Index(None, sys.argv[1])
-write = index.backend.write
-def acknowledged(batch):
-    write(batch)
-    print(" ".join(x.image_id for x in batch), flush=True)
-index.backend.write = acknowledged
+write = Index._write
+def acknowledged(self, encoded, payloads):
+    write(self, encoded, payloads)
+    print(" ".join(encoded.names), flush=True)
+Index._write = acknowledged
 index.add(images(1200), batch_size=40)
 print("done", flush=True)
 """
@@ -97,7 +107,7 @@ def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path):
         index.close()
     assert kills >= 2 and line.strip() == "done"
     index = Index(None, tmp_path / "index")
-    assert index.names == everything.names
+    assert index.names == everything.names and index.layout.is_learned
     index.verify()
     exact = Index()
     exact.add(everything)
@@ -132,7 +142,7 @@ def test_nothing_that_others_wrote_is_deleted(tmp_path):
     (tmp_path / "good" / "notes.txt").write_text("mine")
     index.add(images(60))
     index.delete(["im3"])
-    index.optimize().close()
+    index.close()
     index = Index(None, tmp_path / "good")
     assert len(index.verify()) == 59 and (tmp_path / "good" / "notes.txt").read_text() == "mine"
     index.close()
@@ -193,11 +203,74 @@ def test_columns_of_any_name_and_number(homes):
 def test_every_home_measures_the_same_recall(homes):
     memory, *others = homes
     assert memory.recall(sentences()) == 1  # every image is compared
-    recalls = [{n: index.recall(sentences(), 5, n) for n in (20, 60, 100, 150, 200)} for index in others]
+    with quick:
+        for index in others:
+            index.rebuild(sentences(300, 4)).verify()
+    recalls = [{n: index.recall(sentences(), 5, n) for n in (10, 20, 60, 100, 200)} for index in others]
     for found in recalls:
-        assert found == pytest.approx(recalls[0], abs=.05) and found[20] < found[200]  # equal candidates stand in any order
+        assert found == pytest.approx(recalls[0], abs=.05) and found[10] < found[200]  # equal candidates stand in any order
     for index in others:
-        assert index.recall(sentences()) == 1 and index.recall(sentences(0)) == 0
+        assert 24 <= index.candidates <= 300 and index.recall(sentences(0)) == 1
+        index.add(images(40, 7)[range(20, 40)], {"half": [3] * 20}, update=True)
+        index.verify()
+
+
+class Both(Encoder):
+    "The mean over weighted words of their best cosine, and the cosine of whole vectors."
+    info = EncoderInfo("both", pooling="mravgw", global_weight=1.5)
+    fingerprint = "both"
+
+    def encode_captions(self, texts, batch_size=512, show_progress_bar=False):
+        return weighted_sentences(len(texts), 2)
+
+
+def weighted_sentences(n, seed):
+    encoded, g = sentences(n, seed), torch.Generator().manual_seed(seed)
+    weights = Packed(.2 + 2 * torch.rand(len(encoded.parts.values), 1, generator=g), encoded.parts.offsets)
+    return replace(encoded, whole=F.normalize(torch.randn(n, 8, generator=g), dim=1), weights=weights)
+
+
+def test_weights_of_words_and_whole_vectors_count_in_every_home(tmp_path):
+    model, everything = Both(), images(300)
+    everything = replace(everything, whole=F.normalize(torch.randn(300, 8, generator=torch.Generator().manual_seed(1)), dim=1))
+    asked, answers = weighted_sentences(12, 9), []
+    for place in ("", tmp_path / "index", ":memory:"):
+        index = Index(model, place)
+        index.add(everything)
+        stored = index[:]
+        exact = model.similarity(stored, asked).T.topk(5)
+        for learned in (False, True) if place else (False,):
+            with quick:
+                index = index.rebuild() if learned else index
+            index.candidates = 150 * learned
+            hits = [index.search(sentence, 5) for sentence in rows(asked)]
+            shared = sum(len({*h.ids} & {f"im{i}" for i in best}) for h, best in zip(hits, exact.indices.tolist()))
+            assert shared >= 54 if learned else shared == 60
+            best = hits[0].scores[0]
+            assert best == pytest.approx(float(model.similarity(stored[[stored.names.index(hits[0].ids[0])]], asked[0])), abs=1e-5)
+            compared = index.search(asked[0], 0)  # the engine's own scores
+            assert compared.scores[0] == pytest.approx(best, abs=5e-3)
+            if not learned:
+                answers.append([(h.ids, h.scores) for h in hits])
+        index.close()
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_killed_rebuild_answers_exactly_and_is_done_again(tmp_path):
+    exact, index = Index(), Index(None, tmp_path / "index")
+    for each in (exact, index):
+        each.add(images(300))
+    with quick:
+        index.rebuild(sentences(200, 4))
+        with patch.object(type(index.backend), "write", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            index.rebuild()
+    index.close()
+    index = Index(None, tmp_path / "index")
+    assert not index.layout.is_learned and names(index, 5) == names(exact, 5)
+    with quick, patch("teran_nb.search.index._LEARN_FROM", 200):
+        assert index.add(images(310)) == 10
+    assert index.layout.is_learned and len(index.verify()) == 310
+    index.close()
 
 
 def test_every_home_reads_the_same_images(homes):
@@ -229,7 +302,6 @@ def test_conditions_and_candidates_limit_a_search(homes):
             assert names(index, 5, None, pooling) == names(memory, 5, None, pooling)
         index.candidates = 3
         assert len(index.search(sentences()[0], 300)) == 300
-        assert index is memory or names(index, 2) != names(memory, 2)
 
 
 def test_images_are_replaced_and_kept_without_regions(homes):
@@ -310,9 +382,10 @@ def test_a_full_disk(tmp_path):
 @pytest.fixture(scope="module")
 def closed_edge(tmp_path_factory):
     "The folder of an index of sixty images that was closed normally."
-    folder, memory = tmp_path_factory.mktemp("edge") / "index", example_backend()
+    folder, (memory, stage) = tmp_path_factory.mktemp("edge") / "index", example_backend()
     backend = open_edge(folder)
-    backend.begin(memory.layout, memory.first)
+    backend.begin(memory.layout)
+    backend.keep(stage)
     backend.write(list(memory.images.values()))
     backend.close()
     return folder
@@ -331,14 +404,14 @@ def edit_json(path, **changes):
 
 
 DAMAGES = {  # what is done to the folder, the error at opening, a part of its sentence
-    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "are no centroids of 8 dimensions; copy the index again"),
+    "other dim": (lambda f: edit_json(f / "index.json", dim=8), ValueError, "belong to different indexes; copy the index again"),
     "dim is a text": (lambda f: edit_json(f / "index.json", dim="?"), ValueError, "index.json: dim:"),
     "unknown field": (lambda f: edit_json(f / "index.json", int8=True), ValueError, "index.json: int8:"),
     "layout cut": (lambda f: (f / "index.json").write_text((f / "index.json").read_text()[:20]), ValueError, "index.json is not JSON"),
     "layout missing": (lambda f: (f / "index.json").unlink(), FileNotFoundError, "holds images; copy the index again"),
     "engine's files missing": (lambda f: shutil.rmtree(f / "shard"), FileNotFoundError, "shard is not there; copy the index again"),
-    "centroids empty": (lambda f: (f / "first_stage.safetensors").write_bytes(b""), ValueError, "first_stage.safetensors is not a whole safetensors file"),
-    "centroids missing": (lambda f: (f / "first_stage.safetensors").unlink(), FileNotFoundError, "first_stage.safetensors"),
+    "first stage empty": (lambda f: (f / "first_stage.safetensors").write_bytes(b""), ValueError, "first_stage.safetensors is not a whole safetensors file"),
+    "first stage missing": (lambda f: (f / "first_stage.safetensors").unlink(), FileNotFoundError, "first_stage.safetensors"),
 }
 
 
@@ -365,34 +438,14 @@ def test_each_image_has_its_own_checksum(edge_folder):
 
 
 def test_a_folder_ranks_sixty_images_as_the_memory(edge_folder):
-    memory, backend, g = example_backend(), open_edge(edge_folder), torch.Generator().manual_seed(3)
+    (memory, stage), backend, g = example_backend(), open_edge(edge_folder), torch.Generator().manual_seed(3)
     for words in F.normalize(torch.randn(3, 4, 16, generator=g), dim=-1).half().float().numpy():
         exact, = memory.search([Request(words, 99)])
-        every, staged = backend.search([Request(words, 99), Request(words, 3, 40)])
+        learned = stage.of_sentence(torch.from_numpy(words)).numpy()
+        every, staged = backend.search([Request(words, 99), Request(words, 3, 40, learned)])
         assert [x.image_id for x in every] == [x.image_id for x in exact] and len(every) == 59  # one has no regions
         assert [x.score for x in every] == pytest.approx([x.score for x in exact], abs=5e-3)
         assert all((a.regions == b.regions).all() and a.payload == b.payload for a, b in zip(every, exact))
         score = {x.image_id: x.score for x in every}
         assert [x.score for x in staged] == sorted([score[x.image_id] for x in staged], reverse=True) and len(staged) == 3
     backend.close()
-
-
-@pytest.mark.parametrize("pooling", ["", "symm"])
-def test_where_the_centroids_propose_too_few_images(tmp_path, pooling):
-    g = torch.Generator().manual_seed(5)
-    regions = F.normalize(torch.randn(300, 24, generator=g), dim=1)
-    everything = Encoded(torch.zeros(300, 1), Packed(regions, range(301)), [f"im{i}" for i in range(300)])
-    word = Encoded(torch.zeros(1, 1), Packed(F.normalize(torch.randn(1, 24, generator=g), dim=1), [0, 1]), ["word"])
-    exact, index = Index(), Index(None, tmp_path / "index")
-    exact.add(everything)
-    index.add(everything)
-    index.candidates = 200
-    asked, answer = [], index.backend.search
-    index.backend.search = lambda requests: asked.extend(requests) or answer(requests)
-    some, every = index.search(word, 0, pooling=pooling), exact.search(word, 0, pooling=pooling)
-    assert [request.candidates for request in asked] == [200, 0]  # 64 centroids do not hold 200 images, so all are compared
-    assert len(some) == 200
-    if not pooling:  # MaxSim, by which the engine ranks
-        assert set(some.ids) == set(every.ids[:200])
-    assert some.scores == pytest.approx([every.scores[every.rank_of(i)] for i in some.ids], abs=5e-3)
-    index.close()

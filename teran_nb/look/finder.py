@@ -335,9 +335,9 @@ def _notes(self:Finder, name, encoded_query):
         if query.rerank:
             notes.append(f"The best {query.rerank} by the alignment are scored by {model.info.ranks_by}; the others stand behind "
                          "them.")
-    indexed = isinstance(images, Index) and len(images) > images.candidates
+    indexed = isinstance(images, Index) and len(images) > images.compared
     if indexed and (query.pooling or model.info.ranks_by_alignment):
-        notes.append(f"The best {images.candidates:,} of {len(self.collection):,} pictures are compared word by word; the "
+        notes.append(f"The best {images.compared:,} of {len(self.collection):,} pictures are compared word by word; the "
                      "others are left out.")
     return notes
 

@@ -83,7 +83,7 @@ def _numbers(ratings):
 def read_judgements(
     path:str|Path, # A file of Flickr8k, or a table with the columns `image`, `sentence` and `rating` (several begin so); .gz too
     captions:Captions, # Of the images, such as `data.test.captions`
-) -> Judgements: # By CLIPScore's protocol: no sentence is among the references of its image
+) -> Judgements: # By CLIPScore's protocol: a rated sentence is no reference of its image
     "Read what people rated."
     path = user_path(path)
     is_flickr8k = bool(re.match(rf"[^\t\n]+\t{_CAPTION_ID}\t", read_text(path)))

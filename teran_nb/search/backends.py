@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ..core.packed import Packed
 from ..model.similarity import similarity
-from .first_stage import Centroids, Sparse
+from .first_stage import FIRST_DIM, FirstStage
 
 # %% ../../nbs/search/01_backends.ipynb #774d1532
 @dataclass(eq=False)
@@ -28,8 +28,8 @@ class StoredImage:
     image_id:str # Name of the image
     regions:np.ndarray # Unit vectors, `(regions, dim)` float32, rounded to half precision
     payload:dict = field(default_factory=dict) # `RESERVED` and columns of the user, as JSON
-    whole:np.ndarray|None = None # One vector of the whole image, `(dim,)` float32
-    first:Sparse|None = None # Its vector of the first stage
+    whole:np.ndarray|None = None # One vector of the whole image, `(dim,)` float32, rounded to half precision
+    learned:np.ndarray|None = None # Its vector of the first stage, `(FIRST_DIM,)` float32; None while none is learned
     score:float = 0. # With the sentence of a search
     @property
     def order(self) -> tuple: return self.payload.get("order", 0),self.image_id # In which images were added
@@ -43,7 +43,20 @@ class Layout(BaseModel, extra="forbid", frozen=True):
     extractor:str = "" # Extractor of the encoded region features; empty: any
     pooling:str = Field("mrsw", min_length=1) # Pooling of a search that names none
     whole_dim:int = Field(0, ge=0) # Length of the vector of a whole image; 0: no such vector
+    global_weight:float = 0. # Of the cosine of whole vectors in the score, beside the pooled alignment
+    ranks_by_whole:bool = False # Whether one vector a side is the score
     columns:tuple[str,...] = () # Columns of the images, each with an index of the engine
+    is_learned:bool = False # Whether every image has its vector by the stored first stage
+    candidates:int = Field(0, ge=0) # Images that the second stage compares; 0: not measured yet, so all
+    measured:int = Field(0, ge=0) # Images of the index when the candidates were measured
+    @property
+    def learned_dim(self) -> int: return 0 if self.ranks_by_whole else FIRST_DIM # Of the learned part of the field `first`
+    def first(self, learned:np.ndarray|None, whole:np.ndarray|None) -> np.ndarray: # Zeros where a part is None
+        "The field `first` of an image or a sentence."
+        zeros = np.zeros(self.learned_dim + self.whole_dim, np.float32)
+        if learned is not None: zeros[:self.learned_dim] = learned
+        if whole is not None: zeros[self.learned_dim:] = whole
+        return zeros
 
 def read_layout(
     saved:Any, # What a backend has kept, as JSON holds it
@@ -113,14 +126,13 @@ def fulfils(
 # %% ../../nbs/search/01_backends.ipynb #d5baf0ac
 class Request(NamedTuple):
     "A search, the same for every backend."
-    vector:np.ndarray # Words of a sentence `(words, dim)`; or one vector `(dim,)`, compared with the `whole` of images
+    words:np.ndarray|None # Of the sentence, each times its weight, `(words, dim)`; None: ranked without a second stage
     limit:int # Images to return
     candidates:int = 0 # Images that the first stage proposes; 0: compare all
+    learned:np.ndarray|None = None # The sentence for the first stage, `(FIRST_DIM,)`
+    whole:np.ndarray|None = None # One vector of the sentence, compared with the `whole` of images
     conditions:Mapping = {} # Read by `read_conditions`
     with_vectors:bool = True # Whether the answers bring their vectors and payload, or only their names
-    pooling:str = "mrsw" # How regions and words are compared in memory; an engine knows only this one
-    @property
-    def by_regions(self) -> bool: return self.vector.ndim == 2
 
 # %% ../../nbs/search/01_backends.ipynb #b33d2491
 class MemoryBackend:
@@ -128,14 +140,14 @@ class MemoryBackend:
     place = "memory" # For errors
     exact = True # Whether every search compares all images
     is_durable = False # Whether its images outlive this process
+    stage = None # Its images need no first stage
     def __init__(self):
         self.layout = None # a `Layout`, from the first image on
-        self.first = None # the first stage
         self.images = {}
         self._packed = None # the regions of all images
-    def begin(self, layout:Layout, first:Centroids|None) -> None:
+    def begin(self, layout:Layout) -> None:
         "Make room for the first images."
-        self.layout,self.first = layout,first
+        self.layout = layout
     def save(self, layout:Layout) -> None:
         "Remember a changed layout."
         self.layout = layout
@@ -166,7 +178,7 @@ class MemoryBackend:
         return [self._answer(request) for request in requests]
     def index_column(self, column:str, example:Any) -> None: "Make `where` fast for a column of values like the example."
     def refresh(self) -> None: "Read the layout again, where another process may have changed it."
-    def optimize(self) -> None: "Arrange what was written for faster search."
+    def arrange(self) -> None: "Arrange what was written for faster search."
     def close(self) -> None: "Release files and connections."
 
     def _fulfilling(self, conditions):
@@ -174,12 +186,13 @@ class MemoryBackend:
 
     def _answer(self, request):
         images = self._fulfilling(request.conditions)
-        if request.by_regions: images = [image for image in images if len(image.regions)]
+        if request.words is not None: images = [image for image in images if len(image.regions)]
         if not images: return []
-        if request.by_regions:
-            words = Packed(torch.from_numpy(request.vector), [0,len(request.vector)])
-            sim = similarity(self._pack(images, request.conditions), words, request.pooling)[:,0]
-        else: sim = torch.from_numpy(np.stack([image.whole for image in images]) @ request.vector)
+        sim = torch.zeros(len(images))
+        if request.words is not None:
+            words = Packed(torch.from_numpy(request.words), [0,len(request.words)])
+            sim += similarity(self._pack(images, request.conditions), words)[:,0]
+        if request.whole is not None: sim += torch.from_numpy(np.stack([image.whole for image in images]) @ request.whole)
         best = sim.argsort(descending=True, stable=True)[:request.limit].tolist()
         return [replace(images[i], score=float(sim[i])) for i in best]
 
@@ -191,18 +204,18 @@ class MemoryBackend:
         return packed
 
 # %% ../../nbs/search/01_backends.ipynb #1e502d04
-def example_backend() -> MemoryBackend:
+def example_backend() -> tuple[MemoryBackend,FirstStage]:
     "Sixty small images in memory, with a layout and a first stage, for lessons and tests of backends."
     g = torch.Generator().manual_seed(0)
     def unit(*shape): return torch.nn.functional.normalize(torch.randn(*shape, generator=g), dim=-1).half().float()
     regions = [unit(n, 16) for n in [5]*30 + [1] + [9]*28] + [unit(0, 16)]
-    first = Centroids.learn(Packed.from_sets(regions), 60)
-    vectors = first.of_images([r.numpy() for r in regions])
+    stage = FirstStage.learn(Packed.from_sets(regions[:-1]), Packed(unit(800, 16), range(0, 801, 4)), steps=40)
+    learned = stage.of_images(Packed.from_sets(regions))[0].half().float().numpy()
     images = []
     for i,r in enumerate(regions):
         payload = {"order": i, "split": "train" if i % 3 else "test", "year": 2000+i, "boxes": [[0.,0.,1.5,2.]]*len(r)}
-        images.append(StoredImage(f"im{i}", r.numpy(), payload, unit(16).numpy(), vectors[i]))
+        images.append(StoredImage(f"im{i}", r.numpy(), payload, unit(16).numpy(), learned[i]))
     memory = MemoryBackend()
-    memory.begin(Layout(dim=16, fingerprint="model 1", whole_dim=16), first)
+    memory.begin(Layout(dim=16, fingerprint="model 1", whole_dim=16, is_learned=True))
     memory.write(images)
-    return memory
+    return memory,stage

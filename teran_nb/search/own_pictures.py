@@ -107,7 +107,7 @@ def _encode_or_index(model, collection, folder, index, memory, show_progress_bar
         use_index = vector_gigabytes(model, collection, vector_count) > memory
     if not use_index: return load_or_encode(model, collection, folder, show_progress_bar)
     opened = Index(model, folder/f"{encoding_key(model, collection)}-index")
-    if opened.add(collection, show_progress_bar=show_progress_bar): opened.optimize()
+    opened.add(collection, show_progress_bar=show_progress_bar)
     return opened
 
 # %% ../../nbs/search/06_own_pictures.ipynb #d0907347

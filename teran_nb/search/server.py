@@ -6,16 +6,17 @@
 __all__ = ['ServerBackend']
 
 # %% ../../nbs/search/03_server.ipynb #38d63784
-import time
+import base64, time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
+import numpy as np
+import safetensors.torch
 from fastcore.basics import patch
 
-from .first_stage import SEARCH_EXTRA, Centroids
+from .first_stage import FirstStage
 from .backends import Layout, StoredImage, read_layout
-from .qdrant import QdrantBackend, payload_key, point_id
+from .qdrant import GRAPH, SEARCH_EXTRA, QdrantBackend, payload_key, point_id
 
 # %% ../../nbs/search/03_server.ipynb #3b7f05f9
 class ServerBackend(QdrantBackend):
@@ -29,7 +30,6 @@ class ServerBackend(QdrantBackend):
         replicas:int=1, # Copies of each part, on different nodes
         client:Any=None, # An open `QdrantClient` instead of a new one
     ):
-        super().__init__()
         try: import qdrant_client
         except ImportError: raise ImportError(SEARCH_EXTRA) from None
         self.types = qdrant_client.models
@@ -46,7 +46,7 @@ class ServerBackend(QdrantBackend):
     @property
     def number_range(self) -> type: return self.types.Range
     def close(self) -> None: self.client.close()
-    def optimize(self) -> None:
+    def arrange(self) -> None:
         "Wait until the server has arranged what was written; it does so by itself."
         while self.layout and str(self.call("get_collection", self.name).status.value) == "yellow": time.sleep(.5)
     def bytes(self) -> int:
@@ -82,15 +82,16 @@ def _retry_reason(self:ServerBackend, method, error):
     return f"it answers {status} ({text[:200]})"
 
 # %% ../../nbs/search/03_server.ipynb #53104939
-_ABOUT_ID = 0 # Of the point that describes the index; the centroids are the points from 1 on
+_ABOUT_ID = 0 # Of the point that describes the index; the parts of the first stage are the points from 1 on
+_PART = 2**20 # Letters of a part
 
 @patch
 def refresh(self:ServerBackend) -> None:
-    self.layout = self.first = None
+    self.layout = self.stage = None
     if not self.call("collection_exists", self.name): return
     info = self.call("get_collection", self.name)
     fields = info.config.params.vectors or {}
-    if not isinstance(fields, dict) or "regions" not in fields or "first" not in (info.config.params.sparse_vectors or {}):
+    if not isinstance(fields, dict) or not {"regions","first"} <= fields.keys():
         raise ValueError(f"{self.place} is there already and no index of this library; choose another name")
     if not self.call("collection_exists", self.about_name): return
     points = self.call("retrieve", self.about_name, [_ABOUT_ID], with_payload=True)
@@ -98,49 +99,55 @@ def refresh(self:ServerBackend) -> None:
     layout = read_layout(points[0].payload["layout"], self.place)
     looked_up = [key.strip('"') for key in info.payload_schema or {}] # also by processes that write at the same time
     self.layout = layout.model_copy(update={"columns": tuple(dict.fromkeys([*layout.columns,*looked_up]))})
-    self.first = self._read_first(points[0].payload["centroids"])
+    if layout.is_learned: self.stage = self._read_stage()
 
 @patch
-def _read_first(self:ServerBackend, count):
-    vectors = []
-    for i in range(1, count + 1, 1000):
-        points = self.call("retrieve", self.about_name, list(range(i, min(i + 1000, count + 1))), with_vectors=True)
-        vectors += [point.vector for point in sorted(points, key=lambda point: point.id)]
-    if len(vectors) != count:
-        raise ValueError(f"{self.place}: {count - len(vectors)} of {count} centroids are missing; make the index again")
-    return Centroids(torch.tensor(vectors))
+def _read_stage(self:ServerBackend):
+    parts = []
+    while points := self.call("retrieve", self.about_name, [len(parts) + 1], with_payload=True):
+        if not points[0].payload["part"]: break # the last one
+        parts.append(points[0].payload["part"])
+    try: tensors = safetensors.torch.load(base64.b64decode("".join(parts)))
+    except Exception as e: raise ValueError(f"{self.place}: its first stage is damaged ({e}); `rebuild` a copy of the index") from None
+    return FirstStage.of_tensors(tensors, self.layout.pooling)
 
 # %% ../../nbs/search/03_server.ipynb #7f9c891e
 @patch
-def begin(self:ServerBackend, layout:Layout, first:Centroids|None) -> None:
+def begin(self:ServerBackend, layout:Layout) -> None:
     types = self.types
     max_sim = types.MultiVectorConfig(comparator=types.MultiVectorComparator.MAX_SIM)
-    vectors = {"regions": types.VectorParams(
-        size=layout.dim, distance=types.Distance.DOT, multivector_config=max_sim, datatype=types.Datatype.FLOAT16,
-        hnsw_config=types.HnswConfigDiff(m=0))}
-    if layout.whole_dim: vectors["whole"] = types.VectorParams(size=layout.whole_dim, distance=types.Distance.DOT)
-    about = types.VectorParams(size=layout.dim, distance=types.Distance.DOT)
-    self._create(self.name, vectors, {"first": types.SparseVectorParams()}, self.shards)
-    self._create(self.about_name, about, None, 1)
-    self.first = first
-    points = [types.PointStruct(id=i, vector=v, payload={}) for i,v in enumerate(first.vectors.tolist(), 1)]
-    for i in range(0, len(points), 1000): self.call("upsert", self.about_name, points[i:i+1000], wait=True)
+    half = {"distance": types.Distance.DOT, "datatype": types.Datatype.FLOAT16}
+    vectors = {
+        "regions": types.VectorParams(size=layout.dim, multivector_config=max_sim, hnsw_config=types.HnswConfigDiff(m=0), **half),
+        "first": types.VectorParams(size=layout.learned_dim + layout.whole_dim, hnsw_config=types.HnswConfigDiff(**GRAPH), **half)}
+    self._create(self.name, vectors, self.shards)
+    self._create(self.about_name, types.VectorParams(size=1, distance=types.Distance.DOT), 1)
     self.save(layout)
 
 @patch
-def _create(self:ServerBackend, name, vectors, sparse, shards):
+def _create(self:ServerBackend, name, vectors, shards):
     if self.call("collection_exists", name): return
-    try: self.call("create_collection", name, vectors_config=vectors, sparse_vectors_config=sparse,
-                   shard_number=shards, replication_factor=self.replicas)
+    try: self.call("create_collection", name, vectors_config=vectors, shard_number=shards, replication_factor=self.replicas)
     except ValueError: # another process was quicker
         if not self.call("collection_exists", name): raise
 
 @patch
-def save(self:ServerBackend, layout:Layout) -> None:
-    payload = {"layout": layout.model_dump(mode="json"), "centroids": len(self.first)}
-    point = self.types.PointStruct(id=_ABOUT_ID, vector=[0.]*layout.dim, payload=payload)
+def _describe(self:ServerBackend, number, payload):
+    point = self.types.PointStruct(id=number, vector=[0.], payload=payload)
     self.call("upsert", self.about_name, [point], wait=True)
+
+@patch
+def save(self:ServerBackend, layout:Layout) -> None:
+    self._describe(_ABOUT_ID, {"layout": layout.model_dump(mode="json")})
     self.layout = layout
+
+@patch
+def keep(self:ServerBackend, stage:FirstStage) -> None:
+    tensors = {name: tensor.contiguous() for name,tensor in stage.tensors().items()}
+    text = base64.b64encode(safetensors.torch.save(tensors)).decode()
+    parts = [text[i:i+_PART] for i in range(0, len(text), _PART)]
+    for number,part in enumerate([*parts,""], 1): self._describe(number, {"part": part})
+    self.stage = stage
 
 # %% ../../nbs/search/03_server.ipynb #74d9f34d
 @patch
@@ -163,8 +170,13 @@ def index_column(self:ServerBackend, column:str, example:Any) -> None:
     self.call("create_payload_index", self.name, payload_key(column), field_schema=kind, wait=True)
 
 @patch
-def stage(self:ServerBackend, vector:Any, field:str, prefetches:list) -> dict:
-    return {"query": vector, "using": field, "prefetch": prefetches or None}
+def nearest(self:ServerBackend, vector:np.ndarray, field:str, prefetches:list) -> dict:
+    return {"query": vector.tolist(), "using": field, "prefetch": prefetches or None}
+
+@patch
+def sum_of(self:ServerBackend, prefetches:list) -> dict:
+    scores = [f"$score[{i}]" for i in range(len(prefetches))]
+    return {"query": self.types.FormulaQuery(formula=self.types.SumExpression(sum=scores)), "prefetch": prefetches}
 
 @patch
 def query(self:ServerBackend, queries:list) -> list[list]: # Points of each query

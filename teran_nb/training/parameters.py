@@ -110,12 +110,14 @@ class WorkflowOptions(NamedTuple):
     grounding:dict # Of `GroundingRule`
     phrases:dict # Of `marked_phrases`
     pairs:dict # Of `open_pairs`
+    judgements:dict # Of `open_judgements`
     others:dict # Of the recipe, or of a pretrained model
 
 _TAKES = {"data": ("captions","world","missing","relevance"), "training": ("processes","tensorboard"), "testing": ("protocol",)}
 _TAKES_OF_TESTS = {"data": ("captions","world","missing","relevance"), "testing": ("row","text","rerank"),
                    "ndcg": ("gains","i2t_queries"), "grounding": ("word_pooling","heat_threshold"),
-                   "phrases": ("splits","pixels","bad"), "pairs": ("pictures",)}
+                   "phrases": ("splits","pixels","bad"), "pairs": ("pictures",),
+                   "judgements": ("judgements",)}
 
 def sort_options(
     options:Mapping, # Names to values
