@@ -97,7 +97,7 @@ def open_plain(
 def reading(
     path:str|Path, # File or folder that the block reads
     problem:str="cannot be read", # What an error of the block means, for the sentence
-    cure:str="it is cut off, damaged or of another layout; copy it again", # What to do
+    cure:str="it is cut off, damaged or of another layout; copy it again", # What to do; empty where the reason says it
 ) -> Iterator[None]:
     "Turn an error of any library into one sentence that names the file; a missing file or package keeps its error."
     try: yield
@@ -106,7 +106,7 @@ def reading(
         if isinstance(e, ValueError) and str(e).startswith(str(path)) and "\n" not in str(e): raise # it is such a sentence
         reason = " ".join(str(e).split())[:300]
         if not isinstance(e, (ValueError, OSError)): reason = f"{type(e).__name__}: {reason}"
-        raise ValueError(f"{path} {problem} ({reason}); {cure}") from None
+        raise ValueError(f"{path} {problem} ({reason})" + (f"; {cure}" if cure else "")) from None
 
 def read_bytes(
     path:str|Path, # File, with or without gzip

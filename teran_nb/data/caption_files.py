@@ -6,19 +6,18 @@
 __all__ = ['SPLIT_NAMES', 'table_rows', 'read_captions']
 
 # %% ../../nbs/data/04_caption_files.ipynb #8ce229cc
-import ast, io, re, warnings
+import ast, csv, io, re, warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, NotRequired
 from xml.etree import ElementTree
-from zipfile import ZipFile
 
 import pandas as pd
 from pydantic import Strict
 from typing_extensions import TypedDict
 
-from ..core.files import (
-    gc_paused, most_unpacked, read_bytes, read_json, read_json_lines, read_text, require_file, user_path)
+from ..core.files import gc_paused, read_bytes, read_json, read_json_lines, read_text, reading, user_path
+from ..core.stores import require_archive
 from ..core.config import checked, one_of, stops_at_bad
 from .names import image_name, read_names
 from .captions import Captions, Link, is_link, some_names
@@ -103,50 +102,29 @@ def _of_all_images(path, field, values):
 def _text_cells(path):
     "Place and cells of each row of a table of text; in place of cells, the reason why a row is broken."
     text = read_text(path)
-    line = len(text) - len(text.lstrip("\r\n")) # of empty lines before the header
-    text = text.lstrip("\r\n")
-    declared = re.match('"?sep=([,;\t|])"?\r?\n', text) # Excel's line
-    if declared: text,line = text[declared.end():],line+1
-    header = re.sub('"[^"]*"', "", re.split("[\r\n]", text, maxsplit=1)[0]) # quotation marks may enclose a separator
+    declared = re.match('[\r\n]*"?sep=([,;\t|])"?\r?\n', text) # Excel's line
+    start = declared.end() if declared else 0
+    header = re.split("[\r\n]", text[start:].lstrip("\r\n"), maxsplit=1)[0]
+    header = re.sub('"[^"]*"', "", header) # quotation marks may enclose a separator
     separator = declared[1] if declared else next((s for s in ",;\t|" if s in header), ",")
-    quoting = 3 if separator == "|" else 0 # Flickr30k has quotation marks in captions, and none around cells
-    with warnings.catch_warnings(record=True) as messages:
-        warnings.simplefilter("always")
-        try: table = pd.read_csv(
-            io.StringIO(text, newline=None), sep=separator, quoting=quoting, header=None, dtype=str,
-            keep_default_na=False, engine="python", on_bad_lines="warn", skip_blank_lines=False)
-        except Exception as e: # such as an empty file
-            raise ValueError(f"{path} is not a table ({' '.join(str(e).split())[:200]})") from None
-    broken = {}
-    for message in messages:
-        for number,reason in re.findall(r"Skipping line (\d+): (.*)", str(message.message)):
-            broken[line+int(number)] = f"{reason}; quotation marks stand around a whole cell that holds a separator"
-    for cells in table.itertuples(index=False, name=None):
-        line += 1
-        while line in broken:
-            yield f"line {line}",broken.pop(line)
-            line += 1
-        yield f"line {line}",cells
-        line += sum(cell.count("\n") for cell in cells if isinstance(cell, str))
-    for number,reason in broken.items(): yield f"line {number}",reason
+    quoting = csv.QUOTE_NONE if separator == "|" else csv.QUOTE_MINIMAL # Flickr30k has quotation marks in captions, and none around cells
+    lines = io.StringIO(text[start:], newline=None)
+    rows = csv.reader(lines, delimiter=separator, quoting=quoting, strict=True)
+    while True:
+        where = f"line {text.count(chr(10), 0, start) + rows.line_num + 1}"
+        try: yield where,next(rows)
+        except StopIteration: return
+        except csv.Error as e: yield where,f"{e}; quotation marks stand around a whole cell that holds a separator"
 
-def _workbook_cells(path):
-    "Place and cells of each row of the first sheet of a workbook."
-    with ZipFile(require_file(path)) as archive: unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > most_unpacked(path.stat().st_size): raise ValueError("it unpacks to far more than its size")
-    table = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_filter=False)
-    for number,cells in enumerate(table.itertuples(index=False, name=None), 1): yield f"row {number}",cells
-
-def _named_cells(rows, path):
+def _named_cells(rows):
     "Place and cells by column of rows whose first names the columns."
-    header = next(rows, ("",()))[1]
-    if isinstance(header, str): raise ValueError(f"{path} line 1: {header}")
-    columns = [str(title).strip().lower() for title in header]
+    columns = None
     for where,cells in rows:
         if isinstance(cells, str): yield where,cells
-        elif any(isinstance(cell, str) and cell.strip() for cell in cells):
-            is_whole = all(isinstance(cell, str) for cell in cells) # else it is NaN
-            yield where,dict(zip(columns, map(str.strip, cells))) if is_whole else "is cut off"
+        elif not any(cell.strip() for cell in cells): continue
+        elif columns is None: columns = [title.strip().lower() for title in cells]
+        elif len(cells) == len(columns): yield where,dict(zip(columns, map(str.strip, cells)))
+        else: yield where,f"has {len(cells)} cells, and there are {len(columns)} columns; quotation marks stand around a cell that holds a separator"
 
 def table_rows(
     path:str|Path, # `.xlsx`, `.jsonl`, or text with any separator; a header names the columns; text may be .gz
@@ -159,12 +137,12 @@ def table_rows(
     if ".jsonl" in endings:
         rows = ((where.removeprefix(f"{path} "),row) for where,row in read_json_lines(path, dict))
     elif path.suffix.lower() == ".xlsx":
-        try: rows = _named_cells(iter(list(_workbook_cells(path))), path)
-        except (FileNotFoundError, ImportError): raise
-        except Exception as e: # a damaged workbook raises any error
-            problem = " ".join(str(e).split())[:200]
-            raise ValueError(f"{path} is not a workbook ({problem}); save it again, or as CSV") from None
-    else: rows = _named_cells(_text_cells(path), path)
+        cure = "save it again, or as CSV"
+        with reading(path, "is not a workbook", cure):
+            require_archive(path, cure)
+            table = pd.read_excel(path, header=None, dtype=str, keep_default_na=False, na_filter=False)
+        rows = _named_cells((f"row {i+1}",list(map(str, cells))) for i,cells in enumerate(table.itertuples(index=False, name=None)))
+    else: rows = _named_cells(_text_cells(path))
     for where,row in rows:
         if isinstance(row, dict):
             for alias,column in aliases.items():
@@ -205,16 +183,14 @@ def _text_lines(path): return read_text(path).replace("\r\n", "\n").removesuffix
 
 def _lines(path, per_image, image_ids):
     lines = _text_lines(path)
-    if per_image < 1 or len(lines) % per_image:
-        raise ValueError(f"{path} has {len(lines)} lines, which is not a multiple of {per_image} captions an image; "
-                         "give the right number as per_image")
-    n = len(lines)//per_image
+    n = len(lines)//max(1, per_image)
     beside = path.with_name(re.sub(r"_caps(?=\.)", "_ids", path.name).removesuffix(".gz"))
     if image_ids is None and beside != path and beside.is_file(): image_ids = beside
     if isinstance(image_ids, (str,Path)): image_ids = read_names(image_ids, n)
     image_ids = range(n) if image_ids is None else image_ids
-    if len(image_ids) != n:
-        raise ValueError(f"{path} has captions of {n} images, but {len(image_ids)} image ids were given")
+    if len(image_ids)*per_image != len(lines):
+        raise ValueError(f"{path} has {len(lines)} lines, which are not {per_image} captions for each of {len(image_ids)} images; "
+                         "give the right number as per_image, and a name for each image")
     for name in map(str, image_ids): yield _Row(f"image {name}", name)
     for i,text in enumerate(lines): yield _Row(f"line {i+1}", str(image_ids[i//per_image]), text)
 
@@ -255,7 +231,9 @@ def _karpathy(path, value):
         where = f"images[{i}]"
         key = next((key for key in ("filename","id","cocoid","imgid") if image.get(key) not in (None,"")), "")
         is_file = key == "filename"
-        if not key: raise ValueError(f"{path}: {where} has no filename, id, cocoid or imgid; {_OTHER_LAYOUT}")
+        if not key:
+            yield _Row(where, "", problem="has no filename, id, cocoid or imgid")
+            continue
         name = str(image[key])
         yield _Row(where, name, None, image.get("split") or None, _json_size(image), is_file=is_file)
         for n,sentence in enumerate(image.get("sentences", ())):
@@ -296,21 +274,14 @@ def _coco(path, value):
 # %% ../../nbs/data/04_caption_files.ipynb #97165178
 def _read_chains(path):
     "Size of the picture and the boxes of each chain of phrases, from an annotation file."
-    data = read_bytes(path)
-    if re.search(rb"<!(DOCTYPE|ENTITY)|\0", data, re.IGNORECASE): # entities grow without bounds; \0: UTF-16 hides them
-        raise ValueError("declares a document type or entities, which annotations never do")
-    try: tree = ElementTree.fromstring(data)
-    except Exception as e: # also errors of the encoding that it names
-        raise ValueError(f"is cut off or not XML: {e}") from None
-    def number(node, name):
-        try: return float(node.findtext(name))
-        except (AttributeError, TypeError, ValueError): raise ValueError(f"has no number {name}") from None
-    boxes = {}
-    for thing in tree.iter("object"):
-        for node in thing.iter("bndbox"):
-            box = tuple(max(0., number(node, side)-1) for side in ("xmin","ymin","xmax","ymax"))
-            for chain in thing.iter("name"): boxes.setdefault(chain.text, []).append(box)
-    return tuple(number(tree.find("size"), side) for side in ("width","height")),boxes
+    with reading(path):
+        tree = ElementTree.fromstring(read_bytes(path))
+        boxes = {}
+        for thing in tree.iter("object"):
+            for node in thing.iter("bndbox"):
+                box = tuple(max(0., float(node.findtext(side))-1) for side in ("xmin","ymin","xmax","ymax"))
+                for chain in thing.iter("name"): boxes.setdefault(chain.text, []).append(box)
+        return tuple(float(tree.find("size").findtext(side)) for side in ("width","height")),boxes
 
 _PHRASE = re.compile(r"\[/EN#(\d+)(?:/([^\s/\]]+))?(?:/[^\s\]]+)* ([^\]]*)\]") # chain, type, words
 

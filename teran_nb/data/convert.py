@@ -15,7 +15,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core.config import checked, one_of, stops_at_bad
-from ..core.files import atomic, digest, file_stamps, read_json, read_text, user_path
+from ..core.files import atomic, digest, file_stamps, read_json, read_text, reading, user_path
 from ..core.show import MarkdownRepr, left_out_table, progress
 from .names import NameIndex
 from .features import FeatureWriter, Regions
@@ -39,15 +39,12 @@ def read_sizes(
     else: rows = table_rows(path)
     sizes = {}
     for where,row in rows:
-        try:
+        with reading(f"{path}: entry {where}", "needs an id, a width and a height, the same wherever it stands", ""):
             name = str(next(row[key] for key in _NAMES if row.get(key) not in (None,"")))
             width,height = row["size"] if isinstance(row.get("size"), list) else (row["width"],row["height"])
             size = float(width),float(height)
-        except (AttributeError, LookupError, StopIteration, TypeError, ValueError, OverflowError): size = 0,0
-        if not all(0 < v < np.inf for v in size):
-            raise ValueError(f"{path}: entry {where} has no id, or no width and height above 0")
-        if sizes.setdefault(name, size) != size:
-            raise ValueError(f"{path}: entry {where} gives image {name[:100]} another size than one above; remove one")
+            if not all(0 < v < np.inf for v in size): raise ValueError(f"{width} x {height} are not above 0")
+            if sizes.setdefault(name, size) != size: raise ValueError(f"image {name[:100]} has another size above; remove one")
     return sizes
 
 def read_class_names(
@@ -91,23 +88,12 @@ class Source:
     def __iter__(self):
         for row in self.rows(): yield self.read(row)[0]
 
-def _cause(error):
-    "Why a row or file cannot be read, as one clause."
-    text = " ".join(str(error).split())[:400] # some errors hold bytes or arrays of the file
-    if "pickle" in text: return "holds Python objects, which could run any program, so it is refused; save plain arrays"
-    if type(error) is FileNotFoundError: return text
-    return f"cannot be read ({type(error).__name__}: {text}); it is cut off, damaged or of another layout"
-
 @patch
 def rows(self:Source) -> Iterator[SourceRow]: # One per image, not yet decoded
     "The rows of all files."
     options = {name: getattr(self, name) for name in ("ids","geometry") if getattr(self, name)}
     for path in self.paths:
-        try: yield from FORMATS[self.format or recognise(path)](path, **options)
-        except (ImportError, FileNotFoundError): raise
-        except Exception as e: # a damaged file may raise any error inside the library of its format
-            if isinstance(e, ValueError) and str(path) in str(e): raise
-            raise ValueError(f"{path} {_cause(e)}") from None
+        with reading(path): yield from FORMATS[self.format or recognise(path)](path, **options)
 
 @patch
 def image_id(self:Source,
@@ -124,11 +110,9 @@ def _class_names_of(self:Source, classes):
     "Classes as names where the names are known, else as whole numbers."
     classes = np.asarray(classes).reshape(-1)
     if classes.dtype.kind in "US": return classes.astype(str)
-    if classes.dtype.kind not in "iuf" or not ((classes == classes.round()) & (classes >= 0) & (classes < 2**31)).all():
-        raise ValueError(f"classes such as {classes[:3].tolist()} are neither names nor whole numbers below 2**31")
-    if not self.class_names: return classes.astype(np.int32)
-    if classes.max(initial=0) >= len(self.class_names):
-        raise ValueError(f"class {classes.max():g} has no name: {self.classes} holds {len(self.class_names)}")
+    if not self.class_names: return classes
+    if not set(classes.tolist()) <= set(range(len(self.class_names))):
+        raise ValueError(f"classes such as {classes.max():g} have no name: {self.classes} holds {len(self.class_names)}")
     return np.array(self.class_names)[classes.astype(int)]
 
 def _without_padding(published):
@@ -137,7 +121,6 @@ def _without_padding(published):
     if published.counted or features.ndim != 2: return published,0
     n = int(np.flatnonzero((features != 0).any(1)).max(initial=-1)) + 1 # NaN is not 0
     if n == len(features): return published,0
-    if not n: raise ValueError("all its vectors are zeros")
     def rows(values): return values[:n] if values is not None and len(values) == len(features) else values
     cut = {name: rows(getattr(published, name)) for name in ("features","boxes","confidences","classes")}
     return SourceRegions(**vars(published) | cut),len(features)-n
@@ -146,7 +129,6 @@ def _fit_boxes(boxes, size, tolerance):
     "Boxes inside the picture, and how many were clipped. Detectors round outwards, by up to a pixel."
     boxes = np.asarray(boxes, np.float32)
     limit = np.array([*size,*size], np.float32)
-    if boxes.ndim != 2 or boxes.shape[1] != 4: raise ValueError(f"boxes have the shape {boxes.shape}, not (regions, 4)")
     excess = np.maximum(-boxes, boxes-limit).max(1)
     if (excess > tolerance).any():
         i = int(np.argmax(excess))
@@ -179,12 +161,7 @@ def read(self:Source,
     row:SourceRow, # A row of this source
 ) -> tuple: # The image's `Regions`, and how many of its boxes were clipped and of its vectors were padding
     "Decode a row; a broken one raises a `ValueError` that names the row."
-    image_id = self.image_id(row)
-    try: published = row.decode()
-    except Exception as e: # of NumPy and of the libraries of the formats
-        raise ValueError(f"{row}: {_cause(e)}") from None
-    try: return self._to_regions(image_id, published)
-    except (ValueError, TypeError, IndexError) as e: raise ValueError(f"{row}: {e}") from None
+    with reading(row, cure=""): return self._to_regions(self.image_id(row), row.decode())
 
 # %% ../../nbs/data/08_convert.ipynb #2f6f4ff9
 @dataclass(frozen=True, repr=False)
@@ -214,22 +191,10 @@ def _first_regions(source, stops):
     first_error = None
     for row in source.rows():
         try: return source.read(row)[0]
-        except ValueError as e:
+        except (ValueError, FileNotFoundError) as e:
             if stops: raise ValueError(f"{e}; {_LEAVE_OUT}") from None
             first_error = first_error or e
     raise ValueError(f"{source.path}: not one row can be read; the first: {first_error or 'there is none'}")
-
-def _add_source_row(writer, source, row, first):
-    "Put one row into the store, with classes and confidences where the first row has them."
-    regions,counts = source.read(row)
-    dim = regions.features.shape[-1]
-    if dim != writer.dim: raise ValueError(f"{row}: features are {dim} long, those of the first image {writer.dim}")
-    if regions.image_id in writer.ids: raise ValueError(f"{row}: an earlier row or file has this id and is kept")
-    classes = None if first.classes is None else regions.classes
-    confidences = None if first.confidences is None else regions.confidences
-    try: writer.add(regions.image_id, regions.features, regions.boxes, regions.size, classes, confidences)
-    except ValueError as e: raise ValueError(f"{row}: {str(e).removeprefix(f'image {regions.image_id!r}: ')}") from None
-    writer.counts.update({name: n for name,n in counts.items() if n})
 
 def convert(
     source:Source|str|Path, # A `Source`, or the path of one whose format says everything
@@ -257,11 +222,18 @@ def convert(
         for row in progress(rows, f"converting into {path.name}", unit=" images", disable=not show_progress_bar):
             try:
                 image_id = source.image_id(row)
-                if image_id in finished: finished.discard(image_id) # another row of the same id is refused below
-                else: _add_source_row(writer, source, row, first)
-            except ValueError as e:
+                if image_id in finished:
+                    finished.discard(image_id) # another row of the same id is refused below
+                    continue
+                regions,counts = source.read(row)
+                classes = None if first.classes is None else regions.classes
+                confidences = None if first.confidences is None else regions.confidences
+                with reading(row, "cannot be stored", ""):
+                    writer.add(image_id, regions.features, regions.boxes, regions.size, classes, confidences)
+                writer.counts.update({name: n for name,n in counts.items() if n})
+            except (ValueError, FileNotFoundError) as e:
                 if stops: raise ValueError(f"{e}; {_LEAVE_OUT}") from None
-                left_out[str(row)] = str(e).removeprefix(f"{row}: ")
+                left_out[str(row)] = str(e).removeprefix(str(row)).lstrip(": ")
         if left_out: writer.counts["rows left out"] = len(left_out)
     clipped,padding = writer.counts["boxes clipped"],writer.counts["padding cut"]
     return Report(path, len(writer.ids), writer.total, resumed, clipped, padding, left_out, writer.boxes)
@@ -275,9 +247,8 @@ def write_table(
     with atomic(path) as tmp, open(tmp, "w", encoding="utf8", newline="") as table:
         for regions in images:
             image_id = regions.image_id
-            if regions.boxes is None: raise ValueError(f"image {image_id} has no boxes, and this table needs them")
-            if re.search(r"[\t\r\n]", image_id):
-                raise ValueError(f"image id {image_id!r} holds a tab or a line break; a table cannot keep it")
+            if regions.boxes is None or re.search(r"[\t\r\n]", image_id):
+                raise ValueError(f"this table needs boxes, and image ids without tabs and line ends; {image_id!r} has not both")
             width,height = regions.size
             boxes = base64.b64encode(np.ascontiguousarray(regions.boxes, "<f4")).decode()
             features = base64.b64encode(np.ascontiguousarray(regions.features, "<f4")).decode()

@@ -186,7 +186,9 @@ def _problems(writer, regions) -> Iterator[str]:
     for name,values in (("classes",classes), ("confidences",regions.confidences)):
         if values is not None and values.shape != (n,): yield f"{name} have the shape {values.shape}, not ({n},)"
     limit = len(writer.class_names) or 2**31
-    if classes is not None and classes.dtype.kind != "U" and not set(classes.tolist()) <= set(range(limit)):
+    are_numbers = classes is not None and classes.dtype.kind in "iuf"
+    fits = (classes == classes.round()) & (classes >= 0) & (classes < limit) if are_numbers else np.array(True)
+    if not fits.all() or not (classes is None or are_numbers or classes.dtype.kind == "U"):
         yield f"classes are whole numbers from 0 to {limit-1:,}, indices into class_names, or names"
 
 @patch

@@ -90,12 +90,12 @@ def bottom_up_rows(
             yield SourceRow(file, f"line {number}", image_id, partial(_decode_table_row, line))
 
 # %% ../../nbs/data/07_formats.ipynb #c0132302
-def _only_file(folder, *patterns):
-    "The one file of a folder that matches a pattern; None where there is none."
+def _only_file(folder, *patterns, needed=False):
+    "The one file of a folder that matches a pattern; None where there is none and none is needed."
     files = sorted({file for pattern in patterns for file in folder.glob(pattern)})
-    if len(files) > 1:
-        names = ", ".join(file.name for file in files[:4])
-        raise ValueError(f"{folder} holds several: {names}; name one file of them (for VinVL its yaml)")
+    if len(files) > 1 or (needed and not files):
+        names = ", ".join(file.name for file in files[:4]) or "none"
+        raise FileNotFoundError(f"{folder} should hold one {' or '.join(patterns)} and holds {names}; name the file (for VinVL its yaml)")
     return files[0] if files else None
 
 def _vinvl_tables(path):
@@ -104,7 +104,7 @@ def _vinvl_tables(path):
     if path.suffix.lower() not in (".yaml",".yml"):
         labels = _only_file(folder, "predictions.tsv", "*label.tsv")
         features = path
-        if path.is_dir(): features = _only_file(folder, "feature*.tsv", "*.feature*.tsv") or labels
+        if path.is_dir(): features = _only_file(folder, "feature*.tsv", "*.feature*.tsv", needed=not labels) or labels
         return [features, labels, _only_file(folder, "*hw.tsv")]
     names = checked(yaml.safe_load(read_text(path)), dict[str,Any], path, "it names the tables feature, label and hw")
     tables = []
@@ -119,12 +119,9 @@ def _vinvl_tables(path):
 class _KeyedTable:
     "Rows of a table by their key, read from the disk on demand."
     def __init__(self, path):
-        self.file = open(require_file(path), "rb")
-        if self.file.read(2) == b"\x1f\x8b":
-            raise ValueError(f"{path} is packed, and its rows are read in any order; unpack it and name the result")
+        self.file = open(require_file(path), "rb") # not packed, because its rows are read in any order
         self.offsets = {line.split(b"\t")[0]: offset for _,offset,line in _table_lines(path)}
     def __getitem__(self, key):
-        if key not in self.offsets: raise ValueError(f"{self.file.name} has no row of this image")
         self.file.seek(self.offsets[key])
         return json.loads(self.file.readline().split(b"\t", 1)[1])
 
@@ -158,7 +155,6 @@ def vinvl_rows(
 ) -> Iterator[SourceRow]: # One per image
     "Tables of VinVL or OSCAR."
     feature_table,label_table,size_table = _vinvl_tables(path)
-    if feature_table is None: raise FileNotFoundError(f"{path} holds no feature.tsv or predictions.tsv")
     labels = _KeyedTable(label_table) if label_table and label_table != feature_table else None
     sizes = _KeyedTable(size_table) if size_table and size_table != feature_table else None
     for number,_,line in _table_lines(feature_table):
@@ -219,16 +215,14 @@ def _decode_npz(file, box_file=None):
     return replace(regions, boxes=boxes[:len(regions.features)] if regions.counted else boxes, unit=False)
 
 def npz_rows(
-    path:Path, # Folder of `<image id>.npz`
+    path:Path, # Folder of `<image id>.npz`, or one of its files
 ) -> Iterator[SourceRow]: # One per image
     "A folder of archives, one per image."
-    if path.is_file(): raise ValueError(f"{path} is a file; name the folder of `<image id>.npz`, one for each image")
-    for file in sorted(path.glob("*.npz")): yield SourceRow(file, "", file.stem, partial(_decode_npz, file))
+    for file in [path] if path.is_file() else sorted(path.glob("*.npz")): yield SourceRow(file, "", file.stem, partial(_decode_npz, file))
 
 def _teran_folders(path):
     "The folders of features and of boxes."
-    features = path if path.name.endswith("_att") else _only_file(path, "*_att")
-    if features is None: raise FileNotFoundError(f"{path} holds no folder *_att; name the folder that holds it")
+    features = path if path.name.endswith("_att") else _only_file(path, "*_att", needed=True)
     return features,features.with_name(features.name.removesuffix("att") + "box")
 
 def teran_rows(
@@ -257,8 +251,7 @@ def _decode_scan_image(array, i, copies):
 
 def _scan_files(path):
     "The array, and the file of names beside it."
-    file = _only_file(path, "*_ims.npy") if path.is_dir() else require_file(path)
-    if file is None: raise FileNotFoundError(f"{path} holds no *_ims.npy; name the array")
+    file = _only_file(path, "*_ims.npy", needed=True) if path.is_dir() else require_file(path)
     return file,file.with_name(file.name.removesuffix("_ims.npy") + "_ids.txt")
 
 def scan_rows(
@@ -286,15 +279,10 @@ def _need(module):
 def _as_text(value): return value.decode() if isinstance(value, bytes) else value
 
 def _read_msgpack(data):
-    "The entries of a msgpack dictionary, with arrays as msgpack_numpy writes them."
+    "The entries of a msgpack dictionary, with arrays as msgpack_numpy writes them; numpy refuses those of Python objects."
     def to_array(entry):
         entry = {_as_text(key): value for key,value in entry.items()}
-        if "nd" not in entry: return entry
-        dtype = _as_text(entry["type"])
-        is_number = isinstance(dtype, str) and re.fullmatch(r"[<>|=]?[fiub]\d+", dtype)
-        if entry.get("kind") not in (None,"",b"") or not is_number:
-            raise ValueError(f"an array of type {dtype!r} may be a pickle")
-        return np.frombuffer(entry["data"], dtype).reshape(entry.get("shape", ()))
+        return np.frombuffer(entry["data"], _as_text(entry["type"])).reshape(entry.get("shape", ())) if "nd" in entry else entry
     return _need("msgpack").unpackb(data, raw=False, object_hook=to_array, strict_map_key=False)
 
 def _decode_lmdb_value(value):
@@ -304,7 +292,6 @@ def _decode_lmdb_value(value):
         value = unpacking.decompress(value, most_unpacked(size))
         if not unpacking.eof: raise ValueError(f"{size:,} packed bytes are cut off, or unpack to far more")
     if value[:4] == b"PK\x03\x04": return _decode_npz(io.BytesIO(value))
-    if value[:1] == b"\x80": raise ValueError("is a pickle")
     return _decode_arrays(_read_msgpack(value))
 
 @lru_cache(maxsize=64)
@@ -399,7 +386,6 @@ def recognise(
 ) -> str: # Its format, a key of `FORMATS`
     "The format of a file of region features, by names, endings and the columns of the first row."
     path = user_path(path)
-    if not path.exists(): raise FileNotFoundError(f"{path} is not there")
     ending = path.suffix.lower()
     if ending in (".pkl",".pickle",".pth",".pt"):
         raise ValueError(f"{path} is a pickle: reading it could run any program, so it is refused; save plain arrays")
@@ -412,9 +398,8 @@ def recognise(
         if ending in _ENDINGS: return _ENDINGS[ending]
         tables = [path] if ".tsv" in path.name.lower() else []
     if not tables: raise ValueError(f"nothing in {path} tells its format; name it: {', '.join(FORMATS)}")
-    columns = next((line.count(b"\t") + 1 for _,_,line in _table_lines(tables[0])), 0)
-    if not columns: raise ValueError(f"{tables[0]} is empty")
-    return "bottom-up" if columns >= 6 else "vinvl"
+    first = next((line for _,_,line in _table_lines(tables[0])), b"")
+    return "bottom-up" if first.count(b"\t") >= 5 else "vinvl"
 
 def source_files(
     path:Path, # A file or folder of features in a published format
@@ -430,8 +415,6 @@ def source_files(
 def _make_format(name, rows, endings=()):
     "The entry of a user's format; without `endings`, such as `(\".bin\",)`, the format is always named."
     for ending in endings:
-        if not re.fullmatch(r"\.[^.A-Z]+", ending):
-            raise ValueError(f"{ending!r} is no ending of a file; write it like .bin, in small letters")
         if _ENDINGS.get(ending, name) != name:
             raise ValueError(f"files with the ending {ending} are of the format {_ENDINGS[ending]!r} already")
     _ENDINGS.update(dict.fromkeys(endings, name))

@@ -6,7 +6,6 @@
 __all__ = ['Picture', 'Images', 'Sentences', 'toy_regions', 'place_name', 'as_images', 'region_counts', 'given_sentences']
 
 # %% ../../nbs/data/11_inputs.ipynb #49bc0e44
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -15,7 +14,7 @@ import numpy as np
 import PIL.Image
 from torch import Tensor
 
-from ..core.files import project_path, user_path
+from ..core.files import project_path, require_file, user_path
 from .captions import Captions
 from .collection import Collection
 from .features import Features, Regions
@@ -45,18 +44,7 @@ def _picture_path(image):
     "The path of a picture, in the caller's folder or the project's."
     path = user_path(image)
     if not path.exists(): path = project_path(image)
-    if path.is_file(): return path
-    problem = "is not there"
-    if path.is_dir(): problem = "is a folder; name a file in it, or make a collection of it by `prepare`"
-    raise FileNotFoundError(f"picture {image} {problem} (images come first, then sentences)")
-
-def _picture_of_array(pixels):
-    "The picture that an array holds."
-    has_shape = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3,4))
-    if pixels.dtype != np.uint8 or not has_shape:
-        raise TypeError(f"a picture as an array is uint8 of shape (height, width), (height, width, 3) or "
-                        f"(height, width, 4), not {pixels.dtype} of shape {pixels.shape}")
-    return opaque(PIL.Image.fromarray(pixels))
+    return require_file(path)
 
 def place_name(
     i:int, # Place among the images given, from 0
@@ -72,9 +60,10 @@ def _as_image(image, i):
         path = _picture_path(image)
         return Image(path.stem, path=path)
     if isinstance(image, PIL.Image.Image): return Image(place_name(i), picture=image)
-    if isinstance(image, np.ndarray): return Image(place_name(i), picture=_picture_of_array(image))
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+        return Image(place_name(i), picture=opaque(PIL.Image.fromarray(image)))
     raise TypeError("an image is given as an Image, as Regions, or as a picture (a path, a picture of "
-                    f"Pillow, an array), not as {type(image).__name__}")
+                    f"Pillow, an array of uint8), not as {type(image).__name__}")
 
 def as_images(
     images:Images, # One image or many
@@ -105,12 +94,8 @@ def given_sentences(
     if isinstance(given, str): return given_sentences([given])
     captions = getattr(given, "captions", given) # of a collection
     texts = getattr(captions, "texts", captions)
-    if not isinstance(texts, Iterable) or isinstance(texts, (dict,set,bytes)):
-        raise TypeError("sentences are given as a str, a list of them, `Captions` or a collection, not "
-                        f"{type(given).__name__}")
-    texts = list(texts)
-    for text in texts:
-        if not isinstance(text, str): raise TypeError(f"a sentence is a str, not {type(text).__name__}: {text!r}")
-        if not text.isascii() and re.search("[\ud800-\udfff]", text):
-            raise ValueError(f"{text!r} holds half of a character (a surrogate), as text that was cut may; leave it out")
+    if isinstance(texts, Iterable) and not isinstance(texts, (dict,set)): texts = list(texts)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"sentences are given as a str, a list of them, `Captions` or a collection, not {str(given)[:100]}")
+    "".join(texts).encode() # half of a character, as text that was cut may hold, is an error here and not in a tokenizer
     return texts

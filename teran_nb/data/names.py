@@ -10,6 +10,8 @@ import re, unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from ..core.files import read_text
 
 # %% ../../nbs/data/00_names.ipynb #55dc4ca9
@@ -108,11 +110,8 @@ def read_names(
     "Read the names of the images of another file."
     names = [line.strip() for line in read_text(path).split("\n")]
     names = [name for name in names if name]
-    if not names or len(names) % images: raise ValueError(f"{path} has {len(names)} names for {images} images")
-    copies = len(names)//images
-    for row,name in enumerate(names):
-        first = row - row%copies
-        if name == names[first]: continue
-        raise ValueError(f"{path}: name {row+1} is {name[:100]!r} and name {first+1} is {names[first][:100]!r}, but "
-                         f"{len(names)} names for {images} images repeat each name {copies} times; write one for each image")
+    copies = max(1, len(names)//max(1, images))
+    if len(names) != copies*images or names != np.repeat(names[::copies], copies).tolist():
+        raise ValueError(f"{path} has {len(names)} names for {images} images; write one for each image, or each of them "
+                         "the same number of times in a row")
     return names[::copies]

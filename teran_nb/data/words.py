@@ -80,10 +80,7 @@ def stop_words(
 ) -> frozenset: # Lower-case words
     "A list of stop-words."
     if name == "nltk": return STOP_WORDS
-    path = project_path(name)
-    if not path.is_file():
-        raise FileNotFoundError(f"no stop-words in {path}; say 'nltk', or name a text file with one word a line")
-    return frozenset(read_text(path).lower().split())
+    return frozenset(read_text(project_path(name)).lower().split())
 
 # %% ../../nbs/data/09_words.ipynb #65f3363b
 _NORMAL = normalizers.BertNormalizer(lowercase=True)
@@ -124,8 +121,6 @@ def make_tokenizer(
     size:int=8000, # Pieces at most, with the special tokens
 ) -> PreTrainedTokenizerFast: # BERT's conventions: lower case, `[CLS]` first, `[SEP]` last
     "A WordPiece tokenizer (Wu et al. 2016, as in BERT) whose vocabulary comes from captions, the same every time."
-    if size < len(SPECIAL_TOKENS):
-        raise ValueError(f"size is {size}, but the special tokens alone are {len(SPECIAL_TOKENS)}; give more")
     vocabulary = _vocabulary(texts, size)
     t = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     t.normalizer = _NORMAL
@@ -139,21 +134,16 @@ _ROUNDED = .001 # share of a side by which a box may end outside the picture
 
 def _phrase_of_row(row, index, sizes, pixels):
     "Image, words of the phrase and box in pixels of a row; what is wrong with it is raised."
-    name = row["image"][:100]
     image_id = index.find(row["image"])
-    if image_id is None: raise ValueError(f"image {name!r} has no captions; name it as the captions do")
+    if image_id is None: raise ValueError(f"image {row['image'][:100]!r} has no captions; name it as the captions do")
     words = tuple(_words(row["phrase"]))
-    if not words: raise ValueError(f"the phrase {row['phrase'][:100]!r} of image {name} has no word")
-    corners = [row[corner] for corner in ("x1","y1","x2","y2")]
-    try: box = np.array(corners, float)
-    except ValueError: raise ValueError(f"the box {corners} of image {name} is not four numbers") from None
-    if not (np.isfinite(box).all() and (box[:2] < box[2:]).all()):
-        raise ValueError(f"the box {box.tolist()} of image {name} is inverted; x1,y1 is its left upper corner")
+    box = np.array([row[corner] for corner in ("x1","y1","x2","y2")], float)
     limits = np.tile(sizes[image_id], 2) if pixels else np.ones(4)
-    if (box/limits).min() < -_ROUNDED or (box/limits).max() > 1+_ROUNDED:
-        where = "0..1; boxes are fractions, pixels=True reads pixels"
-        if pixels: where = f"its {limits[0]:g} x {limits[1]:g} picture"
-        raise ValueError(f"the box {box.tolist()} of image {name} lies outside {where}")
+    rounded = _ROUNDED*limits
+    is_inside = ((box >= -rounded) & (box <= limits+rounded)).all() and (box[:2] < box[2:]).all() # False for NaN
+    if not words or not is_inside:
+        raise ValueError(f"image {row['image'][:100]}: {row['phrase'][:100]!r} has no word, or its box {box.tolist()} is inverted or "
+                         f"outside 0..{limits[0]:g} x 0..{limits[1]:g} (fractions, or with pixels=True pixels)")
     return image_id,words,tuple((np.clip(box, 0, limits)*np.tile(sizes[image_id], 2)/limits).tolist())
 
 def _link_phrases(captions, phrases):

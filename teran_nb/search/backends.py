@@ -170,9 +170,6 @@ class MemoryBackend:
     def count(self, conditions:Mapping={}) -> int:
         "Number of images that fulfil the conditions."
         return len(self._fulfilling(conditions))
-    def bytes(self) -> int:
-        "Bytes on this machine."
-        return sum(image.regions.nbytes for image in self.images.values())
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
         "The answers of each request, best first."
         return [self._answer(request) for request in requests]

@@ -14,7 +14,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..scenes.grammar import plural
 from ..photos.detectors import EVERYDAY_THINGS
 from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
@@ -156,25 +155,18 @@ def of_tensors(cls:FirstStage,
     return stage
 
 # %% ../../nbs/search/00_first_stage.ipynb #33b451dc
-_PEOPLE = ("a man","a woman","a boy","a girl","a child","two people","a group of people","an old man","a young woman")
-_ANIMALS = ("dog","cat","horse","cow","sheep","bird","bear","elephant","duck","puppy")
-_COLOURS = ("red","blue","green","yellow","black","white","brown","orange","pink","grey","small","large","old","wooden")
-_ACTIONS = ("standing","sitting","walking","running","playing","jumping","lying","eating","looking up","waiting","smiling")
-_PLACES = ("in the grass","on the beach","in the snow","on the street","in a field","near the water","in a park","in a room",
-           "at night","in front of a building","on a mountain","in the kitchen","under a tree","beside the road")
-_RELATIONS = ("with","next to","behind","in front of","on","under","near","holding","looking at")
+_SUBJECTS = "a man,a woman,a boy,a girl,a child,two people,a group of people,a dog,two dogs,a cat,a horse,some birds".split(",")
+_COLOURS = "red,blue,green,yellow,black,white,brown,orange,pink,small,large,old,wooden".split(",")
+_ACTIONS = "stands,sits,walks,runs,plays,jumps,lies,is seen,waits,smiles".split(",")
+_RELATIONS = "with,next to,behind,in front of,on,under,near,holding".split(",")
+_PLACES = ",in the grass,on the beach,in the snow,on the street,in a field,near the water,in a park,in a room,at night".split(",")
 
 def everyday_sentences(
     count:int=2000, # How many
 ) -> list[str]: # The same ones every time
     "Sentences about people, animals and things in photographs."
-    random = Random(0)
-    choice = random.choice
-    sentences = []
-    for _ in range(count):
-        thing = f"a {choice(_COLOURS)} {choice(EVERYDAY_THINGS)}"
-        animal = choice((f"a {choice(_COLOURS)} {choice(_ANIMALS)}",f"two {plural(choice(_ANIMALS))}"))
-        subject = choice((choice(_PEOPLE),animal,thing))
-        middle = choice(("",f" {choice(_ACTIONS)}",f" {choice(_RELATIONS)} {thing}",f" {choice(_ACTIONS)} with {thing}"))
-        sentences.append(f"{subject}{middle} {choice(_PLACES)}" if random.random() < .7 else f"{subject}{middle}")
-    return sentences
+    choice = Random(0).choice
+    def thing(): return f"a {choice(_COLOURS)} {choice(EVERYDAY_THINGS)}"
+    def subject(): return choice((choice(_SUBJECTS),thing()))
+    def one(): return f"{subject()} {choice(_ACTIONS)} {choice(_RELATIONS)} {thing()} {choice(_PLACES)}".strip()
+    return [one() for _ in range(count)]

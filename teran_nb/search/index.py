@@ -10,6 +10,7 @@ import filecmp, re, time, warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import PIL.Image
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked, patch
+from pydantic import FiniteFloat
 
-from ..core.config import one_of
+from ..core.config import checked, one_of
 from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
@@ -142,10 +144,7 @@ def _write(self:Index, encoded, payloads):
     self.backend.write(images)
 
 # %% ../../nbs/search/05_index.ipynb #fd814ea1
-def _is_storable(value):
-    "Whether a column may hold a value: text, None, or a number that a float holds exactly."
-    if value is None or isinstance(value, str): return True
-    return isinstance(value, (int,float)) and not isinstance(value, bool) and abs(value) <= 2**53
+_Value = str|int|FiniteFloat|None
 
 def _read_columns(columns, count):
     "Columns as lists that JSON can hold; a reserved name or another length than `count` is refused (ValueError)."
@@ -156,11 +155,8 @@ def _read_columns(columns, count):
         lists[column] = [plain_value(v) for v in plain_value(values)]
         if len(lists[column]) != count:
             raise ValueError(f"column {column!r} has {len(lists[column])} values for {count} images; give one for each")
-        for value in lists[column]:
-            wrong = [v for v in (value if isinstance(value, list) else [value]) if not _is_storable(v)]
-            if wrong:
-                raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers up to 2**53, None, or lists "
-                                 "of these (0 and 1 for False and True)")
+        checked(lists[column], list[_Value|list[_Value]], f"column {column!r}", "give text, numbers, None, or lists of these "
+                "(0 and 1 for False and True)")
     return lists
 
 # %% ../../nbs/search/05_index.ipynb #43f6a7a4
@@ -210,7 +206,8 @@ def add(self:Index,
     written = 0
     count = len(self)
     with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
-        for batch,encoded in self._batches(images, rows, batch_size, left_out):
+        batches = chain.from_iterable(self._encoded_batch(images, batch, left_out) for batch in chunked(rows, batch_size))
+        for batch,encoded in batches:
             if self.layout is None: self._begin(encoded, extractor)
             payloads = []
             for i,row in enumerate(batch):
@@ -282,11 +279,6 @@ def _sample_first(self:Index, rows):
     chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[:_SAMPLE_IMAGES].sort().values.tolist()
     is_chosen = set(chosen)
     return [rows[i] for i in chosen] + [row for i,row in enumerate(rows) if i not in is_chosen]
-
-@patch
-def _batches(self:Index, images, rows, batch_size, left_out):
-    "Rows of images and these images, encoded."
-    for batch in chunked(rows, batch_size): yield from self._encoded_batch(images, batch, left_out)
 
 @patch
 def _encoded_batch(self:Index, images, batch, left_out):
@@ -450,9 +442,7 @@ def _require_valid(self:Index, top, pooling, rerank):
     model = self.model
     if pooling: one_of(pooling, POOLINGS, "pooling")
     is_cross_encoder = model is not None and model.info.is_cross_encoder and not pooling
-    if rerank and not is_cross_encoder:
-        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; "
-                         "leave it 0")
+    (model or Encoder()).check_rerank(rerank, pooling)
     if is_cross_encoder and not top and not rerank:
         raise ValueError(f"{model.info.not_indexed or 'it is a cross-encoder'}; choose a pooling, or how many images to "
                          "re-rank (`rerank`)")
@@ -460,9 +450,6 @@ def _require_valid(self:Index, top, pooling, rerank):
     if model.info.not_indexed:
         raise ValueError(f"an index compares words with regions, and {model.info.not_indexed}; "
                          "choose a pooling, or keep the vectors in memory")
-    if self.layout and not self.layout.whole_dim:
-        raise ValueError(f"{self.backend.place} has no vectors of whole images, by which this model ranks; "
-                         "choose a pooling, or make the index with this model")
 
 @patch
 def _conditions(self:Index, where):
@@ -516,8 +503,7 @@ def _rank(self:Index, captions, top, where=None, pooling="", rerank=0):
     answers = []
     for j,images in enumerate(proposed):
         caption = captions[[j]]
-        if by_engine:
-            ranked = [(image.score,image) for image in images]
+        if by_engine: ranked = [(image.score,image) for image in images]
         else: ranked = self._by_score(self._read([image.image_id for image in images]), caption, pooling)
         # the best few are compared alone, because the number of images changes the last digits
         if top: ranked = self._by_score([image for _,image in ranked[:few]], caption, pooling)[:top]
