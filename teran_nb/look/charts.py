@@ -12,7 +12,6 @@ from itertools import cycle
 
 import numpy as np
 import pandas as pd
-from fastcore.basics import listify
 from matplotlib.axes import Axes
 
 from ..model.alignment import POOLINGS
@@ -53,11 +52,10 @@ def _epoch_ticks(ax, epochs):
 
 def show_curves(
     history:History, # Of one training
-    metrics:str|Sequence[str]=CURVES, # Drawn on one axis; metrics that were not measured are left out
+    metrics:Sequence[str]=CURVES, # Drawn on one axis; metrics that were not measured are left out
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "Validation metrics of every epoch, recalls and NDCG in % (TERAN Fig. 3 and 6)."
-    metrics = listify(metrics)
     if not history.epochs: return empty_figure("no epoch was trained", ax=ax)[0]
     table = history.to_pandas() # NaN where an epoch lacks a metric
     measured = _with_numbers(table, metrics)
@@ -98,11 +96,10 @@ EPOCH_METRICS = ("t2i_r1","t2i_ndcg_rouge","t2i_ndcg_spice","iais_singular","iai
 
 def show_epochs(
     epochs:pd.DataFrame, # A row for each `line`, `seed` and `epoch`; metrics in their own units
-    metrics:str|Sequence[str]=EPOCH_METRICS, # One panel per metric; metrics that were not measured are left out
+    metrics:Sequence[str]=EPOCH_METRICS, # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
     "Each metric over the epochs of several models, on a scale of its own (TERAN Fig. 3 and 6; IAIS Fig. 5)."
-    metrics = listify(metrics)
     measured = _with_numbers(epochs, metrics)
     if not measured: return empty_figure(f"no run measured {' or '.join(metrics)} after its epochs", title)
     axes = grid(len(measured), 3, (3.9,2.9), title=title)
@@ -180,12 +177,11 @@ def _compared_lines(ax, unswept, metric, reference):
 # %% ../../nbs/look/08_charts.ipynb #de644eab
 def show_sweep(
     results:Result, # Rows with a `value` of a `field`, as from `sweep`; other rows become dashed lines
-    metrics:str|Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
+    metrics:Sequence[str]=("t2i_r1","i2t_r1"), # One panel per metric; metrics that were not measured are left out
     title:str="", # Title of the figure
 ) -> list[Axes]: # One axis per metric
     "Each metric by the values of a field; without a field, by model (IAIS Fig. 8 and 9, CGAM Fig. 3)."
     frame = results.to_pandas()
-    metrics = listify(metrics)
     measured = _with_numbers(frame, metrics)
     if not measured: return empty_figure(f"no model here has {' or '.join(metrics)}", title)
     if "value" not in frame: frame = frame.assign(value=frame.line, field="")
@@ -267,11 +263,10 @@ def show_table_rows(
 
 # %% ../../nbs/look/08_charts.ipynb #b686f071
 def show_pairs(
-    scores:PairScores|dict[str,PairScores], # Of one model, or of several asked the same pairs, by their names
+    scores:dict[str,PairScores], # Of models asked the same pairs, by their names
     ax:Axes|None=None, # Where to draw
 ) -> Axes:
     "Share of minimal pairs that each model has right, in %, with chance."
-    scores = {"": scores} if isinstance(scores, PairScores) else scores
     if not scores: return empty_figure("no minimal pairs were asked", ax=ax)[0]
     rates = {name: s.rates for name,s in scores.items()}
     kinds = next(iter(rates.values()))

@@ -337,7 +337,7 @@ def _make_queries(self:Explorer):
         self.asked = finder.query
     only = _menu("Show", QUERY_CHOICES, "failures" if finder.captioned else "all", flex="0 0 auto", width="200px")
     self.only = self._on_change(only, _nothing)
-    self.containing = self._on_change(_text_field("Containing", "only those with this text", width="280px"), _nothing)
+    self.containing = self._on_change(_text_field("Containing", "only those with this text", width="280px", max_width="100%"), _nothing)
     self.queries = self._on_change(W.Select(options=[], rows=7, layout=W.Layout(width="calc(100% - 4px)")), ask)
     self.count = _html()
     title = "Queries of the collection" if finder.captioned else "Sentences to begin with"

@@ -32,7 +32,7 @@ from ..model.similarity import similarity
 from ..model.encoder import Encoded, Encoder
 from ..measure.retrieval import ranking, ranks
 from ..search.index import Index, ask as ask_images
-from .galleries import UNKNOWN_PIECES, RegionMatch, best_regions, piece_vectors
+from .galleries import RegionMatch, best_regions, piece_vectors, unread_words
 from .view import AlignmentView
 
 # %% ../../nbs/look/04_finder.ipynb #d857d49e
@@ -298,11 +298,7 @@ def _ask(self:Finder, name, previous_rank):
 def _word_notes(model, sentence, words):
     "What a model could not read of a sentence."
     if not words.spans: return ["This sentence has no word to search by; the order says nothing."]
-    pieces_of = [set() for _ in words.texts]
-    for word,piece in zip(words.word_of, words.pieces or ()): # a model may not name its pieces
-        if word >= 0: pieces_of[word].add(piece)
-    unreadable = [text for text,pieces in zip(words.texts, pieces_of) if pieces and pieces <= set(UNKNOWN_PIECES)]
-    unreadable = list(dict.fromkeys(unreadable))
+    unreadable = list(dict.fromkeys(unread_words(words)))
     notes = []
     if len(unreadable) == len(set(words.texts)):
         notes.append("The model knows none of these words; the order says nothing.")

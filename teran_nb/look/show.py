@@ -400,18 +400,9 @@ def show_receipt(
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", borderaxespad=0)
-    ax.set_title(_receipt_title(rows, alignment.words, names, total), fontsize=10)
-    return ax
-
-def _receipt_title(rows, words, names, total):
-    "The word that makes the greatest difference, and its share of both similarities."
-    single = [row for row in rows if row[0] in (*words,REST)] # not the sum of other words
-    word,first,second = max(single, key=lambda row: abs(row[1]-row[2]))
-    if abs(first-second) < 1e-6: return "No word makes a difference"
-    decimals = _decimals([first-second])
-    sums = np.array([row[1:] for row in rows]).sum(0)
-    first,second,first_sum,second_sum = (f"{v:z.{decimals}f}" for v in (first,second,*sums))
+    differences = {word: abs(first-second) for word,first,second in rows if word in (*alignment.words,REST)}
+    word = max(differences, key=differences.get)
     subject = "The part not from words" if word == REST else f"“{shortened(word, 20)}”"
-    first_name,second_name = (shortened(name, 12) for name in names)
-    return (f"{subject} makes the greatest difference:\n{first} of the {first_name} picture's {total} of {first_sum}, "
-            f"{second} of the {second_name} picture's {second_sum}")
+    if differences[word] < 1e-6: subject = "No word"
+    ax.set_title(f"{subject} makes {'a' if subject == 'No word' else 'the greatest'} difference", fontsize=10)
+    return ax

@@ -37,7 +37,7 @@ def _distinct_names(alignments):
     "Images and captions as far as they differ, numbered where that is not enough."
     columns = [[str(a.image_id) for a in alignments], [a.caption for a in alignments]]
     columns = [column for column in columns if len(set(column)) > 1]
-    names = [" · ".join(parts) for parts in zip(*columns)] or [""]*len(alignments)
+    names = [" · ".join(filter(None, parts)) for parts in zip(*columns)] or [""]*len(alignments)
     if len(set(names)) == len(names): return names
     return [f"{i+1} {name}".strip() for i,name in enumerate(names)]
 
