@@ -150,12 +150,9 @@ def data_fingerprint(
     collection: Collection,  # All splits
 ) -> str:  # 16 hexadecimal digits
     "Checksum of captions, splits and region features."
-    def parts(store):
-        if store.stores: return [parts(single) for single in store.stores]
-        return {part: store.manifest["sha256"].get(part) for part in ("offsets","values","boxes")}
-    captions = collection.captions
+    sums, captions = collection.features.manifest["sha256"], collection.captions
     of_captions = [captions.texts,captions.image_of.tolist(),captions.image_ids,captions.splits]
-    return digest([of_captions,parts(collection.features)])[:16]
+    return digest([of_captions,{part: sums.get(part) for part in ("offsets","values","boxes")}])[:16]
 
 
 class RunMetrics(BaseModel):

@@ -23,7 +23,6 @@ from teran_nb.measure.results import Result
 from teran_nb.training.compare import trainings, without_contexts
 from teran_nb.training.runs import Run
 
-from .board import board_table
 from .claims import findings
 from .entries import NOT_RECORDED, enter, read_measured, read_table, require_reproduced
 
@@ -85,18 +84,17 @@ def _frame_table(frame): return markdown_table(list(frame), frame.astype(object)
 
 
 def registry_table(
-    kind: str,  # One of `table`, `claims`, `trainings`, `board`, `conditions`
+    kind: str,  # One of `table`, `claims`, `trainings`, `conditions`
     table: str|Path,  # Folder of one table
     rows: Iterable[str] = (),  # Rows, in this order; all of them when empty
     metrics: Iterable[str] = (),  # Names of metrics of a `table`; those of the papers' tables when empty
     usual: Mapping|None = None,  # Conditions that a `table` need not repeat
 ) -> str:  # Markdown
     "A table of the registry, as a document has it."
-    one_of(kind, ("table","claims","trainings","board","conditions"), "kind of table")
+    one_of(kind, ("table","claims","trainings","conditions"), "kind of table")
     results = read_table(table, rows)
     if kind == "claims": return findings(results)._repr_markdown_()
     if kind == "trainings": return _frame_table(trainings(results))
-    if kind == "board": return board_table(results) + _first_command(results)
     if kind == "conditions": return _conditions_line(_shared_conditions(results))
     conditions = _conditions_line(_own_conditions(results, usual or {}))
     return _frame_table(results.table(metrics)) + "\n\n" + conditions + _first_command(results)

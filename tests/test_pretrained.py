@@ -291,7 +291,7 @@ for kind in TOY_FAMILIES:
     family = family_of(Path(sys.argv[1]) / kind)
     here, read = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
     with pretend.Pretending():
-        family.to(pretend.GPU)
+        family.model.to(pretend.GPU)
         there, sent = [family.pictures(pictures, mode) for mode in family.modes], family.sentences(texts)
         assert there[0].whole.device == there[0].patches[0].device == sent.tokens[0].device == pretend.GPU
         if family.word_source == "prompts": family.score(there[0].whole, sent.whole)

@@ -7,7 +7,6 @@ __all__ = ['PICTURES_ONLY', 'from_dataset', 'to_dataset']
 
 # %% ../../nbs/data/12_hf_datasets.ipynb #5a2db405
 import warnings
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from ..core.config import stops_at_bad
-from ..core.files import atomic, digest, home
+from ..core.files import atomic, digest, home, reading
 from ..core.boxes import scale_boxes
 from .names import image_name
 from .captions import Captions, some_names
@@ -31,32 +30,20 @@ _ENDING_OF = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BM
 def _encoded_picture(value, root):
     "The picture of a row as the content of a file, and the ending of its name."
     if isinstance(value, np.ndarray): value = Image.fromarray(value)
-    if isinstance(value, dict): value = value.get("bytes") or Path(root, value["path"]) # an absolute path stays
-    if isinstance(value, Path) and root and not value.resolve().is_relative_to(Path(root).resolve()):
-        raise ValueError(f"{str(value)!r} is not in the folder {str(root)!r}, which was given as `root`")
-    if isinstance(value, str):
-        path = within(root, value) if root else None
-        if path is None:
-            raise ValueError(f"{value!r} is the name of a file; give its folder as `root`, which no name may leave")
-        value = path
-    if isinstance(value, Path): value = value.read_bytes()
+    is_anywhere = isinstance(value, dict) and not root # the library keeps pictures in its own cache
+    if isinstance(value, dict): value = value.get("bytes") or value["path"]
+    if isinstance(value, (str,Path)):
+        path = Path(root, value) # an absolute path stays
+        if not is_anywhere and not (root and path.resolve().is_relative_to(Path(root).resolve())):
+            raise ValueError(f"{str(value)!r} is the name of a file; give its folder as `root`, which no name may leave")
+        value = path.read_bytes()
     picture = Image.open(BytesIO(value)) if isinstance(value, bytes) else value
-    if not isinstance(picture, Image.Image):
-        raise ValueError(f"{type(value).__name__} is no picture, bytes or name of a file")
     if isinstance(value, bytes) and picture.format in _ENDING_OF: return value,_ENDING_OF[picture.format]
     file = BytesIO()
     upright(picture)[0].save(file, "PNG")
     return file.getvalue(),".png"
 
 # %% ../../nbs/data/12_hf_datasets.ipynb #a25dbd63
-@contextmanager
-def _naming(where, column):
-    "Let errors name the row and the column."
-    try: yield
-    except Exception as e: # decoders raise any error on damaged pictures
-        reason = e if isinstance(e, ValueError|OSError) else f"{type(e).__name__}: {e}"
-        raise ValueError(f"{where}, column {column!r}: {reason}") from None
-
 def _python_number(value): return value.item() if hasattr(value, "item") else value # of torch or numpy
 
 def _captions_of(row, columns):
@@ -65,8 +52,6 @@ def _captions_of(row, columns):
     for column in columns:
         value = row[column]
         texts += [value] if isinstance(value, str) else [] if value is None else list(value)
-    wrong = next((text for text in texts if not isinstance(text, str)), None)
-    if wrong is not None: raise ValueError(f"a caption is a str, not {type(wrong).__name__}: {wrong!r}")
     texts = [text for text in texts if text.strip()]
     if columns and not texts: raise ValueError("there is no caption")
     return texts
@@ -74,11 +59,11 @@ def _captions_of(row, columns):
 def _image_id_of(value):
     "The image id in a cell, which names a file."
     value = _python_number(value)
-    if value is None or value != value: raise ValueError("there is no image id") # NaN differs from itself
     image_id = image_name(value)
-    is_file = image_id not in ("",".") and within(".", image_id) is not None
-    if is_file and PurePosixPath(image_id).as_posix() == image_id: return image_id
-    raise ValueError(f"{str(value)!r} cannot be the name of a file; write it without `.`, `..` and empty parts")
+    is_missing = value is None or value != value or image_id in ("",".") # NaN differs from itself
+    if is_missing or within(".", image_id) is None or PurePosixPath(image_id).as_posix() != image_id:
+        raise ValueError(f"{value!r} cannot be the name of a file; write it without `.`, `..` and empty parts")
+    return image_id
 
 def _dataset_rows(dataset, image, split):
     "Each row of a dataset, or of a dictionary of datasets, as (place, split, row); pictures are left encoded."
@@ -122,22 +107,16 @@ def _write_rows(dataset, folder, columns, root, refuse):
     images = {}
     texts = []
     for number,(where,split_of_row,row) in enumerate(_dataset_rows(dataset, image, split)):
-        missing = [column for column in (image,*captions,ids,split) if column and column not in row]
-        if missing: raise ValueError(f"{where} has no column {missing[0]!r}; its columns are {', '.join(row)}")
         try:
-            with _naming(where, ", ".join(captions)): texts_of_row = _captions_of(row, captions)
-            with _naming(where, ids):
+            with reading(where, "cannot be used", ""):
+                texts_of_row = _captions_of(row, captions)
                 image_id = _image_id_of(row[ids]) if ids else f"{number:08}"
-                first = images.get(image_id)
-                if first and split_of_row != first.split:
-                    raise ValueError(f"{image_id!r} is the id of {first.where} too, whose split is {first.split!r} and "
-                                     f"not {split_of_row!r}; correct the split or the id")
-            with _naming(where, image):
                 content,ending = _encoded_picture(row[image], root)
-                if first and digest(content) != first.checksum:
-                    raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture; "
+                first = images.get(image_id)
+                if first and (split_of_row,digest(content)) != (first.split,first.checksum):
+                    raise ValueError(f"{image_id!r} is the id of {first.where} too, which has another picture or split; "
                                      "give each image an id of its own")
-        except ValueError as e:
+        except (ValueError, FileNotFoundError) as e:
             refuse(e)
             continue
         if first is None:
@@ -148,11 +127,11 @@ def _write_rows(dataset, folder, columns, root, refuse):
         texts += [(image_id,text) for text in texts_of_row]
     return images,texts
 
-def _describe(images, writer, extractor, column, refuse):
+def _describe(images, writer, extractor, refuse):
     "Put the pictures into a feature store; one that cannot be read or described is refused and removed."
     def leave_out(first, problem):
         first.path.unlink()
-        refuse(f"{first.where}, column {column!r}: {problem}")
+        refuse(f"{first.where} cannot be used ({problem})")
     entries = list(images.items())
     for start in range(0, len(entries), _BATCH):
         pictures = []
@@ -193,7 +172,7 @@ def from_dataset(
         tmp.mkdir()
         images,texts = _write_rows(dataset, tmp/"pictures", columns, root, refuse)
         with FeatureWriter(tmp/"features", extractor.name, extractor.dim, class_names=extractor.class_names) as writer:
-            _describe(images, writer, extractor, image, refuse)
+            _describe(images, writer, extractor, refuse)
             if not writer.ids:
                 reason = some_names(problems) or "there are no rows"
                 raise ValueError(f"no row can be used, so {folder} was not written: {reason}")

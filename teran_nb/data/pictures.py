@@ -67,7 +67,7 @@ def picture_files(
     left_out = {} if left_out is None else left_out
     def leave_out_folder(error):
         path = Path(error.filename)
-        if stops: raise PermissionError(f"folder {path} cannot be read ({error.strerror}); allow it, or move it away")
+        if stops: raise error
         left_out[path] = "folder that cannot be read"
     files = []
     for place,folders,names in os.walk(user_path(folder), onerror=leave_out_folder):
@@ -82,8 +82,7 @@ def picture_files(
             reason = _why_unread(ending)
             if reason: left_out[path] = reason
             if reason or ending not in PICTURE_SUFFIXES: continue
-            if path.is_file(): files.append(path)
-            elif stops: raise FileNotFoundError(f"{path} is no file, or a link to one that is not there; remove it")
+            if stops or path.is_file(): files.append(path) # a link to a file that is not there stops its reader
             else: left_out[path] = "no file, or a link to one that is not there"
     return sorted(files)
 

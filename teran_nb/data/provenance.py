@@ -18,7 +18,7 @@ from pydantic import Strict
 from typing_extensions import TypedDict
 
 from ..core.config import Positive
-from ..core.files import read_json, user_path, write_json
+from ..core.files import read_json, reading, user_path, write_json
 from ..core.stores import load_tensors, save_tensors
 from ..core.show import MarkdownRepr, markdown_table
 from .features import Regions
@@ -132,7 +132,7 @@ def open_provenance(
     if "limit" in content:
         path = folder/"provenance.safetensors"
         arrays = {name: tensor.numpy() for name,tensor in load_tensors(path, _COPY_MODEL).items()}
-        if set(arrays) != {"mean","std","directions"}: raise ValueError(f"{path} holds no mean, std and directions; {_COPY_MODEL}")
-        subspace = FeatureSubspace(**arrays, limit=content["limit"])
+        with reading(path, "holds no mean, std and directions", _COPY_MODEL):
+            subspace = FeatureSubspace(**arrays, limit=content["limit"])
     spec = content.get("spec")
     return Provenance(content["data"], content["extractor"], spec and tuple(spec), content["words"], subspace, folder)

@@ -26,9 +26,6 @@ class JointConfig:
     width:Positive=768 # Length of the vectors inside, a multiple of `heads`
     feed_forward:Positive=3072 # Units of the feed-forward layers
     dropout:float=.1 # Dropout of embeddings, attention and feed-forward layers, in [0,1]
-    def __post_init__(self):
-        if self.width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide vectors of {self.width}; choose a multiple of the heads")
 
 # %% ../../nbs/model/10_joint.ipynb #a87f64f8
 class _Projection(nn.Module):

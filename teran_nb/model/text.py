@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
 
 from ..core.packed import length_mask
-from ..core.files import read_json
+from ..core.files import read_json, reading
 from ..core.config import Count, Positive, configuration
 from ..core.show import progress
 from ..core.wheels import wheel_folder
@@ -205,10 +205,7 @@ def _choose_weights(bert, config):
     if config.fine_tune and not config.thaw: return
     bert.requires_grad_(False)
     if not config.fine_tune: return
-    layers = _layers(bert)
-    if config.thaw > len(layers):
-        raise ValueError(f"the text encoder has {len(layers)} layers, thaw={config.thaw} were asked for; name fewer")
-    for layer in layers[-config.thaw:]: layer.requires_grad_(True)
+    for layer in _layers(bert)[-config.thaw:]: layer.requires_grad_(True)
     for name,part in bert.named_children():
         if "norm" in name.lower(): part.requires_grad_(True) # the norm after the last layer
 
@@ -328,29 +325,29 @@ def _text_side(model):
     side.config.text_model_class = type(side).__name__
     return side
 
+def _with_network(config, tokenizer, bert, source):
+    "A text encoder of a tokenizer and a BERT, or without one of a fresh recurrent network."
+    require_rows(tokenizer, len(tokenizer) if bert is None else bert.get_input_embeddings().num_embeddings, source)
+    network = _fresh(config, len(tokenizer)) if bert is None else _Bert(bert, config)
+    return TextEncoder(config, tokenizer, network)
+
 def _pretrained_encoder(config):
     "A BERT with its weights; a recurrent network takes the tokenizer only."
     source = wheel_folder(config.pretrained),"text model","name a folder, or leave it empty for an encoder trained from scratch"
     tokenizer = load_from_hub(partial(AutoTokenizer.from_pretrained, trust_remote_code=False), *source)
     with loading(*source): tokenize(["a word"], tokenizer, config.max_tokens) # a damaged one may fail only now
-    if config.kind != "bert":
-        require_rows(tokenizer, len(tokenizer), config.pretrained)
-        return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
+    if config.kind != "bert": return _with_network(config, tokenizer, None, config.pretrained)
     open_model = partial(AutoModel.from_pretrained, dtype=torch.float32, trust_remote_code=False)
     bert = _text_side(load_whole_model(open_model, *source))
-    require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, config.pretrained)
     layers = _layers(bert)
-    if config.layers > len(layers):
-        raise ValueError(f"{config.pretrained} has {len(layers)} layers, {config.layers} were asked for; name fewer, "
-                         "or 0 for all")
+    room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
+    if config.layers > len(layers) or config.max_tokens > room:
+        raise ValueError(f"{config.pretrained} has {len(layers)} layers and reads {room} tokens at most; layers={config.layers} "
+                         f"and max_tokens={config.max_tokens} were asked for; name fewer, or layers=0 for all")
     if config.layers:
         del layers[config.layers:]
         bert.config.num_hidden_layers = config.layers
-    room = getattr(bert.config, "max_position_embeddings", config.max_tokens)
-    if config.max_tokens > room:
-        raise ValueError(f"{config.pretrained} reads {room} tokens at most, max_tokens={config.max_tokens} were asked "
-                         "for; name fewer")
-    encoder = TextEncoder(config, tokenizer, _Bert(bert, config))
+    encoder = _with_network(config, tokenizer, bert, config.pretrained)
     # `from_pretrained` gives a model in evaluation mode, so dropout changes nothing here
     with loading(*source), torch.no_grad(): encoder(["a word"])
     return encoder
@@ -379,17 +376,12 @@ def load_text(
     folder:str|Path, # Where `save_text` wrote to
 ) -> TextEncoder: # With fresh weights, to be filled by the model's
     "Rebuild a saved text encoder, offline."
-    try:
+    with reading(folder, "holds no whole text encoder", "copy the model again"):
         require_model_folder(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        if config.kind == "bert": architecture,build = _architecture(Path(folder))
         tokenize(["a word"], tokenizer, config.max_tokens) # a damaged tokenizer may fail only now
-    except Exception as e: # tokenizers raises plain exceptions
-        raise ValueError(f"{folder} holds no whole text encoder ({' '.join(str(e).split())[:200]}); copy the model "
-                         "again") from None
-    if config.kind != "bert":
-        require_rows(tokenizer, len(tokenizer), folder)
-        return TextEncoder(config, tokenizer, _fresh(config, len(tokenizer)))
-    bert = build(architecture)
-    require_rows(tokenizer, bert.get_input_embeddings().num_embeddings, folder)
-    return TextEncoder(config, tokenizer, _Bert(bert, config))
+        bert = None
+        if config.kind == "bert":
+            architecture,build = _architecture(Path(folder))
+            bert = build(architecture)
+        return _with_network(config, tokenizer, bert, folder)

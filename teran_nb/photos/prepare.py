@@ -65,8 +65,6 @@ class Sources:
     def __post_init__(self):
         if not (self.pictures or self.features):
             raise ValueError("nothing to prepare: name a folder of pictures, or a file of features")
-        if self.pictures == "example" and self.features:
-            raise ValueError("pictures='example' draws scenes, which published features do not have; leave one out")
         if self.held_out and not (self.captions or self.pictures == "example"):
             raise ValueError("held_out needs captions, whose images it draws")
         if self.sizes == "pictures" and not self.pictures: raise ValueError("sizes='pictures' needs a folder of pictures")
@@ -101,8 +99,6 @@ def chosen_images(
             raise ValueError(f"{len(missing)} of the image ids do not exist here, such as {missing[0]!r}; "
                              f"existing ids look like {image_ids[0]!r}")
         chosen = np.array([i for i in chosen if image_ids[i] in wanted])
-    if sources.images > len(chosen):
-        raise ValueError(f"{sources.images:,} random images are wanted, but there are only {len(chosen):,}")
     if sources.images: chosen = np.sort(np.random.default_rng(sources.seed).choice(chosen, sources.images, replace=False))
     if sources.shard:
         part,parts = map(int, sources.shard.split("/"))
@@ -119,7 +115,6 @@ def _read_captions(sources, image_ids, usable=None):
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         captions = read_captions(path, **options)
-        if not len(captions): raise ValueError(f"{path} holds no captions; give captions='' where there are none")
         try:
             matched = match_names(captions.image_ids, image_ids, sources.pattern)
             captions = replace(captions, image_ids=[matched.get(name, name) for name in captions.image_ids])

@@ -15,7 +15,6 @@ from random import Random
 
 from PIL import Image
 
-from ..core.config import one_of
 from .clipart import Brush, KINDS, PAINTS, SIZES, WHITE, paint_thing, shade, spline
 
 # %% ../../nbs/scenes/01_drawing.ipynb #5afd7513
@@ -174,7 +173,7 @@ def _room(p, rng):
 def _painted(backdrop, size, variant):
     "A backdrop painted at twice the size and reduced."
     picture = Image.new("RGB", tuple(2*v for v in size))
-    BACKDROPS[one_of(backdrop, BACKDROPS, "backdrop")].paint(Brush(picture), Random(variant))
+    BACKDROPS[backdrop].paint(Brush(picture), Random(variant))
     return picture.reduce(2)
 
 # %% ../../nbs/scenes/01_drawing.ipynb #b255f42e
@@ -186,11 +185,6 @@ class Thing:
     size:str # One of `SIZES`, relative to its kind
     box:tuple[float,float,float,float] # Tight box, pixels, `(x1,y1,x2,y2)`
     flip:bool=False # Whether it is mirrored
-
-    def __post_init__(self):
-        one_of(self.kind, KINDS, "kind")
-        one_of(self.colour, PAINTS, "colour")
-        one_of(self.size, SIZES, "size")
 
 # %% ../../nbs/scenes/01_drawing.ipynb #711889fc
 @dataclass(frozen=True)

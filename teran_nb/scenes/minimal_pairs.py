@@ -130,9 +130,7 @@ def _swapped_attributes(s, scene, rng):
     name = rng.choice(can_swap)
     return s._replace(first=a._replace(**{name: getattr(b, name)}), second=b._replace(**{name: getattr(a, name)}))
 
-def _swapped_objects(s, scene, rng): return s._replace(first=s.second, second=s.first)
-
-def _negated(s, scene, rng): return s._replace(first=s.second, second=s.first)
+def _swapped(s, scene, rng): return s._replace(first=s.second, second=s.first)
 
 CHANGES = { # By the kind of pair
     "object": Change(_other_object, ("alone", "and", "spatial")),
@@ -141,8 +139,8 @@ CHANGES = { # By the kind of pair
     "number": Change(_other_number, ("number",)),
     "relation": Change(_opposite_relation, ("spatial",)),
     "swapped attributes": Change(_swapped_attributes, ("and", "spatial")),
-    "swapped objects": Change(_swapped_objects, ("spatial",)),
-    "negation": Change(_negated, ("but no",))}
+    "swapped objects": Change(_swapped, ("spatial",)),
+    "negation": Change(_swapped, ("but no",))}
 
 # %% ../../nbs/scenes/05_minimal_pairs.ipynb #38b06ee6
 class MinimalPair(NamedTuple):

@@ -34,7 +34,7 @@ class StoredImage:
     @property
     def order(self) -> tuple: return self.payload.get("order", 0),self.image_id # In which images were added
 
-RESERVED = ("image","order","boxes","size","path","checksum") # Names in the payload that belong to the index
+RESERVED = ("image","order","boxes","size","path","credit","checksum") # Names in the payload that belong to the index
 
 class Layout(BaseModel, extra="forbid", frozen=True):
     "Description of an index, which its backend keeps."
@@ -170,9 +170,6 @@ class MemoryBackend:
     def count(self, conditions:Mapping={}) -> int:
         "Number of images that fulfil the conditions."
         return len(self._fulfilling(conditions))
-    def bytes(self) -> int:
-        "Bytes on this machine."
-        return sum(image.regions.nbytes for image in self.images.values())
     def search(self, requests:Sequence[Request]) -> list[list[StoredImage]]:
         "The answers of each request, best first."
         return [self._answer(request) for request in requests]

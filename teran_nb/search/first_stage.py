@@ -14,7 +14,6 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core.packed import Packed
-from ..scenes.grammar import plural
 from ..photos.detectors import EVERYDAY_THINGS
 from ..model.alignment import POOLINGS
 from ..model.similarity import similarity
@@ -38,15 +37,11 @@ MEASURED = 100 # Sentences of the sample that no fit sees
 _SAMPLE_IMAGES,_LEARNING_WORDS,_SOLVING_WORDS = 4096,60_000,12_000 # At most
 _BATCH = 512 # Words of a training step
 
-def _word_scores(regions, words, pooling):
-    "The score of each word alone with each image, `(images, words)`."
-    return similarity(regions, Packed(words, range(len(words) + 1)), pooling)
-
 class FirstStage(nn.Module):
     "The network, the words that vectors of images are fitted to, and the sentences that these come from."
     def __init__(self,
         sentences:Packed, # Words of a sample of sentences, each times its weight; from the 101st on, they are learned from
-        pooling:str="mrsw", # One that `adds_words`
+        pooling:str="mrsw", # Of the model; where it does not add words, MrSw is learned
         whole:Tensor|None=None, # Vectors of the whole sentences, where the score takes them too, `(sentences, dim)`
     ):
         super().__init__()
@@ -66,7 +61,7 @@ class FirstStage(nn.Module):
 def learn(cls:FirstStage,
     regions:Packed, # Regions of a sample of images
     sentences:Packed, # Words of a sample of sentences, as of `FirstStage`
-    pooling:str="mrsw", # One that `adds_words`
+    pooling:str="mrsw", # As of `FirstStage`
     whole:Tensor|None=None, # Vectors of the whole sentences, as of `FirstStage`
     steps:int=1200, # Batches of words to learn from
 ) -> FirstStage: # The same for the same sample
@@ -78,7 +73,7 @@ def learn(cls:FirstStage,
         chosen = regions[torch.randperm(len(regions), generator=g)[:_SAMPLE_IMAGES]]
         head = nn.Linear(FIRST_DIM, len(chosen), bias=False)
     words = stage.words(_LEARNING_WORDS)
-    targets = _word_scores(chosen, words, pooling).T.contiguous()
+    targets = stage.word_scores(chosen, words).T.contiguous()
     targets = (targets - targets.mean())/targets.std().clamp(min=1e-6)
     optimizer = torch.optim.AdamW([*stage.parameters(),*head.parameters()], 2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, steps)
@@ -92,6 +87,12 @@ def learn(cls:FirstStage,
     stage.prepare()
     stage.error = stage.of_images(chosen[:256])[1].mean().item()
     return stage
+
+@patch
+def word_scores(self:FirstStage, regions:Packed, words:Tensor) -> Tensor: # `(images, words)`
+    "The score of each word alone with each image."
+    pooling = self.pooling if adds_words(self.pooling) else "mrsw"
+    return similarity(regions, Packed(words, range(len(words) + 1)), pooling)
 
 @patch
 def words(self:FirstStage,
@@ -118,9 +119,9 @@ def of_images(self:FirstStage,
     regions:Packed, # Of some images, unit vectors
 ) -> tuple[Tensor,Tensor]: # `(images, FIRST_DIM)`, and the error of each image's fit on other words, `(images,)`
     "The vector of each image, by least squares."
-    scores = _word_scores(regions, self.solving, self.pooling)
+    scores = self.word_scores(regions, self.solving)
     vectors = torch.cholesky_solve(self.numbers.T @ scores.T, self.factor).T
-    errors = (vectors @ self(self.held_out).T - _word_scores(regions, self.held_out, self.pooling)).square().mean(1).sqrt()
+    errors = (vectors @ self(self.held_out).T - self.word_scores(regions, self.held_out)).square().mean(1).sqrt()
     return vectors,errors
 
 @patch
@@ -156,25 +157,18 @@ def of_tensors(cls:FirstStage,
     return stage
 
 # %% ../../nbs/search/00_first_stage.ipynb #33b451dc
-_PEOPLE = ("a man","a woman","a boy","a girl","a child","two people","a group of people","an old man","a young woman")
-_ANIMALS = ("dog","cat","horse","cow","sheep","bird","bear","elephant","duck","puppy")
-_COLOURS = ("red","blue","green","yellow","black","white","brown","orange","pink","grey","small","large","old","wooden")
-_ACTIONS = ("standing","sitting","walking","running","playing","jumping","lying","eating","looking up","waiting","smiling")
-_PLACES = ("in the grass","on the beach","in the snow","on the street","in a field","near the water","in a park","in a room",
-           "at night","in front of a building","on a mountain","in the kitchen","under a tree","beside the road")
-_RELATIONS = ("with","next to","behind","in front of","on","under","near","holding","looking at")
+_SUBJECTS = "a man,a woman,a boy,a girl,a child,two people,a group of people,a dog,two dogs,a cat,a horse,some birds".split(",")
+_COLOURS = "red,blue,green,yellow,black,white,brown,orange,pink,small,large,old,wooden".split(",")
+_ACTIONS = "stands,sits,walks,runs,plays,jumps,lies,is seen,waits,smiles".split(",")
+_RELATIONS = "with,next to,behind,in front of,on,under,near,holding".split(",")
+_PLACES = ",in the grass,on the beach,in the snow,on the street,in a field,near the water,in a park,in a room,at night".split(",")
 
 def everyday_sentences(
     count:int=2000, # How many
 ) -> list[str]: # The same ones every time
     "Sentences about people, animals and things in photographs."
-    random = Random(0)
-    choice = random.choice
-    sentences = []
-    for _ in range(count):
-        thing = f"a {choice(_COLOURS)} {choice(EVERYDAY_THINGS)}"
-        animal = choice((f"a {choice(_COLOURS)} {choice(_ANIMALS)}",f"two {plural(choice(_ANIMALS))}"))
-        subject = choice((choice(_PEOPLE),animal,thing))
-        middle = choice(("",f" {choice(_ACTIONS)}",f" {choice(_RELATIONS)} {thing}",f" {choice(_ACTIONS)} with {thing}"))
-        sentences.append(f"{subject}{middle} {choice(_PLACES)}" if random.random() < .7 else f"{subject}{middle}")
-    return sentences
+    choice = Random(0).choice
+    def thing(): return f"a {choice(_COLOURS)} {choice(EVERYDAY_THINGS)}"
+    def subject(): return choice((choice(_SUBJECTS),thing()))
+    def one(): return f"{subject()} {choice(_ACTIONS)} {choice(_RELATIONS)} {thing()} {choice(_PLACES)}".strip()
+    return [one() for _ in range(count)]

@@ -10,6 +10,7 @@ import filecmp, re, time, warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import PIL.Image
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked, patch
+from pydantic import FiniteFloat
 
-from ..core.config import one_of
+from ..core.config import checked, one_of
 from ..core.show import progress
 from ..core.files import user_path
 from ..core.packed import Packed
@@ -33,7 +35,7 @@ from ..model.encoder import Encoder
 from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
-from .first_stage import FirstStage, adds_words, everyday_sentences
+from .first_stage import FirstStage, everyday_sentences
 from .backends import (
     Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions, require_column)
 from .qdrant import open_edge
@@ -142,10 +144,7 @@ def _write(self:Index, encoded, payloads):
     self.backend.write(images)
 
 # %% ../../nbs/search/05_index.ipynb #fd814ea1
-def _is_storable(value):
-    "Whether a column may hold a value: text, None, or a number that a float holds exactly."
-    if value is None or isinstance(value, str): return True
-    return isinstance(value, (int,float)) and not isinstance(value, bool) and abs(value) <= 2**53
+_Value = str|int|FiniteFloat|None
 
 def _read_columns(columns, count):
     "Columns as lists that JSON can hold; a reserved name or another length than `count` is refused (ValueError)."
@@ -156,11 +155,8 @@ def _read_columns(columns, count):
         lists[column] = [plain_value(v) for v in plain_value(values)]
         if len(lists[column]) != count:
             raise ValueError(f"column {column!r} has {len(lists[column])} values for {count} images; give one for each")
-        for value in lists[column]:
-            wrong = [v for v in (value if isinstance(value, list) else [value]) if not _is_storable(v)]
-            if wrong:
-                raise ValueError(f"column {column!r} holds {wrong[0]!r}; give text, numbers up to 2**53, None, or lists "
-                                 "of these (0 and 1 for False and True)")
+        checked(lists[column], list[_Value|list[_Value]], f"column {column!r}", "give text, numbers, None, or lists of these "
+                "(0 and 1 for False and True)")
     return lists
 
 # %% ../../nbs/search/05_index.ipynb #43f6a7a4
@@ -176,7 +172,7 @@ def date_taken(
     return int("".join(date.groups())) if date else 0
 
 # %% ../../nbs/search/05_index.ipynb #e5b846ba
-_LEARN_FROM = 2000 # Images from which on an index beyond memory has two stages
+_LEARN_FROM = 5000 # Images from which on an index beyond memory has two stages
 _SAMPLE_IMAGES = 8192 # Of which the first stage is learned
 _SAMPLE_SENTENCES = 2000
 
@@ -210,7 +206,8 @@ def add(self:Index,
     written = 0
     count = len(self)
     with progress(desc="add images", total=len(rows), disable=not show_progress_bar, unit=" images") as bar:
-        for batch,encoded in self._batches(images, rows, batch_size, left_out):
+        batches = chain.from_iterable(self._encoded_batch(images, batch, left_out) for batch in chunked(rows, batch_size))
+        for batch,encoded in batches:
             if self.layout is None: self._begin(encoded, extractor)
             payloads = []
             for i,row in enumerate(batch):
@@ -284,11 +281,6 @@ def _sample_first(self:Index, rows):
     return [rows[i] for i in chosen] + [row for i,row in enumerate(rows) if i not in is_chosen]
 
 @patch
-def _batches(self:Index, images, rows, batch_size, left_out):
-    "Rows of images and these images, encoded."
-    for batch in chunked(rows, batch_size): yield from self._encoded_batch(images, batch, left_out)
-
-@patch
 def _encoded_batch(self:Index, images, batch, left_out):
     "The rows and the encoded images of a batch; pictures that the model cannot read are left out, with their reasons."
     if isinstance(images, Encoded): return [(batch,images[batch])]
@@ -307,6 +299,7 @@ def _known(self:Index, images, encoded, i, row):
     if encoded.sizes is not None: payload["size"] = [float(v) for v in encoded.sizes[i]]
     path = encoded.images[i].path if len(encoded.images) else None
     if path is not None: payload["path"] = str(path)
+    if len(encoded.images) and encoded.images[i].credit: payload["credit"] = encoded.images[i].credit
     if path is not None and not isinstance(images, Collection):
         payload |= {"folder": path.resolve().parent.name, "taken": date_taken(path)}
     if isinstance(images, Collection) and images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
@@ -359,8 +352,7 @@ def _learn(self:Index, sentences=(), learned_again=False):
     if backend.stage is not None and not len(sentences): words,whole = backend.stage.sentences,backend.stage.whole
     else: words,whole = self._sample_sentences(sentences, regions)
     if len(words) < 2 or not len(regions.values): return # nothing to learn from: every image is compared
-    pooling = self.pooling if adds_words(self.pooling) else "mrsw"
-    stage = FirstStage.learn(regions, words, pooling, whole)
+    stage = FirstStage.learn(regions, words, self.pooling, whole)
     backend.save(layout.model_copy(update={"is_learned": False, "candidates": 0, "measured": 0}))
     backend.keep(stage)
     for images in backend.scroll():
@@ -450,9 +442,7 @@ def _require_valid(self:Index, top, pooling, rerank):
     model = self.model
     if pooling: one_of(pooling, POOLINGS, "pooling")
     is_cross_encoder = model is not None and model.info.is_cross_encoder and not pooling
-    if rerank and not is_cross_encoder:
-        raise ValueError(f"rerank={rerank} needs a model that reads image and sentence together, and no pooling; "
-                         "leave it 0")
+    (model or Encoder()).check_rerank(rerank, pooling)
     if is_cross_encoder and not top and not rerank:
         raise ValueError(f"{model.info.not_indexed or 'it is a cross-encoder'}; choose a pooling, or how many images to "
                          "re-rank (`rerank`)")
@@ -460,9 +450,6 @@ def _require_valid(self:Index, top, pooling, rerank):
     if model.info.not_indexed:
         raise ValueError(f"an index compares words with regions, and {model.info.not_indexed}; "
                          "choose a pooling, or keep the vectors in memory")
-    if self.layout and not self.layout.whole_dim:
-        raise ValueError(f"{self.backend.place} has no vectors of whole images, by which this model ranks; "
-                         "choose a pooling, or make the index with this model")
 
 @patch
 def _conditions(self:Index, where):
@@ -507,7 +494,7 @@ def _rank(self:Index, captions, top, where=None, pooling="", rerank=0):
     is_cross_encoder = self.model is not None and self.model.info.is_cross_encoder and not pooling
     used = "mrsw" if is_cross_encoder or not by_regions else one_of(pooling or self.pooling, POOLINGS, "pooling")
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector
-    by_engine = not by_regions or POOLINGS[used].sum_over == ("words",)
+    by_engine = POOLINGS[used].sum_over == ("words",) if by_regions else top > 0 # a model may scale the cosine of whole vectors
     few = max(top, rerank) if is_cross_encoder else top + 8 # some more, because the engine's rounding may change their order
     candidates = max(few, self.candidates if top else self.compared)
     limit = few if top and by_engine else candidates
@@ -516,8 +503,7 @@ def _rank(self:Index, captions, top, where=None, pooling="", rerank=0):
     answers = []
     for j,images in enumerate(proposed):
         caption = captions[[j]]
-        if by_engine:
-            ranked = [(image.score,image) for image in images]
+        if by_engine: ranked = [(image.score,image) for image in images]
         else: ranked = self._by_score(self._read([image.image_id for image in images]), caption, pooling)
         # the best few are compared alone, because the number of images changes the last digits
         if top: ranked = self._by_score([image for _,image in ranked[:few]], caption, pooling)[:top]
@@ -570,7 +556,10 @@ def _encoded(self:Index, images):
         boxes = Packed.from_sets([torch.tensor(payload["boxes"]).float().reshape(-1, 4) for payload in payloads])
     if payloads and all("size" in payload for payload in payloads):
         sizes = torch.tensor([payload["size"] for payload in payloads], dtype=torch.float64)
-    pictures = [Image(image.image_id, path=image.payload.get("path") and Path(image.payload["path"])) for image in images]
+    def picture(image):
+        path = image.payload.get("path")
+        return Image(image.image_id, path=path and Path(path), credit=image.payload.get("credit", ""))
+    pictures = [picture(image) for image in images]
     return Encoded(whole, parts, [image.image_id for image in images], (), boxes, sizes, pictures)
 
 @patch

@@ -388,8 +388,3 @@ def count(self:EdgeBackend, conditions:Mapping={}) -> int:
         if conditions: return shard.count(self.types.CountRequest(filter=self.filter_for(conditions)))
         if self._count is None: self._count = shard.count(self.types.CountRequest())
     return self._count
-
-@patch
-def bytes(self:EdgeBackend) -> int:
-    "What the folder takes on the disk; the engine's files are partly holes."
-    return sum(512*p.stat().st_blocks for p in self.folder.rglob("*"))

@@ -49,9 +49,6 @@ class ServerBackend(QdrantBackend):
     def arrange(self) -> None:
         "Wait until the server has arranged what was written; it does so by itself."
         while self.layout and str(self.call("get_collection", self.name).status.value) == "yellow": time.sleep(.5)
-    def bytes(self) -> int:
-        "Bytes on this machine: none."
-        return 0
 
 @patch
 def call(self:ServerBackend,

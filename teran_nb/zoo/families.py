@@ -109,10 +109,6 @@ class Family:
     @property
     def fingerprint(self) -> str: # Changes with weights, configuration, preprocessing and precision
         return f"{self.name}-{self.digest}-{str(self.dtype).removeprefix('torch.')}"
-    def to(self, device:torch.device|str|None=None, dtype:torch.dtype|None=None) -> "Family":
-        "Move the network."
-        self.model.to(device=device or self.device, dtype=dtype or self.dtype)
-        return self
     def mode(self,
         dense:str="auto", # A name in `modes`, or `auto`
     ) -> str: # A name in `modes`

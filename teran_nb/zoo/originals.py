@@ -21,7 +21,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from ..core.config import checked, difference, override
-from ..core.files import atomic, require_file, user_path
+from ..core.files import atomic, reading, require_file, user_path
 from ..core.show import MarkdownRepr, markdown_table
 from ..core.hub import load_from_hub, loading
 from ..core.stores import require_archive
@@ -121,8 +121,8 @@ def original_config(
     filters = bool(loss_type and settings["model.exclude-stopwords"]) # TERN's code has no such filter
     values |= {"training_heads": heads, "ranking_head": heads[0], "reference.code": "teran" if loss_type else "tern",
                "reference.stop_words": sorted(STOP_WORDS) if filters else []}
-    try: return override(PublishedConfig(), values) # which checks types and sizes
-    except ValueError as e: raise ValueError(f"{path}: its config cannot be read: {e}") from None
+    with reading(path, "has a config that cannot be read", "copy it again"): # types and sizes are checked
+        return override(PublishedConfig(), values)
 
 # %% ../../nbs/zoo/03_originals.ipynb #162fa747
 def _as_published(config):
@@ -353,11 +353,8 @@ def load_original(
     if max(config.dim, config.text.dim, config.regions.features, config.text.layers) > largest:
         raise ValueError(f"{path}: its config describes a larger network than its weights are; copy it again")
     encoder = _text_encoder(config.text, _text_source(path, config.text.pretrained, text))
-    try: model = PublishedMatcher(replace(config, text=encoder.config), encoder)
-    except Exception as e: # torch raises any error
-        reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
-        raise ValueError(f"{path}: its config describes a network that cannot be built ({reason}); "
-                         "copy it again") from None
+    with reading(path, "has a config of a network that cannot be built", "copy it again"):
+        model = PublishedMatcher(replace(config, text=encoder.config), encoder)
     weights,unused = from_original_weights(checkpoint["model"], model, path)
     model.load_state_dict(weights)
     model.original = Original(str(path), checkpoint.get("epoch", -1), checkpoint["config"], unused)

@@ -35,6 +35,7 @@ def paper_table(
     table.attrs = {"name": name, "caption": entry["caption"], "note": entry["note"], "units": units}
     return table
 
+# %% ../../nbs/zoo/00_papers.ipynb #0b473164
 def contents() -> list: # Of data frames, in the order of the papers
     "All tables that `paper_table` can give."
     return [paper_table(t["paper"], t["number"], t["preprint"]) for t in _index()["tables"]]
