@@ -1,29 +1,23 @@
 """How long a large store of features and a large collection take to open.
 
-`python benchmarks/stores.py` writes a million images with one region of four numbers each, in the layout of today (names in a part of their own) and in
-the former one (names in the manifest), and a table of captions with links, and prints a table in markdown: CPU and wall seconds of opening them, each in
-a fresh process, as a worker of a data loader does. The features are tiny, because opening reads none of them. With `--against FOLDER`, a checkout of
+`python benchmarks/stores.py` writes a million images with one region of four numbers each and a table of
+captions with links, and prints a table in markdown: CPU and wall seconds of opening them, each in a fresh process, as a worker of a data loader does. The features are tiny, because opening reads none of them. With `--against FOLDER`, a checkout of
 another commit opens the same files, as far as it can (`git worktree add FOLDER COMMIT`).
 """
-import argparse, os, shutil, subprocess, sys, tempfile
+import argparse, os, subprocess, sys, tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 from benchmarks.common import machine
 from teran_nb.core.show import markdown_table
-from teran_nb.core.files import digest, write_json
 from teran_nb.data.captions import Captions, Link
-from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
 
 OPENINGS = { # what is opened, and the lines that do it in a fresh process
     "features, first image by its number": "from teran_nb.data.features import Features; begin(); Features(folder/'features')[0]",
     "features, last image by its name": "from teran_nb.data.features import Features; begin(); Features(folder/'features')[name]",
-    "features of the former layout, first image": "from teran_nb.data.features import Features; begin(); Features(folder/'former')[0]",
-    "features of the former layout, last by its name": "from teran_nb.data.features import Features; begin(); Features(folder/'former')[name]",
     "collection without captions": "from teran_nb.data.collection import Collection; begin(); Collection.open(folder/'plain')",
-    "collection of the former layout, without captions": "from teran_nb.data.collection import Collection; begin(); Collection.open(folder/'old')",
     "captions with links": "from teran_nb.data.caption_files import read_captions; begin(); read_captions(folder/'captions.json')",
 }
 CODE = """import sys, time
@@ -39,14 +33,6 @@ def write_features(folder, names):
     with FeatureWriter(folder, "tiny", 4) as writer:
         for name in names: writer.add(name, values, box, (2,2))
 
-def write_former(source, folder, names):
-    "The same store as earlier versions wrote it."
-    shutil.copytree(source, folder)
-    manifest = Features(source).manifest
-    checksums = {part: value for part,value in manifest["sha256"].items() if not part.startswith("image_ids")}
-    manifest |= {"format": 1, "image_ids": names, "sha256": checksums}
-    write_json(folder/"manifest.json", manifest | {"self": digest(manifest)})
-
 def write_captions(file, count, per_image=5):
     "Captions with three links and four boxes each."
     boxes = [((1.5,2.,30.,40.),),((5.,6.5,70.,80.),(5.,6.,7.,8.)),((1.,2.,3.,4.25),)]
@@ -59,11 +45,9 @@ def write_all(folder, names):
     "Everything that is opened."
     folder.mkdir(exist_ok=True)
     write_features(folder/"features", names)
-    write_former(folder/"features", folder/"former", names)
-    for collection,store in (("plain","features"),("old","former")):
-        (folder/collection).mkdir()
-        (folder/collection/"features").symlink_to(f"../{store}")
-        Captions([], [], names).save(folder/collection/"captions.json")
+    (folder/"plain").mkdir()
+    (folder/"plain/features").symlink_to("../features")
+    Captions([], [], names).save(folder/"plain/captions.json")
     write_captions(folder/"captions.json", len(names))
 
 def opened(code, folder, name, root, rounds):

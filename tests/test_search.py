@@ -449,3 +449,21 @@ def test_a_folder_ranks_sixty_images_as_the_memory(edge_folder):
         score = {x.image_id: x.score for x in every}
         assert [x.score for x in staged] == sorted([score[x.image_id] for x in staged], reverse=True) and len(staged) == 3
     backend.close()
+
+
+def test_a_pooling_that_does_not_add_words_is_searched_in_two_stages(tmp_path):
+    class Symmetric(Encoder):
+        info = EncoderInfo("symmetric", pooling="symm")
+        fingerprint = "symmetric"
+
+    exact, index = Index(Symmetric()), Index(Symmetric(), tmp_path / "index")
+    for each in (exact, index):
+        each.add(images(300))
+    with quick:
+        index.rebuild(sentences(200, 4))
+    index.close()
+    index = Index(Symmetric(), tmp_path / "index")
+    index.candidates = 200
+    shared = [len(set(a) & set(b)) for a, b in zip(names(index, 5), names(exact, 5))]
+    assert len(index.verify()) == 300 and sum(shared) >= 54
+    index.close()

@@ -34,7 +34,7 @@ class StoredImage:
     @property
     def order(self) -> tuple: return self.payload.get("order", 0),self.image_id # In which images were added
 
-RESERVED = ("image","order","boxes","size","path","checksum") # Names in the payload that belong to the index
+RESERVED = ("image","order","boxes","size","path","credit","checksum") # Names in the payload that belong to the index
 
 class Layout(BaseModel, extra="forbid", frozen=True):
     "Description of an index, which its backend keeps."

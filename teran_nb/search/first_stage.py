@@ -37,15 +37,11 @@ MEASURED = 100 # Sentences of the sample that no fit sees
 _SAMPLE_IMAGES,_LEARNING_WORDS,_SOLVING_WORDS = 4096,60_000,12_000 # At most
 _BATCH = 512 # Words of a training step
 
-def _word_scores(regions, words, pooling):
-    "The score of each word alone with each image, `(images, words)`."
-    return similarity(regions, Packed(words, range(len(words) + 1)), pooling)
-
 class FirstStage(nn.Module):
     "The network, the words that vectors of images are fitted to, and the sentences that these come from."
     def __init__(self,
         sentences:Packed, # Words of a sample of sentences, each times its weight; from the 101st on, they are learned from
-        pooling:str="mrsw", # One that `adds_words`
+        pooling:str="mrsw", # Of the model; where it does not add words, MrSw is learned
         whole:Tensor|None=None, # Vectors of the whole sentences, where the score takes them too, `(sentences, dim)`
     ):
         super().__init__()
@@ -65,7 +61,7 @@ class FirstStage(nn.Module):
 def learn(cls:FirstStage,
     regions:Packed, # Regions of a sample of images
     sentences:Packed, # Words of a sample of sentences, as of `FirstStage`
-    pooling:str="mrsw", # One that `adds_words`
+    pooling:str="mrsw", # As of `FirstStage`
     whole:Tensor|None=None, # Vectors of the whole sentences, as of `FirstStage`
     steps:int=1200, # Batches of words to learn from
 ) -> FirstStage: # The same for the same sample
@@ -77,7 +73,7 @@ def learn(cls:FirstStage,
         chosen = regions[torch.randperm(len(regions), generator=g)[:_SAMPLE_IMAGES]]
         head = nn.Linear(FIRST_DIM, len(chosen), bias=False)
     words = stage.words(_LEARNING_WORDS)
-    targets = _word_scores(chosen, words, pooling).T.contiguous()
+    targets = stage.word_scores(chosen, words).T.contiguous()
     targets = (targets - targets.mean())/targets.std().clamp(min=1e-6)
     optimizer = torch.optim.AdamW([*stage.parameters(),*head.parameters()], 2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, steps)
@@ -91,6 +87,12 @@ def learn(cls:FirstStage,
     stage.prepare()
     stage.error = stage.of_images(chosen[:256])[1].mean().item()
     return stage
+
+@patch
+def word_scores(self:FirstStage, regions:Packed, words:Tensor) -> Tensor: # `(images, words)`
+    "The score of each word alone with each image."
+    pooling = self.pooling if adds_words(self.pooling) else "mrsw"
+    return similarity(regions, Packed(words, range(len(words) + 1)), pooling)
 
 @patch
 def words(self:FirstStage,
@@ -117,9 +119,9 @@ def of_images(self:FirstStage,
     regions:Packed, # Of some images, unit vectors
 ) -> tuple[Tensor,Tensor]: # `(images, FIRST_DIM)`, and the error of each image's fit on other words, `(images,)`
     "The vector of each image, by least squares."
-    scores = _word_scores(regions, self.solving, self.pooling)
+    scores = self.word_scores(regions, self.solving)
     vectors = torch.cholesky_solve(self.numbers.T @ scores.T, self.factor).T
-    errors = (vectors @ self(self.held_out).T - _word_scores(regions, self.held_out, self.pooling)).square().mean(1).sqrt()
+    errors = (vectors @ self(self.held_out).T - self.word_scores(regions, self.held_out)).square().mean(1).sqrt()
     return vectors,errors
 
 @patch

@@ -35,7 +35,7 @@ from ..model.encoder import Encoder
 from ..model.pair import Alignment
 from ..model.similarity import similarity
 from ..measure.retrieval import ranking
-from .first_stage import FirstStage, adds_words, everyday_sentences
+from .first_stage import FirstStage, everyday_sentences
 from .backends import (
     Layout, MemoryBackend, RESERVED, Request, StoredImage, plain_value, read_conditions, require_column)
 from .qdrant import open_edge
@@ -172,7 +172,7 @@ def date_taken(
     return int("".join(date.groups())) if date else 0
 
 # %% ../../nbs/search/05_index.ipynb #e5b846ba
-_LEARN_FROM = 2000 # Images from which on an index beyond memory has two stages
+_LEARN_FROM = 5000 # Images from which on an index beyond memory has two stages
 _SAMPLE_IMAGES = 8192 # Of which the first stage is learned
 _SAMPLE_SENTENCES = 2000
 
@@ -299,6 +299,7 @@ def _known(self:Index, images, encoded, i, row):
     if encoded.sizes is not None: payload["size"] = [float(v) for v in encoded.sizes[i]]
     path = encoded.images[i].path if len(encoded.images) else None
     if path is not None: payload["path"] = str(path)
+    if len(encoded.images) and encoded.images[i].credit: payload["credit"] = encoded.images[i].credit
     if path is not None and not isinstance(images, Collection):
         payload |= {"folder": path.resolve().parent.name, "taken": date_taken(path)}
     if isinstance(images, Collection) and images.captions.splits is not None: payload["split"] = str(images.captions.splits[row])
@@ -351,8 +352,7 @@ def _learn(self:Index, sentences=(), learned_again=False):
     if backend.stage is not None and not len(sentences): words,whole = backend.stage.sentences,backend.stage.whole
     else: words,whole = self._sample_sentences(sentences, regions)
     if len(words) < 2 or not len(regions.values): return # nothing to learn from: every image is compared
-    pooling = self.pooling if adds_words(self.pooling) else "mrsw"
-    stage = FirstStage.learn(regions, words, pooling, whole)
+    stage = FirstStage.learn(regions, words, self.pooling, whole)
     backend.save(layout.model_copy(update={"is_learned": False, "candidates": 0, "measured": 0}))
     backend.keep(stage)
     for images in backend.scroll():
@@ -494,7 +494,7 @@ def _rank(self:Index, captions, top, where=None, pooling="", rerank=0):
     is_cross_encoder = self.model is not None and self.model.info.is_cross_encoder and not pooling
     used = "mrsw" if is_cross_encoder or not by_regions else one_of(pooling or self.pooling, POOLINGS, "pooling")
     # the engine ranks by MaxSim, which orders images as a sum over words does, and by one vector
-    by_engine = not by_regions or POOLINGS[used].sum_over == ("words",)
+    by_engine = POOLINGS[used].sum_over == ("words",) if by_regions else top > 0 # a model may scale the cosine of whole vectors
     few = max(top, rerank) if is_cross_encoder else top + 8 # some more, because the engine's rounding may change their order
     candidates = max(few, self.candidates if top else self.compared)
     limit = few if top and by_engine else candidates
@@ -556,7 +556,10 @@ def _encoded(self:Index, images):
         boxes = Packed.from_sets([torch.tensor(payload["boxes"]).float().reshape(-1, 4) for payload in payloads])
     if payloads and all("size" in payload for payload in payloads):
         sizes = torch.tensor([payload["size"] for payload in payloads], dtype=torch.float64)
-    pictures = [Image(image.image_id, path=image.payload.get("path") and Path(image.payload["path"])) for image in images]
+    def picture(image):
+        path = image.payload.get("path")
+        return Image(image.image_id, path=path and Path(path), credit=image.payload.get("credit", ""))
+    pictures = [picture(image) for image in images]
     return Encoded(whole, parts, [image.image_id for image in images], (), boxes, sizes, pictures)
 
 @patch
