@@ -225,7 +225,8 @@ def open(cls:Collection,
     folder = user_path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f"collection {folder} is not there")
     captions = read_captions(folder/"captions.json")
-    return cls(Features(folder/"features"), captions, _find_pictures(folder), missing, folder.name)
+    about = read_json(folder/"about.json", dict[str,dict]) if (folder/"about.json").is_file() else None
+    return cls(Features(folder/"features"), captions, _find_pictures(folder), missing, folder.name, about)
 
 # %% ../../nbs/data/06_collection.ipynb #317817ce
 _THINGS = ("kite","house","boat","cat","dog","star")

@@ -22,7 +22,7 @@ from scipy.stats import kendalltau
 
 from ..core.files import project_path, read_text, user_path
 from ..core.show import MarkdownRepr, jpeg_uri, markdown_table
-from ..data.names import match_names
+from ..data.names import NameIndex
 from ..data.captions import Captions
 from ..data.caption_files import table_rows
 from ..data.collection import Collection
@@ -90,7 +90,9 @@ def read_judgements(
     rows = list(_rated_rows(path, is_flickr8k))
     if not rows: raise ValueError(f"{path} has no ratings; name another file")
     names = {name for _,image,sentence,_ in rows for name in (image,sentence.rpartition("#")[0])}
-    image_of = match_names(sorted(names), captions.image_ids)
+    index = NameIndex(captions.image_ids)
+    found = {name: index.find(name) for name in names}
+    image_of = {name: image_id for name,image_id in found.items() if image_id is not None}
     references = dict(zip(captions.image_ids, map(list, captions.texts_by_image())))
     caption_of = {f"{name}#{k}": text for name in image_of for k,text in enumerate(references[image_of[name]])}
     pairs = []
@@ -98,7 +100,7 @@ def read_judgements(
         numbers = _numbers(ratings)
         problem = ""
         if image not in image_of: problem = f"there is no image {image[:100]!r}; give the captions of all rated images"
-        elif not numbers: problem = f"{', '.join(ratings)} are no ratings; correct them"
+        elif not numbers: problem = f"{', '.join(ratings)[:100]} are no ratings; correct them"
         elif re.fullmatch(_CAPTION_ID, sentence) and sentence not in caption_of:
             problem = f"there is no caption {sentence[:100]!r}; give the captions of all images that are named"
         if problem: raise ValueError(f"{path} {where}: {problem}")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..core.config import Count, Positive, configuration
-from ..core.files import home, read_json, user_path
+from ..core.files import home, read_json, require_file, user_path
 from .relevance import Relevance, relevance_list
 from .results import RECALLS, Measured, Result, measure_own
 
@@ -212,7 +212,16 @@ def coco_judgements(
         raise FileNotFoundError("the judgements of COCO's test split are in the package eccv_caption, not found here; "
                                 "`pip install eccv_caption==0.1.0` gets them")
     folder = user_path(folder or Path(package.submodule_search_locations[0])/"data")
-    caption_ids = np.load(folder/"coco_test_ids.npy").tolist()
+    try: return _read_judged(folder)
+    except FileNotFoundError: raise
+    except Exception as e: # numpy raises any error on a damaged file
+        reason = " ".join(f"{type(e).__name__}: {e}".split())[:200]
+        raise ValueError(f"the files of {folder} are damaged, or not of one split ({reason}); install eccv_caption again, or "
+                         "copy the files of PMRP again") from None
+
+def _read_judged(folder):
+    "The judgements of a folder, and those of PMRP."
+    caption_ids = np.load(require_file(folder/"coco_test_ids.npy"), mmap_mode="r").tolist()
     image_of = read_json(folder/"original_caption_to_image.json", dict[str,list[int]])
     caption_row = {caption: row for row,caption in enumerate(caption_ids)}
     image_row = {image_of[str(caption)][0]: row for row,caption in enumerate(caption_ids[::5])}

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from ..core.packed import length_mask
 from ..core.config import Count, Positive, configuration
 from ..data.features import Regions
+from ..photos.efficientnet import EfficientNet, class_names
+from .text import TextEncoder
 
 # %% ../../nbs/model/08_regions.ipynb #2d6cb3dc
 def box_geometry(
@@ -88,6 +90,19 @@ class ClassPrior(nn.Module):
         self.register_buffer("weight", torch.zeros(classes, features))
         self.register_buffer("bias", torch.zeros(classes))
         self.register_buffer("names", torch.zeros(classes, dim))
+    @torch.no_grad()
+    def fill(self,
+        text:TextEncoder, # A pretrained one
+    ) -> None:
+        "Take the classifier of ImageNet and the names of its classes; features of another backbone are refused (ValueError)."
+        classifier = EfficientNet().model.fc
+        if self.weight.shape != classifier.weight.shape:
+            raise ValueError(f"the class prior reads the {EfficientNet.dim} numbers of {EfficientNet.source}, not features of "
+                             f"{self.weight.shape[1]}; extract the pictures by windows:{EfficientNet.source}, or set "
+                             "regions.prior to ''")
+        self.weight.copy_(classifier.weight)
+        self.bias.copy_(classifier.bias)
+        self.names.copy_(text.sentence_vectors(class_names()))
     @torch.no_grad()
     def forward(self, features:Tensor) -> Tensor: # From `(..., features)` to unit vectors `(..., dim)`
         likeliest = F.linear(features, self.weight, self.bias).topk(min(10, len(self.names)), -1)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TEXT_KINDS', 'TokenBatch', 'Tokens', 'user_stacklevel', 'tokenize', 'TokenWords', 'without_words', 'warn_wordless',
-           'RecurrentConfig', 'TextConfig', 'TextEncoder', 'text_encoder', 'save_text', 'load_text']
+           'RecurrentConfig', 'TextConfig', 'masked_mean', 'TextEncoder', 'text_encoder', 'save_text', 'load_text']
 
 # %% ../../nbs/model/07_text.ipynb #027e8e92
 import sys
@@ -19,6 +19,7 @@ from typing import Annotated, Literal, NamedTuple
 import torch
 import transformers
 from pydantic import Field
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, PreTrainedTokenizerFast
@@ -248,6 +249,10 @@ class _Recurrent(nn.Module):
         return both.unflatten(-1, (2,-1)).mean(-2) if self.mean else both
 
 # %% ../../nbs/model/07_text.ipynb #71e29a3c
+def masked_mean(x:Tensor, mask:Tensor) -> Tensor: # From `(n, slots, dim)` and `(n, slots)` to `(n, dim)`
+    "The mean over the real slots; 0 where there is none."
+    return (x*mask[...,None]).sum(1)/mask.sum(1, keepdim=True).clamp(min=1)
+
 class TextEncoder(nn.Module):
     "Captions to token vectors: `(vectors, mask)` of captions or of a `TokenBatch`."
     def __init__(self,
@@ -268,6 +273,11 @@ class TextEncoder(nn.Module):
             captions = self.tokenize(captions).padded().to(next(self.parameters()).device)
         vectors = self.kept_for(captions) if self.kept else None
         return self.network(captions) if vectors is None else vectors,captions.mask
+    @torch.no_grad()
+    def sentence_vectors(self, captions:TokenBatch|Sequence[str]) -> Tensor: # Unit length, `(captions, dim)`
+        "One vector a caption, the mean of its tokens, as sentence encoders are trained to use them."
+        vectors,mask = self(captions)
+        return F.normalize(masked_mean(vectors, mask), dim=-1)
     def kept_for(self, batch:TokenBatch) -> Tensor|None: # `(captions, tokens, dim)`, 0 at padding
         "The vectors of a batch that `keep` has computed; None where one caption is new."
         rows = [self.kept.get(tuple(ids[mask].tolist())) for ids,mask in zip(batch.ids, batch.mask)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.config import one_of
-from ..core.files import home, project_path, require_space
+from ..core.files import home, project_path, require_space, write_json
 from ..data.collection import Collection
 from ..data.features import Regions
 from ..data.words import STOP_WORDS
@@ -24,6 +24,7 @@ from ..photos.prepare import Prepared, Sources, prepare, sources_digest
 from ..model.encoded import Encoded
 from ..model.encoder import Encoder
 from ..model.encoding_cache import encoding_key, load_or_encode, vector_gigabytes
+from ..training.datasets import photographs
 from ..training.runs import load_models
 from .index import Index
 
@@ -65,7 +66,7 @@ def _common_extractor(models, name, settings, device):
 
 def prepare_own(
     models:Mapping[str,Encoder], # From `open_models`
-    pictures:str="example", # Folder of pictures; `example` draws some
+    pictures:str="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
     extractor:str="", # Of regions, such as `windows`, as in `build_extractor`; empty: the one of the models' training
     settings:dict|None=None, # Of that extractor, such as `{"count": 61}`
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
@@ -74,11 +75,16 @@ def prepare_own(
 ) -> Prepared: # Shows itself as a table
     "Extract the regions of your own pictures, as these models read them, or open what was made before."
     regions_by = _common_extractor(models, extractor, settings, device)
-    sources = Sources(str(example_pictures()) if pictures == "example" else pictures)
+    about = None
+    if pictures == "example": pictures = example_pictures()
+    if pictures == "photos": pictures,_,about = photographs()
+    sources = Sources(str(pictures))
     place = project_path(output) if output else home()/"mine"
     require_space(place)
     folder = place/sources_digest(sources, regions_by)
-    return prepare(sources, folder, regions_by, device=device, show_progress_bar=show_progress_bar)
+    prepared = prepare(sources, folder, regions_by, device=device, show_progress_bar=show_progress_bar)
+    if about: write_json(folder/"about.json", about)
+    return prepared
 
 # %% ../../nbs/search/06_own_pictures.ipynb #32348ae0
 def encode_or_index(

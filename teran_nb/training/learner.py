@@ -142,7 +142,7 @@ class Objective(nn.Module):
         own_losses = {} # of heads that do not learn by `head_loss`
         if self.pretraining is not None or batch.others is not None:
             own_losses["joint"] = self.joint_loss(batch, images, captions)
-        sentences = self.model.sentence_vectors(batch.captions) if self.config.soften else None
+        sentences = self.model.text.sentence_vectors(batch.captions) if self.config.soften else None
         if is_distributed():
             images,captions,image_of = _gather_batch(images, captions, image_of)
             sentences = None if sentences is None else _gather_vectors(sentences)

