@@ -6,7 +6,12 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+import torch
+
 from conftest import ROOT
+from teran_nb.core.wheels import wheel_weights
+from teran_nb.photos.efficientnet import EfficientNet
 
 
 def test_the_page_of_credits_is_what_its_command_writes():
@@ -28,3 +33,23 @@ def test_without_the_repository_a_sentence_says_what_to_do(tmp_path):
     done = subprocess.run([sys.executable, "-c", "from teran_nb import load_data; load_data('photos')"],
                           cwd=tmp_path / "work", env=environment, capture_output=True, text=True)
     assert f"and not in its package; copy that folder to {tmp_path / 'work/data/photos'}" in done.stderr
+
+
+def test_the_network_is_that_of_the_published_package(tmp_path):
+    target = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path), "efficientnet_lite_pytorch==0.1.0"]
+    if subprocess.run(target, capture_output=True).returncode:
+        pytest.skip("efficientnet_lite_pytorch is not to be had: no package registry")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        from efficientnet_lite_pytorch import EfficientNet as Published
+    finally:
+        sys.path.remove(str(tmp_path))
+    published = Published.from_name("efficientnet-lite2", image_size=288).eval()
+    published.load_state_dict(torch.load(wheel_weights("efficientnet-lite2"), weights_only=True))
+    pictures = torch.randn(2, 3, 288, 288, generator=torch.Generator().manual_seed(0))
+    ours = EfficientNet()
+    with torch.no_grad():
+        features, logits = published.extract_features(pictures), published(pictures)
+        maps = ours.forward(pictures)
+    assert torch.allclose(maps, features, rtol=1e-5, atol=1e-4)  # up to 6; folded batch norms round otherwise
+    assert torch.allclose(ours.classify(maps.mean((2, 3))), logits, rtol=1e-5, atol=1e-4)

@@ -43,7 +43,7 @@ def test_published_numbers_outside_the_checkout(unpacked, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     package, tables, count, recall = json.loads(done.stdout)
     assert package.startswith(str(unpacked)) and tables.startswith(str(unpacked))
-    assert count == 11 and recall == 0.65
+    assert count == 13 and recall == 0.65
 
 
 def test_every_data_file_is_in_the_wheel(unpacked):
