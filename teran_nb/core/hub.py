@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from huggingface_hub import constants, get_session, hf_hub_download
 from pydantic import Field
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from .files import read_json, reading, require_file, user_path
 
@@ -144,7 +145,11 @@ def load_whole_model(
     instead:str, # As in `load_from_hub`
 ) -> nn.Module: # All of its weights, except poolers, come from the file
     "Load a network; a file that lacks some of its weights, or holds weights that are not finite, is refused."
-    model,report = load_from_hub(partial(load, output_loading_info=True), name, kind, instead)
+    shows_bar = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar() # of every weight, in every cell that opens a model
+    try: model,report = load_from_hub(partial(load, output_loading_info=True), name, kind, instead)
+    finally:
+        if shows_bar: transformers_logging.enable_progress_bar()
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     if missing:
         raise ValueError(f"{name} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}: "

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
+from typing import NotRequired
 from typing_extensions import TypedDict
 
 import numpy as np
@@ -200,6 +201,11 @@ def val(self:Collection) -> Collection: return self.split("val")
 def test(self:Collection) -> Collection: return self.split("test")
 
 # %% ../../nbs/data/06_collection.ipynb #96fe1cd6
+class _About(TypedDict):
+    "What `about.json` says of an image."
+    credit:NotRequired[str]
+    things:NotRequired[dict[str,list]|None]
+
 class _PicturePaths(TypedDict):
     "Content of `pictures.json`."
     folder:str
@@ -225,7 +231,7 @@ def open(cls:Collection,
     folder = user_path(folder)
     if not folder.is_dir(): raise FileNotFoundError(f"collection {folder} is not there")
     captions = read_captions(folder/"captions.json")
-    about = read_json(folder/"about.json", dict[str,dict]) if (folder/"about.json").is_file() else None
+    about = read_json(folder/"about.json", dict[str,_About]) if (folder/"about.json").is_file() else None
     return cls(Features(folder/"features"), captions, _find_pictures(folder), missing, folder.name, about)
 
 # %% ../../nbs/data/06_collection.ipynb #317817ce

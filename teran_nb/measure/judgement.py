@@ -101,7 +101,7 @@ def read_judgements(
         problem = ""
         if image not in image_of: problem = f"there is no image {image[:100]!r}; give the captions of all rated images"
         elif not numbers: problem = f"{', '.join(ratings)[:100]} are no ratings; correct them"
-        elif re.fullmatch(_CAPTION_ID, sentence) and sentence not in caption_of:
+        elif (is_flickr8k or found[sentence.rpartition("#")[0]]) and sentence not in caption_of:
             problem = f"there is no caption {sentence[:100]!r}; give the captions of all images that are named"
         if problem: raise ValueError(f"{path} {where}: {problem}")
         pairs.append((image_of[image],caption_of.get(sentence, sentence),numbers))

@@ -86,7 +86,7 @@ class BothHead(Head):
     def similarity(self, images:Encoded, captions:Encoded, **options:Unpack[BlockOptions]) -> Tensor:
         "Pooled alignment and weighted cosine of every pair, `(images, captions)`."
         pooled = similarity(images.parts, captions.weighted_parts, self.pooling, **options)
-        return pooled + self.global_weight*(images.whole @ captions.whole.T).float()
+        return pooled + self.global_weight.to(pooled.device)*(images.whole @ captions.whole.T).float()
 
 HEADS["both"] = BothHead
 

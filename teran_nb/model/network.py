@@ -67,6 +67,9 @@ class NetworkConfig:
         if not self.training_heads: raise ValueError(f"a model needs a head: {', '.join(HEADS)}")
         for name in (*self.training_heads,self.ranking_head): one_of(name, HEADS, "head", registered=True)
         self.require_pooling()
+        if self.regions.prior and not self.text.pretrained:
+            raise ValueError(f"regions.prior={self.regions.prior!r} reads names by a pretrained text encoder; name one, or set "
+                             "regions.prior to ''")
         if self.ranking_head not in ("alignment","global",*self.training_heads):
             trained = ", ".join(self.training_heads)
             raise ValueError(f"ranking_head={self.ranking_head!r} needs that head, and this model has {trained}; "
@@ -117,8 +120,11 @@ class Network(nn.Module, Encoder, ModelHubMixin,
         self.last = nn.ModuleList(Stack(config.last, config.dim) for _ in range(stacks))
         names = dict.fromkeys(("alignment","global",*config.training_heads)) # the first two have no weights
         self.heads = nn.ModuleDict({name: HEADS[name].build(config) for name in names})
-        if config.whole == "mean": self.project_whole = nn.ModuleList(nn.Linear(config.dim, config.dim) for _ in range(2))
-        if config.word_weights: self.weigh_words = nn.Linear(config.dim, 1)
+        trained = set(config.training_heads) # what no head reads does not learn: several processes would wait for it
+        if config.whole == "mean":
+            self.project_whole = nn.ModuleList(nn.Linear(config.dim, config.dim) for _ in range(2))
+            self.project_whole.requires_grad_(trained != {"alignment"})
+        if config.word_weights: self.weigh_words = nn.Linear(config.dim, 1).requires_grad_(trained != {"global"})
     @property
     def device(self) -> torch.device: return next(self.parameters()).device
 
@@ -180,7 +186,7 @@ def weights_of(self:Network, words:Packed) -> Packed|None: # `(words, 1)`
 
 @patch
 def drop_regions(self:Network, batch:RegionBatch) -> RegionBatch:
-    "In training, leave out some regions of each image; its first one, which shows the whole picture, stays."
+    "In training, leave out some regions of each image; its first one, of windows the whole picture, stays."
     share = self.config.regions.drop
     if not (self.training and share): return batch
     kept = torch.rand(batch.mask.shape, device=batch.mask.device) >= share
@@ -309,9 +315,11 @@ def encode_captions(self:Network,
         return whole,self.word_parts(vectors, batch)
     lengths = [len(ids) for ids in tokens.ids]
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode captions", show_progress_bar)
-    with self.eval_mode(): weights = self.weights_of(parts.to(self.device))
-    words = TokenWords(tokens, self.text.tokenizer)
-    return Encoded.of_captions(tokens.texts, parts, words, whole, weights and weights.to("cpu"))
+    weights = None
+    if self.config.word_weights:
+        chunks = [parts[i:i+4096] for i in range(0, max(1, len(parts)), 4096)] # in bounded memory
+        with self.eval_mode(): weights = Packed.cat([self.weights_of(chunk.to(self.device)).to("cpu") for chunk in chunks])
+    return Encoded.of_captions(tokens.texts, parts, TokenWords(tokens, self.text.tokenizer), whole, weights)
 
 # %% ../../nbs/model/13_network.ipynb #4a1d351b
 @patch

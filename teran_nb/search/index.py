@@ -430,6 +430,7 @@ def _captions(self:Index, sentences):
             raise TypeError("this index was opened without a model, so it is asked by encoded sentences, "
                             f"not by {type(sentences).__name__}; give `model.encode_captions([...])`")
         captions = self.model.encode_captions([sentences] if isinstance(sentences, str) else sentences)
+    captions = captions.to("cpu")
     captions = replace(captions, parts=captions.parts.to("cpu", torch.float32))
     if self.layout and captions.parts.dim != self.layout.dim:
         raise ValueError(f"the index holds vectors of {self.layout.dim} dimensions, "
@@ -519,6 +520,7 @@ def _by_score(self:Index, images, caption, pooling):
     if not images: return []
     encoded = self._encoded(images)
     if self.model is not None: sim = self.model.similarity(encoded, caption, pooling=pooling)
+    elif self.layout.ranks_by_whole and not pooling: sim = encoded.whole @ self._whole(caption).T
     else: sim = similarity(encoded.parts, caption.weighted_parts, pooling or self.pooling)
     if self.model is None and self.layout.global_weight and not pooling: sim = sim + encoded.whole @ self._whole(caption).T
     return sorted(zip(sim[:,0].tolist(), images), key=lambda pair: (-pair[0],pair[1].order))

@@ -632,6 +632,7 @@ def fit(
         if learner.is_main: learner.write_log()
         learner.run(is_stopped)
     learner.accelerator.wait_for_everyone()
+    model.text.forget()
     best = type(model).load(folder/"model").state_dict()
     load_weights(model, {name: weight.to(model.device) for name,weight in best.items()}, folder/"model")
     return learner.history
