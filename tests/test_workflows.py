@@ -104,7 +104,7 @@ def test_phrases_are_grounded_in_every_split(trained, tmp_path):
         play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases="gone.csv")
     i, (w, h) = world.image_ids[0], world[0].regions.size
     (tmp_path / "pixels.csv").write_text(f"filename,phrase,x1,y1,x2,y2\n{i},a thing,0,0,{w},{h}\n{i},a rounded thing,0,-0.0000004,1.0000005,1")
-    with pytest.raises(ValueError, match=r"pixels.csv line 2: .*pixels=True reads pixels"):
+    with pytest.raises(ValueError, match=r"pixels.csv line 2: .*with pixels=True pixels"):
         play("evaluate", run=str(trained), output=str(tmp_path / "no"), phrases=str(tmp_path / "pixels.csv"))
     assert not (tmp_path / "no" / "metrics.json").exists()
 
@@ -186,7 +186,7 @@ def test_the_tour_shows_every_step(toured):
     assert not [o for o in outputs if o.output_type == "error"] and sum("image/png" in o.get("data", {}) for o in outputs) >= 9
     assert '<iframe class="teran-view"' in outputs[-1].data["text/html"]
     run = next((toured.parent / "runs").glob("*/metrics.json")).parent
-    assert {p.stem for p in (run / "figures").glob("*.png")} == {"curves", "heatmaps", "gallery", "receipt", "grounding"}
+    assert {p.stem for p in (run / "figures").glob("*.png")} == {"curves", "heatmaps", "gallery", "receipt", "grounding", "photograph", "bike"}
 
 
 def test_prepare_makes_a_collection_that_trains(tmp_path):
