@@ -412,7 +412,9 @@ def show_word(
     if not n: return empty_figure("no region was found", plain(word))
     has_boxes = matches[0].box is not None
     lines = [f"“{word}”: its best region in each of {n} images"]
-    if not has_boxes: lines.append("whole pictures: their features came without boxes, so the region has no place")
+    if not has_boxes:
+        lines.append(f"where “{word}” was found cannot be shown, only in which pictures: their features came without boxes")
+        warnings.warn(lines[-1], stacklevel=2)
     axes = grid(n, 6, (1.6,1.75), title="\n".join(wrapped(line, 15*min(6, n), 4) for line in lines))
     for ax,match in zip(axes, matches):
         image = collection[match.image]

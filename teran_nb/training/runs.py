@@ -412,7 +412,7 @@ def _train_in_processes(run, device, processes):
     (run.folder/"launch.json").unlink()
     if process.returncode:
         reason = "".join(messages).rpartition("  traceback : ")[2] # torch puts the process that failed first last
-        raise RuntimeError(f"training on {processes} processes failed: {reason[-2000:]}")
+        raise RuntimeError(f"training on {processes} processes failed: {reason[-4000:]}")
 
 _Launch = TypedDict("_Launch", {"data": dict, "device": str})
 
