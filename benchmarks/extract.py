@@ -1,78 +1,100 @@
-"""Speed and memory of `teran_nb.photos.extraction.extract_folder` with windows, on photographs.
+"""Photographs a second of `extract_folder` by windows of EfficientNet-Lite2, beside a naive loop.
 
-`python benchmarks/extract.py [folder]` prints a table in markdown: photographs a second with one process and with several, per core, the CPU time of a
-photograph (which a loaded machine changes less than the clock), and the peak memory of the parent and of its largest process. Without a folder it draws
-its own pictures. Beside it stands a naive reference in the same process: the same descriptors one box at a time, cut from the picture as it lies on disk.
-Memory is `ru_maxrss` (Linux, macOS); the load of the machine is printed, for what others run takes its share of the clock.
+`python benchmarks/extract.py [folder]` prints a table in markdown. The naive loop reads one picture at a time, computes its feature map with the channels
+first, gives freed memory back to the system, and averages one window after the other. Each round runs both in processes of their own, in turn, with one
+thread; the ratio is of the best rounds. Without a folder it draws its own pictures.
 """
-import argparse, os, resource, subprocess, sys, tempfile, time
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
+import torch
 from PIL import Image
+
 from teran_nb.core.show import markdown_table
-from teran_nb.scenes.descriptors import describe, windows
-from teran_nb.data.pictures import find_pictures
+from teran_nb.data.pictures import find_pictures, read_picture
 from teran_nb.photos.extraction import extract_folder
-from teran_nb.photos.extractors import build_extractor
+from teran_nb.photos.extractors import build_extractor, map_windows
 
-def pictures(folder, count, side):
+
+def draw(folder, count, side):
     "Noisy pictures of our own, as JPEG."
-    for i in range(count): Image.effect_noise((side,side), 10 + i % 90).convert("RGB").save(folder/f"{i:05}.jpg")
+    for i in range(count):
+        Image.effect_noise((side, side), 10 + i % 90).convert("RGB").save(folder / f"{i:05}.jpg")
 
-def some(folder, count, out):
-    "Links to the first pictures of a folder; how many there are."
-    for key,path in list(find_pictures(folder).items())[:count or None]:
-        (out/key).parent.mkdir(parents=True, exist_ok=True)
-        (out/f"{key}{path.suffix}").symlink_to(path.resolve())
-    return len(find_pictures(out))
 
-def naive(folder, count=20):
-    "CPU milliseconds of a photograph, one box at a time."
-    paths,start = list(find_pictures(folder).values())[:count],time.process_time()
-    for p in paths:
-        im = Image.open(p)
-        for box in windows(im.size): describe(im, box[None])
-    return 1e3*(time.process_time() - start)/len(paths)
+def naive(folder, extractor):
+    "The features of each picture, one picture and one window at a time."
+    backbone = extractor.backbone
+    backbone.model.to(memory_format=torch.contiguous_format)
+    weights = map_windows(extractor.grid)[0]
+    features = []
+    for path in find_pictures(folder).values():
+        picture, _ = read_picture(path)
+        with torch.inference_mode():
+            cells = backbone.model(backbone.preprocessing(picture)[None]).flatten(2)[0]
+            features.append(torch.stack([(cells * window).sum(1) for window in weights]).numpy())
+    return features
 
-def measure(folder, workers):
-    "One run in a fresh process; clock and CPU seconds, megabytes of the parent and of its largest child."
-    code = "import sys; sys.path[:0] = sys.argv[5:]; from benchmarks.extract import run; run(*sys.argv[1:4])"
-    with tempfile.TemporaryDirectory() as tmp:
-        root = str(Path(__file__).resolve().parents[1])
-        done = subprocess.run([sys.executable, "-c", code, str(folder), f"{tmp}/store", str(workers), "", root], stdout=subprocess.PIPE, text=True, check=True)
-    return [float(v) for v in done.stdout.split()]
 
-def run(folder, store, workers):
-    report = extract_folder(folder, build_extractor("windows"), store, workers=int(workers), show_progress_bar=False)
-    me,child = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    print(report.images, report.seconds, sum(r.ru_utime + r.ru_stime for r in (me,child)), me.ru_maxrss/unit, child.ru_maxrss/unit)
+def run(way, folder):
+    "Seconds of the clock, CPU seconds, peak MB and the mean feature, of one way."
+    torch.set_num_threads(1)
+    extractor = build_extractor("windows", device="cpu")
+    start, cpu = time.perf_counter(), time.process_time()
+    if way == "naive":
+        mean = np.mean([features.mean() for features in naive(folder, extractor)])
+    else:
+        with tempfile.TemporaryDirectory() as place:
+            report = extract_folder(folder, extractor, f"{place}/store", workers=1, show_progress_bar=False)
+            from teran_nb.data.features import Features
+            store = Features(report.store)
+            mean = np.mean([store[image_id].features.astype(np.float32).mean() for image_id in store.image_ids])
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    print(time.perf_counter() - start, time.process_time() - cpu, memory, mean)
+
+
+def measured(way, folder):
+    "One run in a fresh process."
+    command = [sys.executable, __file__, str(folder), "--way", way]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return [float(value) for value in done.stdout.split()]
+
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("folder", nargs="?", help="photographs; pictures of our own by default")
-    p.add_argument("--count", type=int, default=0, help="how many of them; all by default")
-    p.add_argument("--workers", type=int, nargs="+", default=[1,2], help="numbers of processes to compare")
-    p.add_argument("--quick", action="store_true", help="a few small pictures, only to see that it runs")
-    a = p.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory() as tmp:
-        folder = Path(tmp)/"pictures"
-        folder.mkdir()
-        if a.folder: count = some(a.folder, a.count, folder)
-        else: pictures(folder, count := a.count or (30 if a.quick else 500), 64 if a.quick else 224)
-        rows,said = [],[]
-        for workers in a.workers:
-            load = os.getloadavg()[0]
-            n,clock,cpu,parent,child = measure(folder, workers)
-            cores = min(workers, os.cpu_count())
-            rows.append((workers, f"{n/clock:.1f}", f"{n/clock/cores:.1f}", f"{1e3*cpu/n:.1f}", f"{parent:.0f}", f"{child:.0f}" if workers > 1 else "-", f"{load:.1f}"))
-            said.append(f"{workers} process{'es' if workers > 1 else ''} on {cores} core{'s' if cores > 1 else ''}: {n/clock:.1f} photographs a second, {n/clock/cores:.1f} per core; "
-                        f"peak memory at most {parent + (workers*child if workers > 1 else 0):,.0f} MB" + (f" ({parent:.0f} and {workers} times {child:.0f})" if workers > 1 else ""))
-        print(f"{count:,} pictures, windows of {build_extractor('windows').name}, {os.cpu_count()} cores\n")
-        print(markdown_table(["processes","photographs/s","per core","CPU ms each","peak MB, parent","peak MB, largest child","load before"], rows))
-        print("\n" + "\n".join(said))
-        print(f"\nOne box at a time: {naive(folder):.1f} CPU ms a picture")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", help="photographs; pictures of our own by default")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each way runs")
+    parser.add_argument("--quick", action="store_true", help="a few small pictures, only to see that it runs")
+    parser.add_argument("--way", choices=("ours", "naive"), help="run one way in this process")
+    given = parser.parse_args()
+    if given.way:
+        return run(given.way, given.folder)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(given.folder or place)
+        if not given.folder:
+            draw(folder, 8 if given.quick else 200, 64 if given.quick else 448)
+        count = len(find_pictures(folder))
+        rounds = [{way: measured(way, folder) for way in ("naive", "ours")} for _ in range(1 if given.quick else given.rounds)]
+    rows = []
+    for way in ("naive", "ours"):
+        best = min(each[way] for each in rounds)
+        rows.append((way, f"{count / best[0]:.1f}", f"{1e3 * best[1] / count:.1f}", f"{best[2]:,.0f}"))
+    ratio = min(each["naive"] for each in rounds)[0] / min(each["ours"] for each in rounds)[0]
+    means = [rounds[0][way][3] for way in ("naive", "ours")]
+    if abs(means[0] - means[1]) > 1e-3 * means[0]:
+        raise SystemExit(f"the two ways give other features: means {means}")
+    print(f"{count:,} pictures, {build_extractor('windows', device='cpu').name}, one thread, load {os.getloadavg()[0]:.1f}\n")
+    print(markdown_table(["", "pictures/s", "CPU ms each", "peak MB"], rows))
+    print(f"\n{ratio:.1f} times the naive loop")
 
-if __name__ == "__main__": main()
+
+if __name__ == "__main__":
+    main()

@@ -345,8 +345,8 @@ def info(self:Network) -> EncoderInfo: # From the configuration and the head tha
     return EncoderInfo(
         name=self.name, reads="regions" if self.vision is None else "both", extractor=self.config.regions.extractor,
         pooling=self.config.pooling, own_score="" if head.ranks_by_alignment else head.ranks_by,
-        global_weight=head.global_weight.item() if hasattr(head, "global_weight") else 0., is_cross_encoder=head.is_cross_encoder, note=self._note(),
-        not_indexed=head.index_refusal)
+        global_weight=head.global_weight.item() if hasattr(head, "global_weight") else 0.,
+        is_cross_encoder=head.is_cross_encoder, note=self._note(), not_indexed=head.index_refusal)
 
 # %% ../../nbs/model/13_network.ipynb #eef41824
 @patch
