@@ -181,7 +181,7 @@ def _test_once(name, runs, data, device):
 
 def _about_training(made, run, choices):
     "How a run was trained, as a result's conditions."
-    about = {"epochs": made.train.epochs, "epochs trained": len(run.history.epochs), "seconds": round(run.seconds),
+    about = {"epochs": made.train.epochs, "epochs trained": len(run.history.epochs), "seconds": round(run.seconds, 1),
              "run": in_project(run.folder)}
     if choices: about |= {"choice": choices[0].label, "grid": {choice.label: choice.validation for choice in choices}}
     return about
