@@ -19,8 +19,7 @@ from typing_extensions import TypedDict
 from ..core.files import gc_paused, read_bytes, read_json, read_json_lines, read_text, reading, user_path
 from ..core.stores import require_archive
 from ..core.config import checked, one_of, stops_at_bad
-from .names import image_name, read_names
-from .captions import Captions, Link, is_link, some_names
+from .captions import Captions, Link, image_name, is_link, read_names, some_names
 
 # %% ../../nbs/data/04_caption_files.ipynb #46ba33c6
 class _Row(NamedTuple):

@@ -17,7 +17,7 @@ from fastcore.basics import patch
 from ..core.config import checked, one_of, stops_at_bad
 from ..core.files import atomic, digest, file_stamps, read_json, read_text, reading, user_path
 from ..core.show import MarkdownRepr, left_out_table, progress
-from .names import NameIndex
+from .captions import NameIndex
 from .features import FeatureWriter, Regions
 from .caption_files import table_rows
 from .formats import FORMATS, SourceRegions, SourceRow, recognise, source_files

@@ -20,7 +20,7 @@ import yaml
 
 from ..core.config import checked
 from ..core.files import most_unpacked, open_plain, read_text, require_file, user_path
-from .names import read_names
+from .captions import read_names
 
 # %% ../../nbs/data/07_formats.ipynb #db42e2b1
 @dataclass(frozen=True)

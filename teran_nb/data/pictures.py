@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageOps, UnidentifiedImageError
 
 from ..core.config import stops_at_bad
 from ..core.files import require_file, user_path
-from .names import PICTURE_SUFFIXES
+from .captions import PICTURE_SUFFIXES
 
 # %% ../../nbs/data/02_pictures.ipynb #1c5fdf20
 def sample_picture() -> Image.Image: # RGB, 120 x 80

@@ -21,14 +21,13 @@ from ..core.files import digest, file_stamps, locked, project_path, read_json, r
 from ..core.config import Count, checked, configuration, one_of
 from ..core.processes import git_commit_hash
 from ..core.show import MarkdownRepr, escape_markdown, left_out_table, markdown_table, progress
-from ..data.captions import Captions, some_names
+from ..data.captions import Captions, id_by_pattern, match_names, some_names
 from ..data.pictures import find_pictures, picture_files, read_picture, upright_size, within
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.formats import recognise, source_files
 from ..data.convert import Source, convert
 from ..data.collection import Collection, match_captions
-from ..data.names import id_by_pattern, match_names
 from ..scenes.scenes import example_pictures
 from .extractors import Extractor, build_extractor, model_files
 from .extraction import extract_folder

@@ -12,10 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.config import one_of
+from ..core.config import check, is_own, one_of
 from ..core.files import project_path, require_space
 from ..core.processes import pick_device
-from ..core.registry import check, is_own
 from ..model.alignment import POOLINGS
 from ..measure.retrieval import PROTOCOLS
 from .datasets import WORLDS, description
