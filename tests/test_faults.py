@@ -42,6 +42,7 @@ READERS_OF = {  # of each module or group that opens files of other people: the 
     "core.hub": "vision, dual, text",
     "core.stores": "tensors, original, feature store, unfinished store",
     "data.caption_files": "captions, phrases, sizes",
+    "data.captions": "features: scan",
     "data.collection": "collection",
     "data.convert": "sizes, class names",
     "data.formats": "features",
