@@ -90,8 +90,9 @@ def find_pictures(
         image_id = path.relative_to(folder).with_suffix("").as_posix()
         reason = _why_left_out(path)
         if not reason and image_id in pictures:
-            reason = f"would be image {image_id!r} like {pictures[image_id].name}; rename one of them"
-            if stops: raise ValueError(f"{path} {reason}")
+            first = pictures[image_id]
+            if stops: raise ValueError(f"{first} and {path} would both be image {image_id!r}; rename or remove one of them")
+            reason = f"would be image {image_id!r} like {first.name}; rename one of them"
         if reason: reasons[path] = reason
         else: pictures[image_id] = path
     named = {}
