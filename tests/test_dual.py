@@ -20,7 +20,7 @@ from teran_nb.measure.retrieval import retrieval
 from teran_nb.training.runs import evaluate_runs, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import best_regions, show_word, word_vector
-from teran_nb.core.registry import check
+from teran_nb.core.config import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.small_models import TOY_FAMILIES, ScratchConfig, toy_folder, train_clip
 from teran_nb.search.index import Index, ask

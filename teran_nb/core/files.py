@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['user_path', 'project_path', 'home', 'require_file', 'most_unpacked', 'open_plain', 'reading', 'read_bytes',
-           'read_text', 'gc_paused', 'read_json', 'read_json_lines', 'digest', 'file_stamps', 'locked', 'atomic',
-           'make_once', 'remove_leftovers', 'write_json', 'numbered_folder', 'require_space']
+           'read_text', 'read_json', 'read_json_lines', 'digest', 'file_stamps', 'locked', 'atomic', 'make_once',
+           'remove_leftovers', 'write_json', 'numbered_folder', 'require_space']
 
 # %% ../../nbs/core/02_files.ipynb #edda5a92
-import errno, gc, gzip, hashlib, json, os, shutil, tempfile, time
+import errno, gzip, hashlib, json, os, shutil, tempfile, time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -127,15 +127,6 @@ def read_text(
                          "as 'CSV UTF-8'), or copy it again") from None
 
 # %% ../../nbs/core/02_files.ipynb #d2c4b1c1
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    "Pause the garbage collector, which would go through millions of new values again and again and find nothing."
-    was_on = gc.isenabled()
-    gc.disable()
-    try: yield
-    finally:
-        if was_on: gc.enable()
-
 def read_json(
     path:str|Path, # JSON file in UTF-8, with or without gzip
     schema:Any=Any, # Types that its value must have

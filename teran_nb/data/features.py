@@ -10,7 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Self
@@ -35,7 +35,12 @@ class Regions:
     classes:np.ndarray|None=None # Class of each region, an index into `class_names` of the store, `(regions,)`, where known
     confidences:np.ndarray|None=None # Confidence of the detector in [0,1], `(regions,)`, where known
     extractor:str="" # Name of the extractor that made the features, where known
+    views:np.ndarray|None=None # Vectors of the same regions in other views of the picture, `(regions, views, dim)`, where there are
     def __len__(self): return len(self.features)
+    def all_views(self) -> list["Regions"]: # The regions themselves first
+        "The same regions as each view of the picture shows them."
+        if self.views is None: return [self]
+        return [self,*(replace(self, features=view, views=None) for view in self.views.swapaxes(0, 1))]
 
 # %% ../../nbs/data/03_features.ipynb #268f8a07
 def _parts(manifest, images, regions):
@@ -43,7 +48,8 @@ def _parts(manifest, images, regions):
     values = np.dtype(manifest["dtype"]).newbyteorder("<")
     return {"offsets": ("<i8", (images+1,)), "values": (values, (regions,manifest["dim"])),
             "boxes": ("<f4", (regions,4)), "sizes": ("<f8", (images,2)),
-            "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,))}
+            "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,)),
+            "views": (values, (regions,manifest.get("views", 0),manifest["dim"]))}
 
 _Count = Annotated[int, Field(ge=0, lt=2**40)]
 
@@ -55,6 +61,7 @@ class _Manifest(TypedDict):
     class_names:list[str]
     count:_Count # images
     regions:_Count
+    views:NotRequired[_Count] # of each picture, beside the first
     extraction:NotRequired[dict] # what `extract_folder` did
 
 class Features(Store):
@@ -64,7 +71,7 @@ class Features(Store):
     ):
         super().__init__(path, _Manifest)
         manifest = self.manifest
-        # boxes and sizes are None where features came without boxes, classes and confidences where they are not known
+        # boxes and sizes are None where features came without boxes, the other parts where there are none
         for part,(dtype,shape) in _parts(manifest, manifest["count"], manifest["regions"]).items():
             setattr(self, part, self.array(part, dtype, shape) if part in manifest["sha256"] else None)
         with reading(self.path):
@@ -100,10 +107,11 @@ class Features(Store):
         "The regions of an image."
         i = self.index[i] if isinstance(i, str) else range(len(self))[i] # a negative number counts from the end
         start,stop = self.offsets[i:i+2]
+        views = None if self.views is None else self.views[start:stop]
         def rows(part): return None if part is None else np.array(part[start:stop])
         size = None if self.sizes is None else tuple(self.sizes[i].tolist())
         return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
-                       rows(self.classes), rows(self.confidences), self.extractor)
+                       rows(self.classes), rows(self.confidences), self.extractor, views)
 
 # %% ../../nbs/data/03_features.ipynb #fb2b8da7
 class FeatureWriter:
@@ -116,16 +124,19 @@ class FeatureWriter:
         class_names:Sequence[str]=(), # Names of the regions' classes, where known; `add` appends new ones
         expect:int=0, # Expected number of regions, to check the free space of the disk
         boxes:bool=True, # False for features without boxes; nothing can be drawn in their pictures
+        views:int=0, # Other views of each picture, such as the mirrored one, whose vectors are stored too
         source_hash:str="", # Hash of what the features are made from; if given, a stopped writer is continued
     ):
         one_of(dtype, ("float16","float32"), "type of features")
         self.path = user_path(path)
         self.dim = dim
         self.boxes = boxes
+        self.views = views
         self.source_hash = source_hash
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.manifest = {
             "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
+        if views: self.manifest["views"] = views
         self.class_names = list(class_names)
         self.ids = {} # image id to its number of regions
         self.total = 0 # number of regions of all images
@@ -133,7 +144,7 @@ class FeatureWriter:
         self.optional_parts = None # which of classes and confidences the images have; the first image decides
         self.unkept_ids = {} # number of regions of each image that has no entry in the journal yet
         self.kept_names = 0 # class names that are in the journal
-        require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
+        require_space(self.path.parent, expect*((1+views)*dim*self.dtype.itemsize + 24))
 
     def __enter__(self):
         with ExitStack() as stack:
@@ -171,7 +182,11 @@ def _problems(writer, regions) -> Iterator[str]:
     n = len(features)
     if regions.image_id in writer.ids: yield "it is in the store already"
     if not n or features.shape != (n,writer.dim): yield f"features have the shape {features.shape}, not (regions, {writer.dim})"
-    with np.errstate(over="ignore"): fits = np.isfinite(features.astype(writer.dtype)).all(1)
+    views = np.zeros((n,0,writer.dim), features.dtype) if regions.views is None else regions.views
+    if views.shape != (n,writer.views,writer.dim):
+        yield f"views have the shape {views.shape}, not ({n}, {writer.views}, {writer.dim})"
+    vectors = np.concatenate([features[:,None],views], 1)
+    with np.errstate(over="ignore"): fits = np.isfinite(vectors.astype(writer.dtype)).all((1,2))
     if not fits.all(): yield f"features[{fits.argmin()}] has NaN, or numbers that are too large for {writer.dtype.name}"
     if (boxes is None) == writer.boxes: yield "boxes are for all images or, with boxes=False, for none"
     if writer.boxes:
@@ -199,13 +214,14 @@ def add(self:FeatureWriter,
     size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
     classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
     confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
+    views:np.ndarray|None=None, # Vectors of the same regions in other views, `(regions, views, dim)`, as many as the writer has
 ) -> None:
     "Add the regions of one image."
     if self.source_hash and len(self.unkept_ids) >= 256: self._keep() # only now the caller's counts of the last image are complete
     def array(values, dtype=None): return None if values is None else np.asarray(values, dtype)
     size = None if size is None else tuple(size)
     boxes,classes,confidences = array(boxes, np.float32),array(classes),array(confidences)
-    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
+    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences, views=array(views))
     problem = next(_problems(self, regions), "")
     if problem: raise ValueError(f"image {regions.image_id!r}: {problem}")
     self.optional_parts = _optional_parts(regions)
@@ -215,7 +231,7 @@ def add(self:FeatureWriter,
         classes = [self.class_names.index(name) for name in names]
     arrays = {"offsets": [self.total + len(regions)], "values": regions.features}
     if self.boxes: arrays |= {"boxes": regions.boxes, "sizes": [regions.size]}
-    arrays |= {"classes": classes, "confidences": confidences}
+    arrays |= {"classes": classes, "confidences": confidences, "views": regions.views}
     types = _parts(self.manifest, 0, 0)
     rows = {part: np.asarray(array, types[part][0]) for part,array in arrays.items() if array is not None}
     for part,array in rows.items(): self.parts.put(part, array) # all were converted before one is written
@@ -275,8 +291,8 @@ def join_features(
     "Read several stores as one."
     first = stores[0]
     if len(stores) == 1: return first
-    keys = ("extractor","dim","dtype","class_names","boxes")
-    kinds = [[store.manifest[key] for key in keys] for store in stores]
+    keys = ("extractor","dim","dtype","class_names","boxes","views")
+    kinds = [[store.manifest.get(key, 0) for key in keys] for store in stores]
     other = next((i for i,kind in enumerate(kinds) if kind != kinds[0]), None)
     if other is not None:
         raise ValueError(f"{stores[other].path} cannot be opened together with {first.path}: {', '.join(keys)} are "

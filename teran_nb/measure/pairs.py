@@ -22,7 +22,7 @@ from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.image import Image, open_picture
-from ..data.names import PICTURE_SUFFIXES
+from ..data.captions import PICTURE_SUFFIXES
 from ..data.pictures import within
 from ..data.collection import Collection, Pictures
 from ..data.words import matching_words

@@ -12,14 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.config import one_of
+from ..core.config import check, is_own, one_of
 from ..core.files import project_path, require_space
 from ..core.processes import pick_device
-from ..core.registry import check, is_own
 from ..model.alignment import POOLINGS
 from ..measure.retrieval import PROTOCOLS
 from .datasets import WORLDS, description
-from .runs import Run, model_folders, require_same_description, run_folder, trained_world
+from .runs import Run, model_folders, require_same_run, run_folder, trained_world
 
 # %% ../../nbs/training/06_parameters.ipynb #437f01e3
 _OF_PAPERMILL = "# Parameters\n" # the first line of the cell that papermill writes
@@ -89,7 +88,7 @@ def check_parameters(*,
     require_space(project_path(output))
     if resume:
         given = {name: value for name,value in (data or {}).items() if name in ("data","captions","world")}
-        require_same_description(Run(run_folder(output, resume=resume)), description(**given))
+        require_same_run(Run(run_folder(output, resume=resume)), data=description(**given))
     if isinstance(run, Mapping): run = run.values()
     for path in [run] if isinstance(run, (str,Path)) else run:
         if path: model_folders(path)

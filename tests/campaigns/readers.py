@@ -38,7 +38,7 @@ from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
 from teran_nb.data.words import stop_words
-from teran_nb.training.learner import _read_checkpoint, fit
+from teran_nb.training.learner import fit, read_checkpoint
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
@@ -525,7 +525,7 @@ READERS = [
     Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
     Reader("registry", make_registry, lambda f: read_table(f), results_hold),
-    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_checkpoint(f)["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
     Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
