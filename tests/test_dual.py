@@ -20,7 +20,7 @@ from teran_nb.measure.retrieval import retrieval
 from teran_nb.training.runs import evaluate_runs, load_model
 from teran_nb.look.finder import Finder
 from teran_nb.look.galleries import best_regions, show_word, word_vector
-from teran_nb.core.registry import check
+from teran_nb.core.config import check
 from teran_nb.zoo.dual import DualConfig, DualEncoder
 from teran_nb.zoo.small_models import TOY_FAMILIES, ScratchConfig, toy_folder, train_clip
 from teran_nb.search.index import Index, ask
@@ -181,14 +181,12 @@ def test_evaluate_takes_a_folder_of_transformers(clip, tmp_path):
 @pytest.mark.slow
 def test_gallery_takes_a_folder_of_transformers(clip, tmp_path):
     "By papermill, with options of the model."
-    asked = {"max_queries": 6, "region_pages": 2, "word": "red kite", "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
+    asked = {"max_queries": 6, "options": {"world": "tiny", "dense": "kk", "phrases": "red kite"}}
     papermill("gallery", tmp_path / "out.ipynb", run=str(clip), output=str(tmp_path), **asked)
     world = load_data(world="tiny").test
     pages, figures = pages_of(tmp_path)
-    assert figures == {"hard-successes", "one-word"} and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
+    assert not figures and {"index.html", "sentences-1.html", "pictures-1.html"} <= pages.keys()
     assert "do not add up to that score" in pages["index.html"] and sum(text in pages["sentences-1.html"] for text in world.captions.texts) >= 6
-    views = [text for name, text in pages.items() if re.fullmatch(r"s\d+\.html", name)]
-    assert len(views) == 2 and all("do not add up to that score" in text for text in views)
 
 
 @pytest.mark.slow

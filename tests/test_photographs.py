@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from conftest import ROOT
-from teran_nb.core.wheels import wheel_weights
+from teran_nb.core.hub import wheel_weights
 from teran_nb.photos.efficientnet import EfficientNet
 
 

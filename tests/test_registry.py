@@ -75,7 +75,7 @@ def test_every_command_can_be_typed():
         for row in [*typed.get("rows", ()), *typed.get("models", ()), *typed.get("varied", ())]:
             assert row in recipe_names(), command
         trains = words[1] in ("nbs/train.ipynb", "nbs/compare.ipynb", "nbs/ablations.ipynb")
-        fields = (typed.get("options", {}) if trains else {}) | {name: values[0] for name, values in typed.get("grid", {}).items()}
+        fields = ({k: v for k, v in typed.get("options", {}).items() if k not in ("world", "epochs")} if trains else {}) | {name: values[0] for name, values in typed.get("grid", {}).items()}
         fields |= {name: None for varied in typed.get("varied", {}).values() for names in varied for name in names.split(", ")}
         for field, value in fields.items():
             recipe().change(**{field: recipe().fields()[_full_name(field)] if value is None else value})

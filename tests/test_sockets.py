@@ -12,7 +12,7 @@ import torch
 
 from conftest import ROOT, papermill, toy_result
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.registry import PART_KINDS, check, register
+from teran_nb.core.config import PART_KINDS, check, register
 from teran_nb.measure.evaluation import ensemble, evaluate
 from teran_nb.training.learner import fit
 from teran_nb.measure.results import METRICS, Result
@@ -23,9 +23,8 @@ from teran_nb.training.recipe import TrainConfig
 from teran_nb.training.runs import load_model
 from teran_nb.look.explorer import Explorer
 from teran_nb.look.finder import Finder
-from teran_nb.look.galleries import show_answers, show_gallery, show_sentences
-from teran_nb.look.show import show_receipt
-from teran_nb.look.show import show_grounding, show_alignment
+from teran_nb.look.galleries import show_gallery, show_sentences
+from teran_nb.look.show import show_alignment, show_grounding, show_receipt
 from teran_nb.look.website import write_site
 from teran_nb.look.view import view
 from teran_nb.data.inputs import toy_regions
@@ -49,7 +48,7 @@ def look_at(model, collection, folder):
     assert result.grounding is not None
     for draw in (show_gallery, show_sentences):
         assert len(draw(collection, result.sim, [0, 1], k=2, model=model)) == 4
-    assert len(show_answers(collection, ask(model, collection, "a red kite"), 2, model)) == 2
+    assert len(show_gallery(collection, ask(model, collection, "a red kite"), k=2, model=model)) == 2
     image, text = collection[0], collection.captions.texts[0]
     alignment = model.align(image, text)
     show_grounding(alignment)
@@ -233,7 +232,7 @@ def test_the_parts_of_the_library_pass():
     for head in ("alignment", "global", "joint"):
         network = Network.build(replace(small_network(32, features=12), training_heads=(head,), ranking_head=head), ["a red kite", "two cats"])
         check("encoder", network, toy_regions(), ["a red kite", "two cats and a red kite"])
-    assert {"pooling", "loss", "head", "encoder", "metric"} == {kind for kind in PART_KINDS if PART_KINDS[kind].check}
+    assert {"pooling", "loss", "head", "encoder", "metric"} == {kind for kind in PART_KINDS if PART_KINDS[kind][3]}
 
 
 @pytest.mark.slow

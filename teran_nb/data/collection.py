@@ -22,8 +22,7 @@ from fastcore.basics import patch
 from ..core.files import read_json, user_path
 from ..core.config import one_of
 from ..core.show import escape_markdown, markdown_table
-from .names import match_names
-from .captions import Captions
+from .captions import Captions, match_names
 from .caption_files import read_captions
 from .pictures import PICTURE_SUFFIXES, find_pictures, within
 from .features import Features, FeatureWriter, join_features

@@ -6,12 +6,13 @@
 __all__ = ['Regions', 'Features', 'FeatureWriter', 'join_features', 'extract_batch', 'extract_each']
 
 # %% ../../nbs/data/03_features.ipynb #71b0fec6
-import shutil
+import hashlib, json, math, os, shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Self
 
@@ -21,8 +22,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from ..core.config import one_of
-from ..core.files import atomic, digest, locked, reading, remove_leftovers, require_space, user_path
-from ..core.stores import Store, StoreWriter
+from ..core.files import atomic, digest, locked, read_json, reading, remove_leftovers, require_file, require_space, user_path
 
 # %% ../../nbs/data/03_features.ipynb #dfaaefe7
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,12 @@ class Regions:
     classes:np.ndarray|None=None # Class of each region, an index into `class_names` of the store, `(regions,)`, where known
     confidences:np.ndarray|None=None # Confidence of the detector in [0,1], `(regions,)`, where known
     extractor:str="" # Name of the extractor that made the features, where known
+    views:np.ndarray|None=None # Vectors of the same regions in other views of the picture, `(regions, views, dim)`, where there are
     def __len__(self): return len(self.features)
+    def all_views(self) -> list["Regions"]: # The regions themselves first
+        "The same regions as each view of the picture shows them."
+        if self.views is None: return [self]
+        return [self,*(replace(self, features=view, views=None) for view in self.views.swapaxes(0, 1))]
 
 # %% ../../nbs/data/03_features.ipynb #268f8a07
 def _parts(manifest, images, regions):
@@ -43,34 +48,56 @@ def _parts(manifest, images, regions):
     values = np.dtype(manifest["dtype"]).newbyteorder("<")
     return {"offsets": ("<i8", (images+1,)), "values": (values, (regions,manifest["dim"])),
             "boxes": ("<f4", (regions,4)), "sizes": ("<f8", (images,2)),
-            "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,))}
+            "classes": ("<i4", (regions,)), "confidences": ("<f4", (regions,)),
+            "views": (values, (regions,manifest.get("views", 0),manifest["dim"]))}
 
 _Count = Annotated[int, Field(ge=0, lt=2**40)]
 
 class _Manifest(TypedDict):
-    "What a feature store adds to the manifest of a `Store`."
+    "What `manifest.json` holds."
     extractor:str
     dim:_Count
     dtype:Literal["float16","float32"]
     class_names:list[str]
     count:_Count # images
     regions:_Count
+    views:NotRequired[_Count] # of each picture, beside the first
     extraction:NotRequired[dict] # what `extract_folder` did
+    sha256:dict[str,str] # checksum of each part
+    self:str # checksum of the manifest without this field
 
-class Features(Store):
+_COPY = "it is damaged; copy it again, or give another folder"
+
+class Features:
     "A store of region features: `store[i]` or `store[image_id]` gives `Regions`; memory-mapped, read only."
     def __init__(self,
         path:str|Path, # Folder that a `FeatureWriter` wrote
     ):
-        super().__init__(path, _Manifest)
-        manifest = self.manifest
-        # boxes and sizes are None where features came without boxes, classes and confidences where they are not known
+        self.path = user_path(path)
+        file = self.path/"manifest.json"
+        self.manifest = manifest = read_json(file, _Manifest, _COPY)
+        if manifest.pop("self") != digest(manifest): raise ValueError(f"{file} does not match its checksum; {_COPY}")
+        # boxes and sizes are None where features came without boxes, the other parts where there are none
         for part,(dtype,shape) in _parts(manifest, manifest["count"], manifest["regions"]).items():
-            setattr(self, part, self.array(part, dtype, shape) if part in manifest["sha256"] else None)
+            setattr(self, part, self._map(part, dtype, shape) if part in manifest["sha256"] else None)
         with reading(self.path):
             is_whole = self.values is not None and self.offsets[0] == 0 and (np.diff(self.offsets) >= 0).all()
             if not is_whole or self.offsets[-1] != manifest["regions"]:
                 raise ValueError("its offsets and its manifest contradict each other")
+    def _map(self, part, dtype, shape):
+        "The array of a part, which is read when it is used; a file that is missing or of another length is named."
+        file = require_file(self.path/f"{part}.bin")
+        actual,expected = file.stat().st_size,np.dtype(dtype).itemsize*math.prod(shape)
+        if actual != expected: raise ValueError(f"{file} has {actual:,} bytes instead of {expected:,}; {_COPY}")
+        return np.memmap(file, dtype, "r", shape=shape) if expected else np.zeros(shape, dtype)
+    def verify(self,
+        *parts:str, # Names of parts; all of them by default
+    ) -> Self: # The store itself
+        "Compare parts with their checksums; reads all of them."
+        for part in parts or self.manifest["sha256"]:
+            file = require_file(self.path/f"{part}.bin")
+            if digest(file) != self.manifest["sha256"].get(part): raise ValueError(f"{file} does not match its checksum; {_COPY}")
+        return self
     @property
     def dim(self) -> int: return self.manifest["dim"] # Length of a vector
     @property
@@ -81,7 +108,11 @@ class Features(Store):
     def extraction(self) -> dict: # `spec` of the extractor, `versions`, `left_out`, `undetected`; empty for other features
         return self.manifest.get("extraction", {})
     @cached_property
-    def image_ids(self) -> list: return self.texts("image_ids", len(self)) # Names of the images, in order
+    def image_ids(self) -> list: # Names of the images, in order; one text, and the byte at which each of them ends
+        self.verify("image_ids", "image_ids_ends")
+        ends = self._map("image_ids_ends", "<i8", (len(self),))
+        data = (self.path/"image_ids.bin").read_bytes()
+        return [data[start:stop].decode("utf8") for start,stop in pairwise([0,*ends.tolist()])]
     @cached_property
     def index(self) -> dict: return {image_id: i for i,image_id in enumerate(self.image_ids)} # Image id to its number
 
@@ -100,10 +131,11 @@ class Features(Store):
         "The regions of an image."
         i = self.index[i] if isinstance(i, str) else range(len(self))[i] # a negative number counts from the end
         start,stop = self.offsets[i:i+2]
+        views = None if self.views is None else self.views[start:stop]
         def rows(part): return None if part is None else np.array(part[start:stop])
         size = None if self.sizes is None else tuple(self.sizes[i].tolist())
         return Regions(self.image_ids[i], self.values[start:stop], rows(self.boxes), size,
-                       rows(self.classes), rows(self.confidences), self.extractor)
+                       rows(self.classes), rows(self.confidences), self.extractor, views)
 
 # %% ../../nbs/data/03_features.ipynb #fb2b8da7
 class FeatureWriter:
@@ -116,50 +148,75 @@ class FeatureWriter:
         class_names:Sequence[str]=(), # Names of the regions' classes, where known; `add` appends new ones
         expect:int=0, # Expected number of regions, to check the free space of the disk
         boxes:bool=True, # False for features without boxes; nothing can be drawn in their pictures
+        views:int=0, # Other views of each picture, such as the mirrored one, whose vectors are stored too
         source_hash:str="", # Hash of what the features are made from; if given, a stopped writer is continued
     ):
         one_of(dtype, ("float16","float32"), "type of features")
         self.path = user_path(path)
         self.dim = dim
         self.boxes = boxes
+        self.views = views
         self.source_hash = source_hash
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.manifest = {
             "extractor": extractor, "dim": dim, "dtype": dtype, "class_names": list(class_names), "boxes": boxes}
+        if views: self.manifest["views"] = views
         self.class_names = list(class_names)
         self.ids = {} # image id to its number of regions
         self.total = 0 # number of regions of all images
         self.counts = Counter() # numbers that the caller wants in the manifest
         self.optional_parts = None # which of classes and confidences the images have; the first image decides
+        self.files = {} # of each part
+        self.checksums = {} # of what was put into each part
         self.unkept_ids = {} # number of regions of each image that has no entry in the journal yet
         self.kept_names = 0 # class names that are in the journal
-        require_space(self.path.parent, expect*(dim*self.dtype.itemsize + 24))
+        require_space(self.path.parent, expect*((1+views)*dim*self.dtype.itemsize + 24))
 
     def __enter__(self):
         with ExitStack() as stack:
             self.tmp = stack.enter_context(atomic(self.path, keep=bool(self.source_hash)))
-            about = None
+            self.tmp.mkdir(exist_ok=True)
             if self.source_hash:
-                self.tmp.mkdir(exist_ok=True)
                 stack.enter_context(locked(self.tmp))
                 remove_leftovers(self.tmp)
-                about = {"source": self.source_hash} | self.manifest
-            self.parts = StoreWriter(self.tmp, about)
-            if self.parts.entries: self._continue(self.parts.entries)
-            else: self.parts.put("offsets", np.zeros(1, "<i8"))
+                self._continue()
+            if not self.files: self.put("offsets", np.zeros(1, "<i8"))
             self._open = stack.pop_all()
         return self
 
     def __exit__(self, kind, error, trace):
         with self._open:
             if self.source_hash: self._keep()
-            self.parts.close()
+            if error is None and self.ids: self._finish()
+            for file in self.files.values(): file.close()
             if self.source_hash and not self.ids: shutil.rmtree(self.tmp) # there is nothing to continue
             if error is not None: raise error
             if not self.ids: raise ValueError(f"no image was added to {self.path}; no store was written")
-            self.parts.put_texts("image_ids", list(self.ids))
-            numbers = {"count": len(self.ids), "regions": self.total, "counts": dict(self.counts)}
-            self.parts.finish(self.manifest | {"class_names": self.class_names} | numbers)
+
+    def put(self,
+        part:str, # Name of a part
+        array:np.ndarray, # Its next values, in the type that is stored
+    ) -> None:
+        "Append an array to a part."
+        if part not in self.files:
+            self.files[part] = open(self.tmp/f"{part}.bin", "wb")
+            self.checksums[part] = hashlib.sha256()
+        data = array.tobytes()
+        self.files[part].write(data)
+        self.checksums[part].update(data)
+
+    def _finish(self):
+        "Write the names and the manifest."
+        names = [name.encode("utf8") for name in self.ids]
+        self.put("image_ids", np.frombuffer(b"".join(names), np.uint8))
+        self.put("image_ids_ends", np.cumsum([len(name) for name in names], dtype="<i8"))
+        manifest = self.manifest | {"class_names": self.class_names, "count": len(self.ids), "regions": self.total,
+                                    "counts": dict(self.counts), "sha256": self._checksums()}
+        (self.tmp/"journal").unlink(missing_ok=True)
+        text = json.dumps(manifest | {"self": digest(manifest)}, indent=1, ensure_ascii=False)
+        (self.tmp/"manifest.json").write_text(text, encoding="utf8")
+
+    def _checksums(self): return {part: checksum.hexdigest() for part,checksum in self.checksums.items()}
 
 # %% ../../nbs/data/03_features.ipynb #1db87a9f
 def _optional_parts(regions):
@@ -171,7 +228,11 @@ def _problems(writer, regions) -> Iterator[str]:
     n = len(features)
     if regions.image_id in writer.ids: yield "it is in the store already"
     if not n or features.shape != (n,writer.dim): yield f"features have the shape {features.shape}, not (regions, {writer.dim})"
-    with np.errstate(over="ignore"): fits = np.isfinite(features.astype(writer.dtype)).all(1)
+    views = np.zeros((n,0,writer.dim), features.dtype) if regions.views is None else regions.views
+    if views.shape != (n,writer.views,writer.dim):
+        yield f"views have the shape {views.shape}, not ({n}, {writer.views}, {writer.dim})"
+    vectors = np.concatenate([features[:,None],views], 1)
+    with np.errstate(over="ignore"): fits = np.isfinite(vectors.astype(writer.dtype)).all((1,2))
     if not fits.all(): yield f"features[{fits.argmin()}] has NaN, or numbers that are too large for {writer.dtype.name}"
     if (boxes is None) == writer.boxes: yield "boxes are for all images or, with boxes=False, for none"
     if writer.boxes:
@@ -199,13 +260,14 @@ def add(self:FeatureWriter,
     size:tuple|None=None, # Width and height of the picture in pixels; required with boxes
     classes:list|np.ndarray|None=None, # Class of each region: indices into `class_names`, or names
     confidences:np.ndarray|None=None, # Confidence of each region in [0,1]
+    views:np.ndarray|None=None, # Vectors of the same regions in other views, `(regions, views, dim)`, as many as the writer has
 ) -> None:
     "Add the regions of one image."
     if self.source_hash and len(self.unkept_ids) >= 256: self._keep() # only now the caller's counts of the last image are complete
     def array(values, dtype=None): return None if values is None else np.asarray(values, dtype)
     size = None if size is None else tuple(size)
     boxes,classes,confidences = array(boxes, np.float32),array(classes),array(confidences)
-    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences)
+    regions = Regions(str(image_id), np.asarray(features), boxes, size, classes, confidences, views=array(views))
     problem = next(_problems(self, regions), "")
     if problem: raise ValueError(f"image {regions.image_id!r}: {problem}")
     self.optional_parts = _optional_parts(regions)
@@ -215,10 +277,10 @@ def add(self:FeatureWriter,
         classes = [self.class_names.index(name) for name in names]
     arrays = {"offsets": [self.total + len(regions)], "values": regions.features}
     if self.boxes: arrays |= {"boxes": regions.boxes, "sizes": [regions.size]}
-    arrays |= {"classes": classes, "confidences": confidences}
+    arrays |= {"classes": classes, "confidences": confidences, "views": regions.views}
     types = _parts(self.manifest, 0, 0)
     rows = {part: np.asarray(array, types[part][0]) for part,array in arrays.items() if array is not None}
-    for part,array in rows.items(): self.parts.put(part, array) # all were converted before one is written
+    for part,array in rows.items(): self.put(part, array) # all were converted before one is written
     self.total += len(regions)
     self.ids[regions.image_id] = len(regions)
     self.unkept_ids[regions.image_id] = len(regions)
@@ -226,23 +288,58 @@ def add(self:FeatureWriter,
 # %% ../../nbs/data/03_features.ipynb #e5950c92
 @patch
 def _keep(self:FeatureWriter):
-    "Write into the journal which images the parts hold."
-    images = list(self.unkept_ids.items())
-    self.parts.keep({"images": images, "counts": self.counts, "class_names": self.class_names[self.kept_names:]})
+    "Bring all parts to the disk, then write into the journal which images they hold."
+    for file in self.files.values():
+        file.flush()
+        os.fsync(file.fileno())
+    self._log({"images": list(self.unkept_ids.items()), "counts": self.counts, "class_names": self.class_names[self.kept_names:],
+               "sizes": {part: file.tell() for part,file in self.files.items()}, "sha256": self._checksums()})
     self.unkept_ids = {}
     self.kept_names = len(self.class_names)
 
 @patch
-def _continue(self:FeatureWriter, entries):
-    "Bring the writer to where the last entry of the journal was written."
+def _log(self:FeatureWriter, line):
+    text = json.dumps(line)
+    with open(self.tmp/"journal", "a", encoding="utf8") as file:
+        file.write(f"{digest(text.encode())} {text}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+@patch
+def _continue(self:FeatureWriter):
+    "Go back to the last line of the journal, and cut off what came after it; work on something else, or changed work, is refused."
+    cure = f"remove {self.tmp} to begin again"
+    journal = self.tmp/"journal"
+    about = {"source": self.source_hash} | self.manifest
+    *lines,incomplete = journal.read_bytes().split(b"\n") if journal.is_file() else [b""]
+    kept = []
+    for number,line in enumerate(lines, 1):
+        checksum,_,text = line.partition(b" ")
+        if digest(text).encode() != checksum: raise ValueError(f"{journal} line {number} does not match its checksum; {cure}")
+        kept.append(json.loads(text))
+    if kept and kept[0] != about:
+        raise ValueError(f"{self.tmp} is unfinished work on another source or with other settings; {cure}")
+    if len(kept) < 2:
+        for file in self.tmp.iterdir(): file.unlink()
+        self._log(about)
+        return
+    os.truncate(journal, journal.stat().st_size - len(incomplete))
     self.class_names = []
-    for entry in entries:
+    for entry in kept[1:]:
         self.ids.update(entry["images"])
         self.class_names += entry["class_names"]
     self.total = sum(self.ids.values())
-    self.counts = Counter(entries[-1]["counts"])
+    self.counts = Counter(entry["counts"])
     self.kept_names = len(self.class_names)
-    self.optional_parts = {part: part in self.parts.files for part in ("classes","confidences")}
+    for part,size in entry["sizes"].items():
+        self.files[part] = file = open(self.tmp/f"{part}.bin", "r+b")
+        file.truncate(size)
+        self.checksums[part] = hashlib.file_digest(file, "sha256") # this leaves the position at the end of the file
+    changed = next((part for part,checksum in self._checksums().items() if checksum != entry["sha256"][part]), None)
+    if changed:
+        for file in self.files.values(): file.close()
+        raise ValueError(f"{self.tmp} was changed after it was stopped ({changed}); {cure}")
+    self.optional_parts = {part: part in self.files for part in ("classes","confidences")}
 
 # %% ../../nbs/data/03_features.ipynb #073477e5
 class _JoinedFeatures(Features):
@@ -275,8 +372,8 @@ def join_features(
     "Read several stores as one."
     first = stores[0]
     if len(stores) == 1: return first
-    keys = ("extractor","dim","dtype","class_names","boxes")
-    kinds = [[store.manifest[key] for key in keys] for store in stores]
+    keys = ("extractor","dim","dtype","class_names","boxes","views")
+    kinds = [[store.manifest.get(key, 0) for key in keys] for store in stores]
     other = next((i for i,kind in enumerate(kinds) if kind != kinds[0]), None)
     if other is not None:
         raise ValueError(f"{stores[other].path} cannot be opened together with {first.path}: {', '.join(keys)} are "

@@ -17,8 +17,7 @@ from PIL import Image
 from ..core.config import stops_at_bad
 from ..core.files import atomic, digest, home, reading
 from ..core.boxes import scale_boxes
-from .names import image_name
-from .captions import Captions, some_names
+from .captions import Captions, image_name, some_names
 from .pictures import read_picture, upright, within
 from .features import FeatureWriter, Regions, extract_each
 from .caption_files import SPLIT_NAMES

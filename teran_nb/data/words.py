@@ -19,8 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ..core.config import stops_at_bad
 from ..core.files import project_path, read_text
-from .names import NameIndex
-from .captions import Captions, Link
+from .captions import Captions, Link, NameIndex
 from .caption_files import table_rows
 
 # %% ../../nbs/data/09_words.ipynb #738bf94d

@@ -22,8 +22,7 @@ from scipy.stats import kendalltau
 
 from ..core.files import project_path, read_text, user_path
 from ..core.show import MarkdownRepr, jpeg_uri, markdown_table
-from ..data.names import NameIndex
-from ..data.captions import Captions
+from ..data.captions import Captions, NameIndex
 from ..data.caption_files import table_rows
 from ..data.collection import Collection
 from ..data.inputs import Images

@@ -22,7 +22,7 @@ from ..core.packed import Packed
 from ..core.show import MarkdownRepr, markdown_table, progress
 from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.image import Image, open_picture
-from ..data.names import PICTURE_SUFFIXES
+from ..data.captions import PICTURE_SUFFIXES
 from ..data.pictures import within
 from ..data.collection import Collection, Pictures
 from ..data.words import matching_words
@@ -372,8 +372,8 @@ def _picture_file(folder, name):
     return path if path.suffix.lower() in PICTURE_SUFFIXES and path.is_file() else Pictures(folder).path(name)
 
 def open_pairs(
-    pairs:str, # `scenes`: those of drawn scenes; a file or folder of a benchmark, for `read_pairs`; empty for none
     collection:Collection, # Drawn scenes, for `scenes`
+    pairs:str="scenes", # `scenes`: those of drawn scenes; a file or folder of a benchmark, for `read_pairs`; empty for none
     pictures:str="", # Folder of the pictures, for `read_pairs`; `images` beside the file when empty
 ) -> MinimalPairs|None: # None where there are none: other data than drawn scenes
     "The minimal pairs that a workflow names."

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROTOCOLS', 'ranking', 'Ranks', 'ranks', 'recall_at_k', 'Protocol', 'named_protocol', 'folds', 'ndcg_at_k',
-           'mean_ndcg', 'NdcgRule', 'several_right', 'coco_judgements', 'retrieval', 'chance', 'chance_bound',
-           'agreement']
+           'mean_ndcg', 'NdcgRule', 'several_right', 'coco_judgements', 'retrieval', 'chance', 'chance_bound']
 
 # %% ../../nbs/measure/03_retrieval.ipynb #8461cbe0
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -349,37 +347,3 @@ def chance_bound(
         level,n = .5,images*len(kinds) if scored is None else len(scored.sims)
     else: return -np.inf
     return level + 3*(level*(1-level)/n)**.5
-
-# %% ../../nbs/measure/03_retrieval.ipynb #ffaf4ddf
-def _spearman(first, second):
-    "Rank correlation of each row, averaged; a constant row has 0."
-    ranks,others = pd.DataFrame(first).rank(axis=1),pd.DataFrame(second).rank(axis=1)
-    return ranks.corrwith(others, axis=1).fillna(0).mean()
-
-def agreement(
-    first:Relevance, # Of some captions for some images
-    second:Relevance, # Of the same
-    k:int=25, # Number of results that count
-    queries:int=500, # Queries of each direction, evenly spaced; all where there are fewer
-    seed:int=0, # Of the random order
-) -> pd.DataFrame: # One row per direction; correlation in [-1,1], NDCG in [0,1], means over queries
-    "How far two kinds of relevance order candidates alike."
-    first.require(*second.values.shape)
-    rng = np.random.default_rng(seed)
-    rows = []
-    for direction in ("t2i","i2t"):
-        n = len(_query_first(first, direction))
-        asked = np.unique(np.linspace(0, n-1, min(queries, n)).astype(int))
-        graded = []
-        for relevance in (first,second):
-            values = np.array(_query_first(relevance, direction)[asked], dtype=np.float64)
-            graded.append(Relevance(relevance.name, values))
-        a,b = graded
-        row = {"direction": direction, "queries": len(asked), "spearman": _spearman(a.values, b.values)}
-        for judge,other in ((b,a),(a,b)):
-            orders = {f"{other.name}'s order": other.values, "a random order": rng.random(other.values.shape)}
-            for name,order in orders.items():
-                best = np.argsort(-order, axis=1, kind="stable")[:,:k]
-                row[f"{judge.name} of {name}"] = ndcg_at_k(best, judge, "t2i", k).mean()
-        rows.append(row)
-    return pd.DataFrame(rows)

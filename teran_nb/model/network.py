@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -277,6 +278,10 @@ def encode_batches(self:Network,
     return torch.cat(wholes)[original_order],type(sets[0]).cat(sets)[original_order]
 
 # %% ../../nbs/model/13_network.ipynb #9f822fc4
+def _mean_of_views(vectors, counts):
+    "Unit vectors in the direction of the mean of each item's views, of which it has so many."
+    return torch.stack([F.normalize(views.sum(0), dim=-1) for views in vectors.split(counts)])
+
 @patch
 def encode_images(self:Network,
     images:Images, # One image or many; a picture without regions is described first
@@ -289,10 +294,16 @@ def encode_images(self:Network,
     def encode(rows):
         regions = [images[i].regions for i in rows]
         for each in regions: self.check(each) # features that the model was not made for are refused
-        batch = region_batch(regions)
+        if self.vision is None: views = [each.all_views() for each in regions]
+        else: views = [[each] for each in regions] # the vision model sees the picture itself
+        batch = region_batch(list(chain.from_iterable(views)))
         if self.vision is not None: batch = batch._replace(pixels=self.vision.read([images[i].pixels() for i in rows]))
         batch = batch.to(self.device)
         whole,vectors = self.forward_regions(batch)
+        if len(whole) > len(rows):
+            counts = [len(each) for each in views]
+            whole,vectors = (_mean_of_views(each, counts) for each in (whole,vectors))
+            batch = batch._replace(mask=batch.mask[np.cumsum([0,*counts[:-1]])])
         return whole,self.region_parts(vectors, batch)
     lengths = region_counts(images)
     whole,parts = self.encode_batches(encode, lengths, batch_size, "encode images", show_progress_bar)

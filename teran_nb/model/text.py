@@ -28,8 +28,7 @@ from ..core.packed import length_mask
 from ..core.files import read_json, reading
 from ..core.config import Count, Positive, configuration
 from ..core.show import progress
-from ..core.wheels import wheel_folder
-from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows
+from ..core.hub import load_from_hub, load_whole_model, loading, require_model_folder, require_rows, wheel_folder
 from ..data.words import make_tokenizer
 from ..data.inputs import Sentences, given_sentences
 from .encoded import CaptionWords

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..core.files import write_json
-from ..core.wheels import wheel_weights
+from ..core.hub import wheel_weights
 from .vision import Preprocessing, weights_hash
 
 # %% ../../nbs/photos/02_efficientnet.ipynb #1ab1595a

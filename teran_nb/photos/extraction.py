@@ -114,7 +114,7 @@ def _add(writer, image_id, outcome, thumbnails):
     if outcome.reason: return outcome.reason
     full_size = outcome.full_size
     regions = to_full_size(outcome.content, outcome.size, full_size)
-    try: writer.add(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences)
+    try: writer.add(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences, regions.views)
     except ValueError as e: return str(e)
     if thumbnails:
         path = thumbnails/f"{image_id}.jpg"
@@ -164,7 +164,8 @@ def extract_folder(
         stamps = [(image_id, path.stat().st_size, path.stat().st_mtime_ns) for image_id,path in files.items()]
         source_hash = digest(stamps)
     writer = FeatureWriter(folder, extractor.name, extractor.dim, class_names=extractor.class_names,
-                           expect=len(files)*extractor.max_regions, source_hash=source_hash)
+                           expect=len(files)*extractor.max_regions, source_hash=source_hash,
+                           views=getattr(extractor, "views", 0))
     with ExitStack() as stack:
         stack.enter_context(writer)
         if thumbnails and not resume: thumbnails = stack.enter_context(atomic(thumbnails))

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from fastcore.basics import patch
 from pydantic import Field
 from torch import Tensor
@@ -41,6 +41,7 @@ class ExtractedRegions(NamedTuple):
     boxes:np.ndarray # `(x1,y1,x2,y2)` in pixels of the picture that was given, `(k, 4)`
     confidences:np.ndarray|None=None # Of a detector, in [0,1], `(k,)`
     classes:np.ndarray|None=None # Indices into `class_names`, `(k,)`
+    views:np.ndarray|None=None # The same regions in other views of the picture, `(k, views, dim)`
 
 class Extractor(Protocol):
     "What `extract_folder` and `extract_picture` need; any class with these attributes is an extractor."
@@ -60,6 +61,7 @@ class PatchesConfig:
     "The cells of a vision model's feature map."
     weights:str="" # Hugging Face name or folder, or `efficientnet-lite2`
     size:Count=0 # Pixels of the input's sides; 0 takes the image processor's
+    mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
 
 def open_backbone(
     name:str, # Hugging Face name, folder, or `efficientnet-lite2`
@@ -86,6 +88,7 @@ class Patches:
         backbone = backbone or open_backbone(config.weights, config.size, device)
         self.backbone = backbone
         self.dim = backbone.dim
+        self.views = int(config.mirrored) # beside the first
         self.max_side = 2*max(backbone.size)
         self.grid = tuple(backbone.maps([Image.new("RGB", (8,8))]).shape[2:]) # rows and columns
         rows, columns = self.grid
@@ -103,7 +106,10 @@ class Patches:
         boxes = self.fractions*(wide,high,wide,high)
         features = self.regions_of(self.backbone.maps(pictures)).cpu().numpy()
         in_pixels = [(boxes*np.tile(picture.size, 2)).astype(np.float32) for picture in pictures]
-        return [ExtractedRegions(*regions) for regions in zip(features, in_pixels)]
+        if not self.config.mirrored: return [ExtractedRegions(*regions) for regions in zip(features, in_pixels)]
+        mirrored = self.backbone.maps([ImageOps.mirror(picture) for picture in pictures]).flip(-1) # the same cells again
+        views = self.regions_of(mirrored).cpu().numpy()[:,:,None]
+        return [ExtractedRegions(*regions[:2], views=regions[2]) for regions in zip(features, in_pixels, views)]
 
 # %% ../../nbs/photos/03_extractors.ipynb #729a24a7
 def _cover(count, share, cells):
@@ -135,6 +141,7 @@ class WindowsConfig:
     "Windows of a vision model's feature map."
     weights:str="efficientnet-lite2" # That, a Hugging Face name, or a folder
     size:Count=0 # Pixels of the input's sides; 0 takes the model's
+    mirrored:bool=False # Describe the mirrored picture too, as a second view of the same regions
 
 class Windows(Patches):
     "Averages of a feature map over overlapping windows."
@@ -311,4 +318,4 @@ def extract_picture(
     else: shrunk, full_size = read_picture(picture, extractor.max_side)
     regions = to_full_size(extract_batch(extractor, [shrunk])[0], shrunk.size, full_size)
     return Regions(image_id, regions.features, regions.boxes, full_size, regions.classes, regions.confidences,
-                   extractor.name)
+                   extractor.name, regions.views)

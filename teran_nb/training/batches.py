@@ -73,15 +73,16 @@ class Batches(torch.utils.data.Dataset):
         self.tokens = tokens
         self.read = read
         self.candidates = candidates
-        self.seed = (*seed,process)
+        self.process = process
+        self.seed = seed
         self.batches = [b[process*len(b)//processes:(process+1)*len(b)//processes] for b in batches]
     def __len__(self): return len(self.batches)
     def __getitem__(self, i) -> Batch:
-        others = self._read_batch(self.draw_candidates(i)) if self.candidates else None
-        return replace(self._read_batch(self.batches[i]), others=others)
+        others = self._read_batch(i, self.draw_candidates(i)) if self.candidates else None
+        return replace(self._read_batch(i, self.batches[i]), others=others)
     def draw_candidates(self, i:int) -> list: # (image, its caption) each, as in `split_into_batches`
         "Candidates for hard negatives of batch `i`: images of other batches, each with one of its captions."
-        rng = np.random.default_rng((*self.seed, i))
+        rng = np.random.default_rng((*self.seed, self.process, i))
         image_of = np.asarray(self.collection.captions.image_of)
         captions = rng.permutation(len(image_of))
         batch_images = [image for image,_ in self.batches[i]]
@@ -89,14 +90,18 @@ class Batches(torch.utils.data.Dataset):
         images,first = np.unique(image_of[others], return_index=True) # each image, and its first caption in `others`
         chosen = rng.permutation(len(images))[:self.candidates]
         return [(int(images[k]),[int(others[first[k]])]) for k in chosen]
-    def _read_batch(self, groups):
+    def _draw_view(self, i, image):
+        "The regions of an image in batch `i` in one of its views."
+        views = self.collection.features[self.collection.image_ids[image]].all_views()
+        if len(views) == 1: return views[0]
+        return views[np.random.default_rng((*self.seed, i, image)).integers(len(views))]
+    def _read_batch(self, i, groups):
         "The regions and tokens of groups of captions."
         regions = []
         captions = []
         image_of = []
         for row,(image,group) in enumerate(groups):
-            image_id = self.collection.image_ids[image]
-            regions.append(self.collection.features[image_id])
+            regions.append(self._draw_view(i, image))
             captions += group
             image_of += [row]*len(group)
         images = region_batch(regions)

@@ -16,8 +16,7 @@ from fastcore.basics import patch
 
 from ..core.files import digest, home, project_path, read_json
 from ..core.config import checked, one_of
-from ..data.names import PICTURE_SUFFIXES
-from ..data.captions import Captions
+from ..data.captions import PICTURE_SUFFIXES, Captions
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections

@@ -19,8 +19,7 @@ from fastcore.basics import patch
 from pydantic import Field
 
 from ..core.files import project_path, read_text
-from ..core.config import Count, Positive, configuration, one_of, override
-from ..core.registry import check, code_digest, is_own
+from ..core.config import Count, Positive, check, code_digest, configuration, is_own, one_of, override
 from ..core.show import MarkdownRepr, escape_markdown, markdown_table
 from ..data.collection import Collection
 from ..model.alignment import POOLINGS

@@ -20,25 +20,22 @@ from lab.claims import Claim, _answered
 from lab.entries import read_measured, read_table
 from teran_nb.core.config import to_config
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.files import digest, read_json
+from teran_nb.core.files import digest, load_tensors, read_json, save_tensors
 from teran_nb.core.packed import Packed
-from teran_nb.core.stores import load_tensors, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
-from teran_nb.data.features import Features
-from teran_nb.data.features import FeatureWriter
+from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.measure.judgement import read_judgements
 from teran_nb.measure.pairs import read_aro, read_pairs, read_sugarcrepe, read_winoground
 from teran_nb.measure.retrieval import coco_judgements
-from teran_nb.data.words import read_phrases
+from teran_nb.data.words import read_phrases, stop_words
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples, read_subsets, read_synonyms
-from teran_nb.data.words import stop_words
-from teran_nb.training.learner import _read_checkpoint, fit
+from teran_nb.training.learner import fit, read_checkpoint
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
 from teran_nb.measure.relevance import read_relevance, rouge_l, spice
@@ -525,7 +522,7 @@ READERS = [
     Reader("run: metrics", make_measured, measured, results_hold, only="metrics-*.json"),
     Reader("run: environment", make_measured, lambda f: _origin(f / "model"), lambda o: type(o["seed"]) in (int, str) and type(o["commit"]) is str, only="environment.json"),
     Reader("registry", make_registry, lambda f: read_table(f), results_hold),
-    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(_read_checkpoint(f / "last.pt")["objective"]), sealed=True, only="last.pt"),
+    Reader("run: checkpoint", made(make_run, "last.pt"), lambda f: tensors_digest(read_checkpoint(f)["objective"]), sealed=True, only="last.pt"),
     Reader("model: weights", made(make_model), lambda f: tensors_digest(read_model(f).state_dict()), sealed=True, only="model/model.safetensors"),
     Reader("model: settings", made(make_model), read_model, lambda m: bool(all(p.isfinite().all() for p in m.parameters())), only="model/**/*.json"),
     Reader("model: card", make_carded, read_card, lambda text: "<script" not in text, only="*.json"),
