@@ -127,17 +127,6 @@ def test_a_hub_name_without_network(monkeypatch):
         load_model("nobody/no-such-model")
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
-def test_files_of_other_libraries_are_named(tmp_path):
-    "What people call a CLIP model and transformers cannot open: OpenAI's own file, and a folder of OpenCLIP."
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "ViT-B-32.pt")
-    with pytest.raises(ValueError, match="ViT-B-32.pt is a TorchScript archive, .* open by their name on the hub"):
-        load_model(tmp_path / "ViT-B-32.pt")
-    (tmp_path / "open_clip_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds a model in the layout of OpenCLIP; name a folder of the same model in the layout of transformers"):
-        load_model(tmp_path)
-
-
 def test_own_pictures(clip, tmp_path):
     models = open_models(clip)
     mine = prepare_own(models, output=tmp_path / "mine", show_progress_bar=False).open()
