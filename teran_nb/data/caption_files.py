@@ -16,8 +16,7 @@ import pandas as pd
 from pydantic import Strict
 from typing_extensions import TypedDict
 
-from ..core.files import read_bytes, read_json, read_json_lines, read_text, reading, user_path
-from ..core.stores import require_archive
+from ..core.files import read_bytes, read_json, read_json_lines, read_text, reading, require_archive, user_path
 from ..core.config import checked, one_of, stops_at_bad
 from .captions import Captions, Link, image_name, is_link, read_names, some_names
 

@@ -24,9 +24,8 @@ from ..core.files import project_path, read_json, read_json_lines, user_path
 from ..data.image import Image, open_picture
 from ..data.captions import PICTURE_SUFFIXES
 from ..data.pictures import within
-from ..data.collection import Collection, Pictures
+from ..data.collection import Collection, Pictures, given_sentences, region_counts
 from ..data.words import matching_words
-from ..data.inputs import given_sentences, region_counts
 from ..scenes.minimal_pairs import MinimalPair, MinimalPairs, is_drawn, scene_pairs
 from ..model.encoded import CaptionWords
 from ..model.encoder import Encoded, Encoder, EncoderInfo

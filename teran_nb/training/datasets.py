@@ -20,9 +20,8 @@ from ..data.captions import PICTURE_SUFFIXES, Captions
 from ..data.caption_files import read_captions
 from ..data.features import Features
 from ..data.collection import Collection, join_collections
-from ..data.hf_datasets import from_dataset
+from ..data.hf_datasets import save_dataset
 from ..scenes.scenes import scenes
-from ..photos.extractors import build_extractor
 from ..photos.prepare import Sources, prepare, sources_digest
 from ..measure.relevance import Relevance, read_relevance, rouge_l, spice
 
@@ -96,9 +95,9 @@ def _open_photographs(language, missing):
     return Collection(described.features, captions, described.pictures, name="photos", about=about)
 
 def _as_folder(data):
-    "The folder of a dataset of the library `datasets`, which is written at first use; a name as it is."
+    "The folder of the pictures of a dataset of the library `datasets`, which are written at first use; a name as it is."
     if isinstance(data, (str,Path)): return data
-    return str(from_dataset(data, extractor=build_extractor("windows")).features.path.parent)
+    return str(save_dataset(data))
 
 def load_data(
     data:Any="scenes", # `scenes`; `photos`; a folder of a collection, of features or of pictures; a dataset; a list of these

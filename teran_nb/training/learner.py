@@ -25,8 +25,7 @@ from typing_extensions import TypedDict
 
 from ..core.packed import Packed
 from ..core.config import checked
-from ..core.files import atomic, locked, reading, require_space, user_path
-from ..core.stores import require_archive
+from ..core.files import atomic, locked, reading, require_archive, require_space, user_path
 from ..core.show import MarkdownRepr, markdown_table, progress, still_running
 from ..core.processes import gather_packed, is_distributed, make_accelerator, pick_device, seed_everything
 from ..data.collection import Collection

@@ -20,24 +20,21 @@ from lab.claims import Claim, _answered
 from lab.entries import read_measured, read_table
 from teran_nb.core.config import to_config
 from teran_nb.core.processes import seed_everything
-from teran_nb.core.files import digest, read_json
+from teran_nb.core.files import digest, load_tensors, read_json, save_tensors
 from teran_nb.core.packed import Packed
-from teran_nb.core.stores import load_tensors, save_tensors
 from teran_nb.data.caption_files import read_captions
 from teran_nb.data.captions import Captions, Link
 from teran_nb.data.collection import Collection
 from teran_nb.data.convert import Source, convert, read_class_names, read_sizes
 from teran_nb.photos.duplicates import find_duplicates
-from teran_nb.data.features import Features
-from teran_nb.data.features import FeatureWriter
+from teran_nb.data.features import FeatureWriter, Features
 from teran_nb.measure.judgement import read_judgements
 from teran_nb.measure.pairs import _benchmark_pairs, read_pairs
 from teran_nb.measure.retrieval import coco_judgements
-from teran_nb.data.words import read_phrases
+from teran_nb.data.words import read_phrases, stop_words
 from teran_nb.data.pictures import read_picture
 from teran_nb.data.provenance import open_provenance, provenance, save_provenance
 from teran_nb.measure.spice import Tuples, read_synonyms
-from teran_nb.data.words import stop_words
 from teran_nb.training.learner import fit, read_checkpoint
 from teran_nb.training.recipe import Recipe, TrainConfig, recipe
 from teran_nb.measure.results import Measured, Result, read_result
