@@ -33,7 +33,7 @@ from ..zoo.originals import load_original, open_checkpoint
 from ..zoo.uniter import UniterMatcher, begin_with_uniter, is_uniter, load_uniter, uniter_config
 from ..zoo.dual import DualEncoder
 from ..zoo.conse import Conse
-from ..zoo.opening import pretrained_name
+from ..zoo.opening import own_kind, pretrained_name
 from ..measure.retrieval import PROTOCOLS, NdcgRule
 from ..measure.evaluation import Evaluation, ensemble, evaluate
 from .recipe import RATE_SCHEDULES, Recipe, recipe, recipe_names
@@ -231,7 +231,7 @@ def is_dual(
 ) -> bool: # Also of a model of the hub that is not in the cache yet; its configuration is then downloaded
     "Whether a path or name is that of a pretrained dual encoder."
     name = pretrained_name(path)
-    return bool(name) and (Path(name).is_dir() or hub_config(name).get("kind") not in _MODELS)
+    return bool(name) and (Path(name).is_dir() or own_kind(name) not in _MODELS)
 
 def model_folders(
     path:str|Path, # Folder of a run or of a model, file of an original checkpoint, or a dual encoder's folder or name
